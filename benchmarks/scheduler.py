@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 from tilec.driver import build as driver
-from tilec.sched.bounds import Unschedulable
 from tilec.sched.explain import explain_solution
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve_problem

@@ -53,13 +53,15 @@ from tilec.frontend.language import (
     format_signature,
 )
 from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE, Definition, find_definition
-from tilec.frontend.sema import prelude
-from tilec.frontend.sema.hints import HINTS
+from tilec.frontend.sema.expressions import calls
+from tilec.frontend.sema.launch.hints import HINTS
 from tilec.frontend.syntax import ast
 from tilec.ir.types import TYPES_BY_NAME
-from tilec.ops import arithmetic, python, registry, scalar, signature
-from tilec.ops.signature import Signature
-from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.ops import registry
+from tilec.ops.functions import python, scalar
+from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
+from tilec.ops.language import arithmetic, signature
+from tilec.ops.language.signature import Signature
 
 DOCS = Path(__file__).parent
 TITLE = "*Made by `python docs/generate.py` from the front end of tilec; edit the texts there, not here.*"
@@ -240,7 +242,7 @@ def _spelled(defined: Definition) -> tuple[Callable[..., Any], ...]:
                 found += _spelled(find_definition(f"T.{name}")) if f"T.{name}" in PRELUDE else ()
                 found += (scalar.FUNCTIONS[f"T.{name}"].build,) if f"T.{name}" in scalar.FUNCTIONS else ()
             case ast.Call(function=ast.Name(id="refuse")):
-                found.append(prelude.refuse_argument)
+                found.append(calls.refuse_argument)
             case _:
                 pass
     return tuple(found)
@@ -284,10 +286,12 @@ def hints() -> Iterator[LanguageEntry]:
 GROUPS = {
     f"tilec.ops.{file}": group
     for group, files in {
-        "products": ("gemm", "tcgen05", "block_scaled"),
-        "reductions": ("reduce", "reducer", "scan"),
+        "products": ("products.gemm", "products.tcgen05", "products.block_scaled"),
+        "reductions": ("reductions.reduce", "reductions.reducer", "reductions.scan"),
         "atomics": ("atomic",),
-        "synchronisation": ("barriers", "sync", "rendezvous", "warpgroups", "cluster_launch"),
+        "synchronisation": tuple(
+            f"synchronisation.{file}" for file in ("barriers", "sync", "rendezvous", "warpgroups", "cluster_launch")
+        ),
     }.items()
     for file in files
 }

@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from tilec.ops.names import REFUSED
+from tilec.ops.language.unavailable_names import REFUSED
 
 SURFACE = Path(__file__).parents[1] / "tests" / "unit" / "surface.txt"
 
 INTRODUCTION = """# Names of TileLang
 
-*Made by `python docs/generate.py` from `tests/unit/surface.txt`, which a test keeps true, and `tilec/ops/names.py`.*
+*Made by `python docs/generate.py` from `tests/unit/surface.txt`, which a test keeps true, and
+`tilec/ops/language/unavailable_names.py`.*
 
 Of the {count} names that TileLang's own examples and tests use, tilec carries out {works}. The other {refused}
 are recognised, and refused with a reason. What a name does is in [the language](language.md); [for users of

@@ -16,7 +16,7 @@ from typing import Any
 from tilec.frontend import language
 from tilec.frontend.language import LanguageEntry, list_documented_names
 from tilec.ir.types import TYPES_BY_NAME
-from tilec.ops.names import REFUSED
+from tilec.ops.language.unavailable_names import REFUSED
 
 GRAMMAR = Path(__file__).parent / "vscode" / "syntaxes" / "tilec.tmLanguage.json"
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from tilec.cli import main
+from tilec.cli.main import main
 
 sys.exit(main())

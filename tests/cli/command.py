@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilec.cli import main
+from tilec.cli.main import main
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 VECTOR_ADD = str(SAMPLES / "vector_add.tl")

@@ -72,7 +72,7 @@ def test_builds_at_once_share_the_cache(tmp_path: Path) -> None:
 
 
 BLOCKED_WORKERS = """import os, pathlib, signal, sys, time
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import batch
 def wait_for_ever(job):
     pathlib.Path(f"{os.getpid()}.begun").touch()
@@ -150,10 +150,10 @@ def test_a_process_that_crashes_is_said_to_have_crashed(tmp_path: Path) -> None:
 
 
 WITHOUT_ASSEMBLER = """import os, pathlib, sys, time
-from tilec import cli
+from tilec.cli.main import main
 from tilec.ptx import assemble
 assemble._link_module = lambda *_: LINK
-sys.exit(cli.main())
+sys.exit(main())
 """
 
 

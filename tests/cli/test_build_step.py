@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command import GEMM, SMALL, VECTOR_ADD, tilec
 
-from tilec.cli import build
+from tilec.cli.commands import build
 from tilec.ir.manifest import extract_from_cubin, to_json
 from tilec.support import files, resources
 from tilec.support.diagnostics import CompileError

@@ -11,7 +11,7 @@ import pytest
 from command import GEMM, SMALL, VECTOR_ADD, tilec
 
 from tilec import __version__
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver.explanations import EXPLANATIONS
 from tilec.driver.pipeline import PIPELINE
 from tilec.ir.manifest import extract_from_cubin

@@ -317,7 +317,7 @@ def test_emulate_ends_cleanly_when_interrupted(
     def interrupted(cta: object, group: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilec.emu.progress.check_for_spinning", interrupted)
+    monkeypatch.setattr("tilec.emu.machine.progress.check_for_spinning", interrupted)
     launch = ["emulate", str(ptx), "--block", "32", "--arg", "zeros:uint32:1"]
     assert tilec(*launch, "--outputs", "out.npz", "--timeline", "t.json") == 130
     captured = capfd.readouterr()

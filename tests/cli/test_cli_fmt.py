@@ -186,6 +186,6 @@ def without_places(ptx: bytes) -> bytes:
 
 
 def test_the_other_commands_do_not_need_ruff() -> None:
-    looked = "import sys; from tilec.cli import main; main(['check', sys.argv[1]]); print('ruff' in sys.modules)"
+    looked = "import sys; from tilec.cli.main import main; main(['check', sys.argv[1]]); print('ruff' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", looked, VECTOR_ADD], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

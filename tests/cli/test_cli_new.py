@@ -14,7 +14,7 @@ import pytest
 from command import tilec
 from native import CUDA, STRICT, TOOLS, needs_cmake, ran
 
-from tilec.cli.new import TEMPLATES
+from tilec.cli.commands.new import TEMPLATES
 from tilec.support import files
 from tilec.support.diagnostics import raise_error
 

@@ -127,7 +127,7 @@ def test_what_start_up_loads() -> None:
     """numpy, pandas and rich cost more than a compilation; ortools is for schedules that are not cached."""
     assert tilec(GEMM, "-o", "a.cubin") == 0
     script = (
-        "import sys; from tilec.cli import main; "
+        "import sys; from tilec.cli.main import main; "
         f"code = main([{GEMM!r}, '-o', 'a.cubin']); "
         "print(code, *sorted({'numpy', 'pandas', 'rich', 'ortools', 'click'} & set(sys.modules)))"
     )

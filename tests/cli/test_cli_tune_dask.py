@@ -13,7 +13,7 @@ import pytest
 from command import SAMPLES, tilec
 
 import tilec as package
-from tilec.cli import tune_view
+from tilec.cli.commands import tune_view
 from tilec.tune import dask_engine, engines
 
 pytestmark = pytest.mark.weekly

@@ -13,7 +13,7 @@ from command import SAMPLES, tilec
 from ray.cluster_utils import Cluster
 
 import tilec as package
-from tilec.cli import tune_view
+from tilec.cli.commands import tune_view
 from tilec.tune import engines
 
 pytestmark = pytest.mark.weekly

@@ -8,8 +8,8 @@ import click
 import pytest
 from command import tilec
 
-from tilec.cli.commands import find_command
-from tilec.cli.former import FormerSpellings
+from tilec.cli.dispatch import find_command
+from tilec.cli.other_spellings import FormerSpellings
 from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 from tilec.support.option_fields import Option, parse_value
 from tilec.support.options import OPTIONS, CompileOptions

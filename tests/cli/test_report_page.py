@@ -21,7 +21,7 @@ from drawn import listing, rows, text, tree, under
 from tilec.ptx import disassemble
 from tilec.ptx.assemble import assemble_module
 from tilec.report.viewer import read_template
-from tilec.support.shares import show_share
+from tilec.support.display import show_share
 
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>&amp;"
 

@@ -16,7 +16,7 @@ from typing import Any
 import chromium
 import pytest
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.serve.server import Server
 
 KERNEL = """\

@@ -104,9 +104,13 @@ sys.exit(main(sys.argv[1:]))
 
 SMALL = ("--target", "sm_80", "-D", "M=128", "-D", "N=128", "-D", "K=64")
 SLOW_CALLS = {
-    "problem": (("tilec.cli.problem", "solve_problem"), ("schedule", "--problem", "problem.json"), "solving loop"),
+    "problem": (
+        ("tilec.cli.commands.problem", "solve_problem"),
+        ("schedule", "--problem", "problem.json"),
+        "solving loop",
+    ),
     "explained": (
-        ("tilec.cli.problem", "explain_solution"),
+        ("tilec.cli.commands.problem", "explain_solution"),
         ("schedule", "--problem", "problem.json"),
         "why loop has no better schedule",
     ),
@@ -223,7 +227,7 @@ def call(*given):
     libc.pthread_mutex_lock(mutex)
 assemble._link_module = call
 """
-IN_THE_EMULATOR = """import tilec.emu.blocks as blocks
+IN_THE_EMULATOR = """import tilec.emu.machine.blocks as blocks
 before = blocks.run_clusters
 def run(*given):
     print("begun", flush=True)

@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from tilec.cli.tune_view import make_best_table
+from tilec.cli.commands.tune_view import make_best_table
 from tilec.frontend.syntax.parse import parse_file
 from tilec.support.source import SourceFile
 from tilec.tune.auto import find_literal_stages

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from fenced import ROOT, Block, blocks, pages
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import build as driver, emulate
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from headless_browser import Browser, find_browser
 
-from tilec.cli import main
+from tilec.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 GEMM = str(ROOT / "samples" / "gemm.tl")

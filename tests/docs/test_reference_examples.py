@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fenced import ROOT
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel, check_file
 from tilec.frontend.examples.read import (

@@ -10,7 +10,7 @@ from ptx_source import kernel
 
 from tilec.emu import Columns, Fault, TensorMap, launch
 from tilec.emu.numbers import Array
-from tilec.emu.tensormap import decode_map, encode_map
+from tilec.emu.tma.tensormap import decode_map, encode_map
 
 SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar[128];"
 """A KiB of barriers: dynamic shared memory begins right behind, and boxes want multiples of their swizzle."""

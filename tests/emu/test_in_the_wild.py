@@ -8,7 +8,7 @@ import pytest
 from ptx_source import kernel
 
 from tilec.emu import launch  # noqa: F401  (registers what instructions do)
-from tilec.emu.decode import Program
+from tilec.emu.machine.decode import Program
 from tilec.ptx.assemble import assemble_module
 from tilec.ptx.parse import parse_module
 

@@ -13,7 +13,7 @@ from ptx_source import kernel
 
 import tilec.emu
 from tilec.emu import Fault, TensorMap, launch
-from tilec.emu.grid import Clusters
+from tilec.emu.machine.cluster import Clusters
 
 ONE = "ld.param.u64 %rd1, [out];\n st.global.u32 [%rd1], 7;"
 

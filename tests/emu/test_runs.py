@@ -10,9 +10,9 @@ from ptx_source import gemm_sm90, kernel
 from test_async_copies import SMEM, STORE, TMA_PARAMS, tma_load, tma_store
 
 from tilec.emu import Fault, TensorMap, launch
-from tilec.emu.memory import Memory
+from tilec.emu.machine.timeline import format_chrome_trace
+from tilec.emu.memory.memory import Memory
 from tilec.emu.numbers import bf16_to_f32, f32_to_bf16
-from tilec.emu.timeline import format_chrome_trace
 
 ADD_ONE = """
     mov.u32 %r1, %tid.x;

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilec.emu.tensor_sums import EIGHT_BITS, SIXTEEN_BITS, Adder, add_product
+from tilec.emu.wgmma.wgmma import EIGHT_BITS, SIXTEEN_BITS, Adder, add_product
 from tilec.ir.elements import decode_values
 from tilec.ir.types import TYPES_BY_NAME
 

@@ -11,7 +11,7 @@ from test_matrix import random_bits, to_f32
 
 from tilec.emu import Fault, launch
 from tilec.emu.numbers import Array
-from tilec.emu.wgmma import find_descriptor_rows
+from tilec.emu.wgmma.wgmma import find_descriptor_rows
 
 SMEM_BYTES = 48 * 1024
 SMEM = ".extern .shared .align 1024 .b8 smem[];"

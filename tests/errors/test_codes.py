@@ -19,7 +19,7 @@ from tilec.driver.emulate import KernelArguments
 from tilec.ir.tile import Kernel
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.scheduling import schedule_loop
-from tilec.sched.bounds import Unschedulable
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.solution import Attempt, Solution
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec.cli import main
+from tilec.cli.main import main
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 VECTOR_ADD = str(SAMPLES / "vector_add.tl")

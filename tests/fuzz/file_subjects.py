@@ -26,8 +26,8 @@ from subject import Subject, json_mutant, refused, toml_mutant
 from tilec.calibrate import measure, plan
 from tilec.calibrate.probe import Probe
 from tilec.calibrate.rewrite import rewrite_rows
-from tilec.cli.calibrate import PLAN_FILE, make_cubin_reader
-from tilec.cli.problem import read_problems
+from tilec.cli.commands.calibrate import PLAN_FILE, make_cubin_reader
+from tilec.cli.commands.problem import read_problems
 from tilec.driver.build import build_library
 from tilec.driver.emulate_ptx import parse_arguments
 from tilec.driver.observer import Observer, PipelineStopped
@@ -40,9 +40,9 @@ from tilec.sched.trace import TraceError
 from tilec.sched.verify import find_violations
 from tilec.support import resources
 from tilec.support.diagnostics import CompileError, raise_error
-from tilec.support.kept_files import write_entry
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
+from tilec.support.staging import write_entry
 from tilec.target import table as target
 from tilec.tune import knobs, space_file, tuned
 from tilec.tune.journal import Journal

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from subjects import ROOT, SMALL
 
-from tilec.cli import main as tilec
+from tilec.cli.main import main as tilec
 from tilec.sched.cp import load_solver
 from tilec.support.processes import ENDING_SIGNALS
 

@@ -15,7 +15,7 @@ from mutate import mutated, mutated_bytes, mutated_json
 from structure import mutated_tree
 from subject import Subject, json_mutant, refused, shown, toml_mutant
 
-from tilec.cli.problem import read_problems
+from tilec.cli.commands.problem import read_problems
 from tilec.driver.build import build_library, check_file, load_kernels
 from tilec.driver.emulate import RunOptions
 from tilec.driver.emulate_ptx import LaunchGeometry, build_ptx_fault_diagnostic, emulate_ptx_file, parse_arguments
@@ -26,7 +26,7 @@ from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.ptx.text import print_module
-from tilec.sched.bounds import Unschedulable
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.solve import solve_problem
 from tilec.support import resources
 from tilec.support.diagnostics import CompileError, InternalError

@@ -21,8 +21,8 @@ from tilec.passes.loop.annotate import build_manual_schedule
 from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop, ScheduledLoop
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
+from tilec.sched.model.roles import Roles, has_roles, resolve_roles
 from tilec.sched.problem import Problem
-from tilec.sched.roles import Roles, has_roles, resolve_roles
 from tilec.sched.schedule import Schedule
 from tilec.sched.solve import make_schedule
 from tilec.sched.verify import find_violations

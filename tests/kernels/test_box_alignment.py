@@ -8,7 +8,7 @@ from snippets import TARGETS, kernel, runs
 
 from tilec.driver.build import Build
 from tilec.ir import warp
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 
 HOPPER = ("sm_90a", "sm_100a")
 

@@ -10,7 +10,7 @@ import pytest
 from tilec.driver import build as driver, emulate
 from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -17,7 +17,7 @@ from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.emu import Fault, launch
 from tilec.ir import warp
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 from tilec.ptx.text import print_module
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import emulate
 from tilec.driver.build import Build
 from tilec.driver.emulate import Array, KernelArguments

@@ -20,7 +20,7 @@ from tilec.driver.emulate import RunOptions
 from tilec.emu import Fault
 from tilec.ir import warp
 from tilec.ir.warp_text import show_program
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 from tilec.support.options import TILE_SCHEDULERS, CompileOptions, Value
 from tilec.support.source import SourceFile
 

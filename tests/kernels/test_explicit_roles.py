@@ -19,8 +19,8 @@ from tilec.ir import warp
 from tilec.ir.elements import decode_values
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
+from tilec.ir.tile_verify.verify import verify_tile
 from tilec.ir.types import FLOAT16
-from tilec.ir.verify import verify_tile
 from tilec.ir.warp_text import show_program
 from tilec.support.diagnostics import CompileError
 

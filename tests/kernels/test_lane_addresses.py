@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 
 from tilec.driver import build as driver, emulate
-from tilec.emu.memory import Memory
+from tilec.emu.memory.memory import Memory
 from tilec.emu.numbers import Array
 from tilec.ir.tile import Parallel, walk_statements
 from tilec.passes.layout import lane_addresses

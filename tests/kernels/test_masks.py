@@ -10,7 +10,7 @@ from harness import HERE, SAMPLES
 from tilec.driver import build as driver, emulate
 from tilec.driver.build import Build, Observer, build_kernel
 from tilec.ir import warp
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 from tilec.sched.decision import Decision
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile

@@ -12,8 +12,8 @@ import pytest
 from harness import HERE, agrees, built
 from numpy.typing import NDArray
 
-from tilec.codegen.steps import Assignment, Definition, Step, list_steps
-from tilec.codegen.verify_steps import find_step_violations
+from tilec.codegen.elementwise.steps import Assignment, Definition, Step, list_steps
+from tilec.codegen.elementwise.verify_steps import find_step_violations
 from tilec.driver import emulate
 from tilec.ir import tile
 

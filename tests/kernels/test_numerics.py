@@ -18,7 +18,7 @@ from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
 from tilec.interp.run import _CALL_FUNCTIONS
 from tilec.ir.tile import BIT_COUNTS, INTEGER_CALLS
-from tilec.ops.intrinsics import make_references
+from tilec.ops.functions.intrinsics import make_references
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile

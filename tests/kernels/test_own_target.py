@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from harness import SAMPLES, agrees, built
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver.build import Observer, build_library
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
 from tilec.support.resources import target_names, target_text
-from tilec.target.features import UNIVERSAL_FEATURES
+from tilec.target.names import UNIVERSAL_FEATURES
 from tilec.target.table import load_target
 
 KIB = 1024

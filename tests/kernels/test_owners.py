@@ -9,7 +9,7 @@ from snippets import kernel
 
 from tilec.driver.build import Observer, build_kernel
 from tilec.ir import warp
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -15,7 +15,7 @@ from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import KernelArguments
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
-from tilec.ir.verify import verify_tile
+from tilec.ir.tile_verify.verify import verify_tile
 from tilec.ir.warp import BarrierWait, walk_operations
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions

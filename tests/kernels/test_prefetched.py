@@ -9,7 +9,7 @@ from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile
 

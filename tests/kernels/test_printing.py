@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import emulate
 from tilec.driver.build import Observer, build_kernel
 from tilec.support.options import CompileOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from harness import HERE, built
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import emulate
 from tilec.driver.build import Observer, build_library
 from tilec.ir.manifest import extract_from_cubin

@@ -12,7 +12,7 @@ from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, Plan, build_kernel, plan_kernel
 from tilec.driver.emulate import RunOptions
 from tilec.ir import warp
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 from tilec.passes.memory.split_staged_stores import StagedStore, find_staged_stores
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile

@@ -11,7 +11,7 @@ import pytest
 from harness import HERE, SAMPLES, built
 from test_adversary import compute
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
 from tilec.emu import Fault, launch

@@ -12,7 +12,7 @@ from test_attention_shapes import computed
 
 from tilec.driver.build import Build, Observer, build_kernel
 from tilec.sched import cache
-from tilec.sched.levels import LevelSettler
+from tilec.sched.model.levels import LevelSettler
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile
 

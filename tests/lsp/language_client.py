@@ -18,7 +18,7 @@ PATIENCE = 60.0
 class Editor:
     def __init__(self, *arguments: str, folder: Path, **capabilities: Any) -> None:
         self.folder = folder
-        program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tilec.cli import main; sys.exit(main())"
+        program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tilec.cli.main import main; sys.exit(main())"
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", program, "lsp", *arguments],
             stdin=subprocess.PIPE,

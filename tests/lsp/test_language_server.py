@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from language_client import ROOT, Editor
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.frontend.language import list_documented_names
 from tilec.frontend.sema.vocabulary import list_supported_names
 

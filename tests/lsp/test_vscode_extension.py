@@ -17,7 +17,7 @@ from tilec import __version__
 from tilec.cli.names import COMMANDS
 from tilec.frontend.sema.vocabulary import list_supported_names
 from tilec.ir.types import TYPES_BY_NAME
-from tilec.ops.names import REFUSED
+from tilec.ops.language.unavailable_names import REFUSED
 
 EDITORS = Path(__file__).parents[2] / "editors"
 FOLDER = EDITORS / "vscode"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec.emu.memory import Memory
+from tilec.emu.memory.memory import Memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from references import SAMPLES
+from sass import Accesses, accesses, disassembled
 from test_every_sample import FOLDER, arguments_of, made
 
 from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.emu.memory import Memory
-from tilec.target.table import load_target
+from tilec.emu.memory.memory import Memory
 from tilec.passes.cost.model import OccupancyLimits, count_ctas_per_sm
-
-from sass import Accesses, accesses, disassembled
+from tilec.target.table import load_target
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -11,9 +11,8 @@ from sass_disassembly import Said, said
 from tilec.driver.build import Observer, build_kernel, build_library
 from tilec.ptx.assemble import assemble_module
 from tilec.ptx.disassemble import disassemble_cubin
-from tilec.sass.control import Control, decode_control
 from tilec.sass.cubin import read_functions
-from tilec.sass.instruction import Instruction
+from tilec.sass.instruction import Control, Instruction, decode_control
 from tilec.sass.line_table import read_rows
 from tilec.support import files
 from tilec.support.options import CompileOptions

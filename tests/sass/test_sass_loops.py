@@ -12,8 +12,7 @@ from tilec.sass.cubin import Function, read_functions
 from tilec.sass.instruction import Instruction
 from tilec.sass.issue import WarpInterval, measure_loop_interval, sum_stalls
 from tilec.sass.latencies import Latencies
-from tilec.sass.loops import Loop, find_loop_of_ptx, find_loops
-from tilec.sass.ptx_loops import PtxLoop, find_ptx_loops, select_kernel_loops
+from tilec.sass.loops import Loop, PtxLoop, find_loop_of_ptx, find_loops, find_ptx_loops, select_kernel_loops
 from tilec.support import files
 from tilec.support.options import CompileOptions
 from tilec.target.table import load_target

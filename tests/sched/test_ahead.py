@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tilec.sched.check import find_problem_faults
-from tilec.sched.heuristic import is_serial_by_rule
+from tilec.sched.heuristics.heuristic import is_serial_by_rule
 from tilec.sched.objective import make_schedule
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.schedule import Schedule

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from loops import best, carrying_problem
 
-from tilec.sched import levels, solve as solving
-from tilec.sched.anchor import shift_to_best_begin, shift_to_valid_begin
-from tilec.sched.bounds import Unschedulable
-from tilec.sched.model import Model
+from tilec.sched import solve as solving
+from tilec.sched.lower_bounds.bounds import Unschedulable
+from tilec.sched.model import levels
+from tilec.sched.model.anchor import shift_to_best_begin, shift_to_valid_begin
+from tilec.sched.model.model import Model
 from tilec.sched.objective import list_same_role_pairs, measure_carried_pressure
 from tilec.sched.problem import Edge, Op, Pool, Problem, Slot, Use, Value
 from tilec.sched.solve import solve_problem

@@ -8,9 +8,9 @@ import pytest
 from loops import has_schedule
 
 from tilec.passes.scheduling.refusals import find_refusals
-from tilec.sched.bounds import Unschedulable
+from tilec.sched.lower_bounds.bounds import Unschedulable
+from tilec.sched.model.stages import Roofline, count_roofline_stages, estimate_roofline
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
-from tilec.sched.roofline import Roofline, count_roofline_stages, estimate_roofline
 from tilec.sched.schedule import Schedule
 from tilec.sched.solve import make_schedule, solve_problem
 from tilec.sched.trace import record_pool

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from loops import gemm, has_schedule, random_problem
 
-from tilec.sched.bounds import Bound, Unschedulable, compute_bounds
+from tilec.sched.lower_bounds.bounds import Bound, Unschedulable, compute_bounds
+from tilec.sched.lower_bounds.windows import find_refutation
 from tilec.sched.problem import Edge, Op, Problem, Role, Slot, Use
-from tilec.sched.windows import find_refutation
 
 
 def bound_of(problem: Problem, kind: str) -> Bound:

@@ -11,9 +11,9 @@ from graphs import graph
 from loops import attention, gemm, random_problem, valued_problem
 
 from tilec.sched import cache
-from tilec.sched.bounds import Unschedulable
 from tilec.sched.budget import WORK_FOR_ANSWERS, Budget
 from tilec.sched.cp import Program
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Value
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve_problem

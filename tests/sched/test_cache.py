@@ -15,12 +15,12 @@ import pytest
 from loops import KNOWN, gemm, random_problem
 
 from tilec.sched import cache, text
-from tilec.sched.bounds import Unschedulable
 from tilec.sched.budget import Budget
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve_problem
-from tilec.support.kept_files import read_entry, write_entry
+from tilec.support.staging import read_entry, write_entry
 
 
 class Counting:

@@ -8,9 +8,9 @@ import pytest
 from graphs import graph
 from loops import KNOWN, gemm, random_problem
 
-from tilec.sched.bounds import Unschedulable
 from tilec.sched.explain import explain_solution
-from tilec.sched.heuristic import ARMS, is_serial_by_rule, place_ops, schedule_by_heuristics
+from tilec.sched.heuristics.heuristic import ARMS, is_serial_by_rule, place_ops, schedule_by_heuristics
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.solve import solve_problem
 from tilec.sched.text import problem_from_neutral

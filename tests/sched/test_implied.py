@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from tilec.sched import implied
-from tilec.sched.bounds import compute_bounds
 from tilec.sched.budget import Budget
-from tilec.sched.implied import drop_implied_edges
-from tilec.sched.paths import build_edge_arcs, find_all_distances
+from tilec.sched.lower_bounds import implied
+from tilec.sched.lower_bounds.bounds import compute_bounds
+from tilec.sched.lower_bounds.implied import drop_implied_edges
+from tilec.sched.lower_bounds.paths import build_edge_arcs, find_all_distances
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.solve import Scheduler, solve_problem
 from tilec.sched.verify import find_violations

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tilec.sched.check import find_problem_faults
-from tilec.sched.lags import fold_groups
+from tilec.sched.model.lags import fold_groups
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.solve import solve_problem
 from tilec.sched.verify import find_violations

@@ -8,7 +8,7 @@ import pytest
 from graphs import crowded, graph
 
 from tilec.sched.budget import Budget
-from tilec.sched.levels import find_smallest_threshold
+from tilec.sched.model.levels import find_smallest_threshold
 from tilec.sched.solve import solve_problem
 from tilec.sched.text import problem_from_neutral
 from tilec.sched.verify import find_violations

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from loops import random_problem
 
-from tilec.sched.bounds import Unschedulable, compute_bounds
-from tilec.sched.least import refute_intervals
+from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
+from tilec.sched.lower_bounds.least import refute_intervals
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.sched.solve import solve_problem
 from tilec.sched.verify import find_violations

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from loops import crowded_rings, has_schedule, random_problem, staged_problem
 
-from tilec.sched.bounds import Unschedulable, compute_bounds
-from tilec.sched.model import Model
+from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
+from tilec.sched.model.model import Model
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 
 LONGEST = 1000.0

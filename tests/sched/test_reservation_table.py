@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from tilec.sched.heuristics.table import ReservationTable
 from tilec.sched.problem import Op, Problem, Slot, Use
-from tilec.sched.table import ReservationTable
 
 
 def _units(op: Op, start: int, ii: int) -> Counter[tuple[int, int]]:

@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 from loops import attention, divisions, has_schedule, joint_problem
 
-from tilec.sched.bounds import Unschedulable, compute_bounds
+from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
+from tilec.sched.model.roles import count_role_registers
 from tilec.sched.problem import Edge, Op, Problem, Role, Slot, Use
-from tilec.sched.roles import count_role_registers
 from tilec.sched.solve import solve_problem
 from tilec.sched.trace import build_trace, dump_trace, read_schedules
 from tilec.sched.verify import find_violations

@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 from loops import has_schedule
 
+from tilec.sched.model.roles import choose_roles_by_rule, resolve_roles, solve_with_best_roles
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Role, Slot, Use
-from tilec.sched.roles import choose_roles_by_rule, resolve_roles, solve_with_best_roles
 from tilec.sched.solution import Attempt, Solution
 from tilec.sched.solve import solve_problem
 from tilec.sched.trace import build_trace, dump_trace, read_schedules

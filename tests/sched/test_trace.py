@@ -12,7 +12,7 @@ from loops import KNOWN, gemm, random_problem
 
 from tilec.sched import explain
 from tilec.sched.explain import list_families
-from tilec.sched.model import Answer, Model
+from tilec.sched.model.model import Answer, Model
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Solution

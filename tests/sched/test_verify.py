@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from loops import gemm, random_problem
 
-from tilec.sched.bounds import Unschedulable
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.schedule import Schedule
 from tilec.sched.solve import solve_problem

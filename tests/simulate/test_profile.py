@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.simulate.comparison import compare_profile, select_launches
 from tilec.simulate.counters import Counter
-from tilec.simulate.profile import ProfiledLaunch, ProfileError, read_profile
+from tilec.simulate.profiles import ProfiledLaunch, ProfileError, compare_profile, read_profile, select_launches
 
 ROWS = """==PROF== Connected to process 1234
 ==PROF== Profiling "gemm" - 0: 0%....50%....100% - 9 passes

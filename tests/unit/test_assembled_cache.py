@@ -9,7 +9,7 @@ import pytest
 
 from tilec.ptx import assemble as assembler, assembled_cache
 from tilec.ptx.assembled_cache import assemble_cached
-from tilec.support.kept_files import read_entry, write_entry
+from tilec.support.staging import read_entry, write_entry
 
 PTX = ".version 8.0\n.target {target}\n.address_size 64\n.visible .entry {name}() {{ ret; }}\n"
 a, b, c, d, e = (f"// {letter}\n.visible .entry k()" for letter in "abcde")

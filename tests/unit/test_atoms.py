@@ -12,7 +12,7 @@ from tilec.driver import build as driver, emulate
 from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, mma_accumulator, row_major_fragment, swizzled_layout, unswizzled_layout
 from tilec.ir.tile import Kernel, walk_statements
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import (
     AccessPattern,

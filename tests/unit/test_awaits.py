@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from stages import problems
 
-from tilec.frontend.sema.awaits import resolve_awaited_tiles
+from tilec.frontend.sema.roles.awaits import resolve_awaited_tiles
 from tilec.ir.tile import Kernel, TileOp, walk_statements
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.sched.solve import solve_problem

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tilec
-from tilec.ir.barrier_machine import Barrier, PhaseClocks, join_clocks, run_together
+from tilec.ir.warp_verify.barrier_machine import Barrier, PhaseClocks, join_clocks, run_together
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, strategies as st
 from stages import advanced, work_on
 
-from tilec.ir import warp, warp_signs
+from tilec.ir import warp
 from tilec.ir.tile import Binary, Const, Expr, Kernel, Select, Var, int32_const, walk_statements
 from tilec.ir.types import BOOL, INT32
-from tilec.ir.warp_boxes import _ResidueAnalysis
-from tilec.ir.warp_values import Definitions, Steps, find_definitions
-from tilec.ops.copy import Copy
+from tilec.ir.warp_verify import boxes
+from tilec.ir.warp_verify.boxes import Definitions, Steps, _ResidueAnalysis, find_definitions
+from tilec.ops.copies.copy import Copy
 from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.layout.select_mechanisms import select_mechanisms
 from tilec.support.diagnostics import InternalError
@@ -239,7 +239,7 @@ def test_signs(expr: Expr, points: list[tuple[int, int, int]]) -> None:
     """`bx` counts blocks, `i` is the variable of a loop, and of `n` nothing is known."""
     bx, i, _ = VARIABLES
     known = {bx: (0.0, 40.0)}
-    proof = warp_signs._BoundsAnalysis(Definitions({i: [Steps(int32_const(16), int32_const(337), 8)]}), known)
+    proof = boxes._BoundsAnalysis(Definitions({i: [Steps(int32_const(16), int32_const(337), 8)]}), known)
     low, high = proof.find_bounds(expr)
     for block, at, n in points:
         assert low <= value_of(expr, dict(zip(VARIABLES, (block, 8 * at + 16, n - 20), strict=True))) <= high

@@ -30,7 +30,7 @@ from tilec.calibrate.measure import (
 )
 from tilec.calibrate.probe import Probe, Run
 from tilec.calibrate.rewrite import rewrite_rows
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.host import runtime
 from tilec.support import resources
 from tilec.support.diagnostics import CompileError
@@ -453,15 +453,15 @@ import sys
 for name in {BLOCKED}: sys.modules[name] = None
 sys.path[:0] = [{str(Path(__file__).parent)!r}]
 import test_calibrate
-from tilec import cli
+from tilec.cli.main import main
 from tilec.host import runtime
 from tilec.calibrate import measure
 class Device(test_calibrate.StandIn):
     def entry(self, cubin):
-        from tilec.ir.manifest import extract
-        return extract(cubin)[0].entry
-measure.gpu_for = lambda target: Device()
-sys.exit(cli.main(["calibrate", "--target", "sm_80", "--cubins", "probes", "--repeats", "3", "--json", "m.json"]))
+        from tilec.ir.manifest import extract_from_cubin
+        return extract_from_cubin(cubin)[0].entry
+measure.find_gpu = lambda target: Device()
+sys.exit(main(["calibrate", "--target", "sm_80", "--cubins", "probes", "--repeats", "3", "--json", "m.json"]))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

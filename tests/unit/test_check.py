@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.cli import main
+from tilec.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 LAYER = ROOT / "benchmarks" / "kernels" / "layer.tl"

@@ -12,7 +12,7 @@ from test_layout import SHARED, byte
 
 from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition
 from tilec.codegen.builder import Builder
-from tilec.codegen.scalar import ReadElement, Scalars
+from tilec.codegen.scalar.scalar import ReadElement, Scalars
 from tilec.ir import warp
 from tilec.ir.affine import Interval
 from tilec.ir.layout import SharedLayout, swizzled_layout

@@ -35,7 +35,7 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, NARROW_TYPES, TYPES_BY_NAME, DType
-from tilec.ops.intrinsics import make_references
+from tilec.ops.functions.intrinsics import make_references
 from tilec.ptx.isa import check_instruction
 from tilec.ptx.module import Instruction
 from tilec.ptx.text import print_module

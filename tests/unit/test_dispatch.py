@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import get_args
 
-from tilec.frontend.sema import allocations, loops
 from tilec.frontend.sema.dispatch import COMPILE_TIME_DISPATCH, KERNEL_DISPATCH
+from tilec.frontend.sema.loops import loop_headers
+from tilec.frontend.sema.statements import allocations
 from tilec.frontend.sema.vocabulary import ALLOCATION_NAMES, LOOP_NAMES, list_supported_names
 from tilec.frontend.syntax import ast
-from tilec.ops.python import BUILTIN_NAMES
-from tilec.ops.views import AT_DATA
+from tilec.ops.functions.python import BUILTIN_NAMES
+from tilec.ops.functions.signatures import AT_DATA
 
 
 def test_every_kind_of_expression_has_a_reader() -> None:
@@ -32,4 +33,8 @@ def test_every_name_with_a_reader_is_a_supported_one() -> None:
 
 def test_allocations_and_loops_are_the_names_that_are_said_to_be() -> None:
     assert {*allocations.TILE_SIGNATURES, *allocations.OTHER_ALLOCATIONS} == set(ALLOCATION_NAMES)
-    assert {*loops.SEQUENTIAL_LOOPS, *loops.NEST_SIGNATURES, loops.PERSISTENT_SIGNATURE.name} == set(LOOP_NAMES)
+    assert {
+        *loop_headers.SEQUENTIAL_LOOPS,
+        *loop_headers.NEST_SIGNATURES,
+        loop_headers.PERSISTENT_SIGNATURE.name,
+    } == set(LOOP_NAMES)

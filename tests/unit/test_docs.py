@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import build as driver, emulate
 from tilec.emu.fault import Fault
 from tilec.ir.manifest import to_json
@@ -164,7 +164,7 @@ def test_every_fault_is_documented() -> None:
     kinds = re.findall(r'"([a-z-]+)"', Fault.__doc__ or "")
     assert len(kinds) > 10
     assert [kind for kind in kinds if f"`{kind}`" not in text] == []
-    raised = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tilec" / "emu").glob("*.py"))
+    raised = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tilec" / "emu").rglob("*.py"))
     assert set(re.findall(r'Fault\(\s*"([a-z-]+)"', raised)) <= set(kinds)
 
 

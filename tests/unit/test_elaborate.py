@@ -13,8 +13,8 @@ from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.parse import parse_file
 from tilec.ir.text import print_kernel, show_expr
 from tilec.ir.tile import Bind, Buffer, For, If, Kernel, Load, Parallel, Stmt, Store, TileOp, Var, walk_statements
+from tilec.ir.tile_verify.verify import verify_tile
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64
-from tilec.ir.verify import verify_tile
 from tilec.passes.analysis.scalar_definitions import mark_replayable_binds
 from tilec.passes.analysis.usage import find_reads, find_tensor_directions, find_writes
 from tilec.support.diagnostics import CompileError

@@ -18,7 +18,7 @@ from stages import advanced, problems, work_on
 
 from tilec.ir import warp
 from tilec.ir.tile import For, Kernel, Store, int32_const
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.describe import describe_statement
 from tilec.passes.loop.pools import compute_register_split

@@ -9,8 +9,8 @@ from tilec.ir import tile
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Bind, Kernel, Raster, Var
-from tilec.ir.verify import verify_tile
-from tilec.ops.copy import Copy
+from tilec.ir.tile_verify.verify import verify_tile
+from tilec.ops.copies.copy import Copy
 from tilec.passes.analysis.fold_constants import compute_expr, fold_expr
 from tilec.passes.grid.rasterise import rasterise_blocks
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tilec.frontend.syntax import mistakes, tables
-from tilec.support import kept_files
-from tilec.support.kept_files import LARGEST_ENTRY, read_entry, write_entry
+from tilec.support import staging
 from tilec.support.resources import grammar_text
+from tilec.support.staging import LARGEST_ENTRY, read_entry, write_entry
 
 
 def test_what_was_kept_is_found_for_its_key_only(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_what_was_kept_is_found_for_its_key_only(tmp_path: Path) -> None:
 
 def test_an_entry_of_another_version_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_entry(tmp_path / "one", "one", b"data")
-    monkeypatch.setattr(kept_files, "__version__", "another")
+    monkeypatch.setattr(staging, "__version__", "another")
     with pytest.raises(ValueError, match="not what was written"):
         read_entry(tmp_path / "one", "one")
 

@@ -14,8 +14,8 @@ import pytest
 from tilec.driver.explanations import EXPLANATIONS
 from tilec.frontend.sema.vocabulary import list_supported_names
 from tilec.ir.types import TYPES_BY_NAME
-from tilec.ops.python import BUILTIN_NAMES, MATH_CONSTANTS
-from tilec.ops.rendezvous import RENDEZVOUS
+from tilec.ops.functions.python import BUILTIN_NAMES, MATH_CONSTANTS
+from tilec.ops.synchronisation.rendezvous import RENDEZVOUS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

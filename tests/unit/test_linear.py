@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tilec.frontend.sema.linear_resources import Ledger, PathNote, Resource
+from tilec.frontend.sema.roles.linear_resources import Ledger, PathNote, Resource
 from tilec.support.diagnostics import CompileError, ErrorCollector
 from tilec.support.source import Span
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import build as driver, engine, lints
 from tilec.driver.lints.assembler import assembler_log
 from tilec.driver.lints.registry import is_lint
@@ -227,7 +227,7 @@ def test_only_the_lints_of_a_stage_that_is_reached_are_loaded() -> None:
 
 LOADED = f"""
 import sys
-from tilec.cli import main
+from tilec.cli.main import main
 main(["check", {str(GEMM)!r}])
 loaded = [name.split(".") for name in sys.modules if name.startswith("tilec.driver.lints.")]
 print(*sorted(words[-1] for words in loaded if len(words) == 5))

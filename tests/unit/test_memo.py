@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.support.memo import cache_by_identity
+from tilec.support.identity import cache_by_identity
 
 
 def test_an_answer_is_of_the_value_asked_about_and_not_of_an_equal_one() -> None:

@@ -33,7 +33,7 @@ LEFT_OUT = (
 COMMANDS = """\
 import os, sys
 sys.modules.update(dict.fromkeys(LEFT_OUT))
-from tilec.cli import main
+from tilec.cli.main import main
 for words in (
     ["samples/gemm.tl", "--target", "sm_80,sm_90a", "--emit", "fatbin,header", "-o", OUT],
     ["schedule", "samples/gemm.tl"],

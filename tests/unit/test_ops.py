@@ -10,12 +10,12 @@ import pytest
 from tilec.ir.text import show_region
 from tilec.ir.tile import Kernel, TileOp
 from tilec.ops import registry
-from tilec.ops.arithmetic import apply_binary, apply_logical, apply_select
-from tilec.ops.gemm import get_gemm_shape
+from tilec.ops.functions.scalar import FUNCTIONS
+from tilec.ops.language.arithmetic import apply_binary, apply_logical, apply_select
+from tilec.ops.language.signature import Argument, Parameter, Signature, bind_arguments, find_nearest_name
+from tilec.ops.language.values import Value
+from tilec.ops.products.gemm import get_gemm_shape
 from tilec.ops.registry import Effects, Operation, Spelling
-from tilec.ops.scalar import FUNCTIONS
-from tilec.ops.signature import Argument, Parameter, Signature, bind_arguments, find_nearest_name
-from tilec.ops.values import Value
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.source import Span
 

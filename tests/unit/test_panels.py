@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from tilec.driver import build as driver
-from tilec.ir import warp_signs
 from tilec.ir.tile import Raster, Var, walk_statements
-from tilec.ir.warp_values import Definitions
-from tilec.ops.copy import Copy
+from tilec.ir.warp_verify.boxes import Definitions, _BoundsAnalysis
+from tilec.ops.copies.copy import Copy
 from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.passes.grid.rasterisation_order import GridWalk, find_best_raster
@@ -94,7 +93,7 @@ def test_no_tile_begins_below_0(extents: tuple[int | Var, int | Var], raster: Ra
     known[NUMBER] = (0.0, math.prod(tiles) - 1 if len(tiles) == 2 else math.inf)
     for index in locate_tile(NUMBER, *extents, raster):
         assert Coordinates({}, {}, known).is_never_negative(index)
-        assert warp_signs._BoundsAnalysis(Definitions({}), dict(known)).find_bounds(index)[0] >= 0
+        assert _BoundsAnalysis(Definitions({}), dict(known)).find_bounds(index)[0] >= 0
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tilec.frontend.syntax import ast, lalr, mistakes
+from tilec.frontend.syntax.lalr import MAX_DEPTH, Branch, Token
 from tilec.frontend.syntax.parse import parse_file
-from tilec.frontend.syntax.tree import MAX_DEPTH, Branch, Token
 from tilec.frontend.syntax.unparse import unparse_module
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.resources import grammar_text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.cli.build import build as command
+from tilec.cli.commands.build import build as command
 from tilec.driver.build import Observer, plan_kernel
 from tilec.driver.pipeline import PIPELINE, Choice, Pass
 from tilec.driver.pipeline_text import describe_row

@@ -10,7 +10,7 @@ from tilec.ir.layout import Axis, Fragment
 from tilec.ir.placement import NotArithmetic, NoValue, evaluate_index
 from tilec.ir.types import BOOL, FLOAT32, INT32
 from tilec.ir.warp import Elementwise
-from tilec.ir.warp_owners import are_disjoint
+from tilec.ir.warp_verify.owners import are_disjoint
 
 INDEX = tile.Var("i")
 SIZE = tile.Var("n")

@@ -28,7 +28,7 @@ from test_statement_price import ADD_C, first_op, loading
 from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
 from tilec.emu import Fault
-from tilec.frontend.sema import evaluate
+from tilec.frontend.sema.expressions import evaluate
 from tilec.ir.tile import Expr, Kernel
 from tilec.ops import form
 from tilec.passes.analysis.tensor_regions import RegionAnalysis

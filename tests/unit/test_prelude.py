@@ -8,7 +8,7 @@ from tilec.frontend.prelude import read
 from tilec.frontend.sema.elaborate import elaborate_entry
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.parse import parse_file
-from tilec.ops.scalar import FUNCTIONS
+from tilec.ops.functions.scalar import FUNCTIONS
 from tilec.support.diagnostics import CompileError, Diagnostic
 from tilec.support.source import SourceFile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tilec.emu.launcher  # noqa: F401  (registers the semantics)
-from tilec.emu.decode import DECODERS
+from tilec.emu.machine.decode import DECODERS
 from tilec.ptx.isa import ROWS, check_instruction, find_row
 from tilec.ptx.module import Address, Imm, Instruction, Operand, Reg, Symbol, TensorAddress, Vector
 

@@ -69,7 +69,7 @@ def test_options_are_documented_beside_the_field() -> None:
 
 
 def test_help_shows_the_parameters() -> None:
-    from tilec.ir.warp.memory import TensorMap
+    from tilec.ir.warp_nodes.memory import TensorMap
 
     text = pydoc.plain(pydoc.render_doc(TensorMap))
     shown = inspect.signature(TensorMap)

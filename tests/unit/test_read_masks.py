@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from tilec.codegen.read_masks import ranks, read_masks
-from tilec.codegen.steps import Assignment
+from tilec.codegen.elementwise.read_masks import ranks, read_masks
+from tilec.codegen.elementwise.steps import Assignment
 from tilec.ir.tile import Binary, Buffer, Const, Expr, Load, Select, Store, Unary, int32_const
 from tilec.ir.types import BOOL, INT32
 

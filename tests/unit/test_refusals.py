@@ -10,7 +10,7 @@ import pytest
 
 from tilec.cli import main
 from tilec.passes.scheduling import refusals
-from tilec.sched.bounds import Unschedulable, compute_bounds
+from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.schedule import Schedule
 from tilec.sched.verify import find_violations

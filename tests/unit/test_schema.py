@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
-from tilec.cli.problem import read_problems
-from tilec.sched.bounds import Unschedulable
+from tilec.cli.commands.problem import read_problems
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Role, Slot, Use, Value
 from tilec.sched.solve import Scheduler, solve_problem
 from tilec.sched.text import problem_to_json

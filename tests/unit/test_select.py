@@ -10,8 +10,8 @@ import pytest
 
 from tilec.ir.tile import Buffer, Kernel, Region, TileOp, int32_const, walk_statements
 from tilec.ir.types import FLOAT16, FLOAT32
-from tilec.ops.copy import Copy
-from tilec.ops.gemm import Gemm, Policy
+from tilec.ops.copies.copy import Copy
+from tilec.ops.products.gemm import Gemm, Policy
 from tilec.passes.layout.select_mechanisms import find_cp_async_width, select_mechanisms
 from tilec.passes.layout.warp_partition import partition_warpgroups, partition_warps
 from tilec.support.diagnostics import CompileError

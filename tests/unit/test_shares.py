@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tilec.support.shares import show_share
+from tilec.support.display import show_share
 
 TILEC = Path(__file__).parents[2] / "tilec"
 
 # Spreads of measurements, which are no shares.
-OTHERS = {"calibrate/plan.py", "cli/calibrate.py"}
+OTHERS = {"calibrate/plan.py", "cli/commands/calibrate.py"}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from tilec.frontend.sema.vocabulary import list_supported_names
 from tilec.ir.types import TYPES_BY_NAME
-from tilec.ops.names import REFUSED
-from tilec.ops.other_languages import FOREIGN_WORDS as OTHERS, find_equivalent, suggest_dtype
+from tilec.ops.language.other_languages import FOREIGN_WORDS as OTHERS, find_equivalent, suggest_dtype
+from tilec.ops.language.unavailable_names import REFUSED
 from tilec.support.spelling import edit_distance, nearest_word
 
 WORDS = ("float", "gemm", "clear", "Parallel", "alloc_fragment", "T")

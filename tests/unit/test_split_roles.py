@@ -12,8 +12,8 @@ from tilec.ir.groups import WARPGROUP_THREADS, guarded_warpgroups
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
-from tilec.ir.verify import verify_tile
-from tilec.ops.barriers import AllocBarrier
+from tilec.ir.tile_verify.verify import verify_tile
+from tilec.ops.synchronisation.barriers import AllocBarrier
 from tilec.passes.explicit_roles.split_roles import find_split_roles, has_explicit_roles, split_roles
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions

@@ -13,7 +13,7 @@ import pytest
 from tilec.driver.build import Observer, load_kernel
 from tilec.driver.explanations import EXPLANATIONS
 from tilec.frontend.sema.vocabulary import list_supported_names
-from tilec.ops.names import REFUSED
+from tilec.ops.language.unavailable_names import REFUSED
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

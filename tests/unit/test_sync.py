@@ -12,7 +12,7 @@ from mutants import REMOVED, mutants
 from tilec.driver.build import build_kernel
 from tilec.driver.observer import Observer
 from tilec.ir import warp
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
 

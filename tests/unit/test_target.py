@@ -22,7 +22,7 @@ from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CALIBRATIONS, CompileOptions
 from tilec.support.source import SourceFile
 from tilec.target import table as target
-from tilec.target.kinds import InstructionKind
+from tilec.target.names import InstructionKind
 from tilec.target.table import (
     _GENERATION_TARGETS,
     FormulaError,

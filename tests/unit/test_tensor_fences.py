@@ -12,7 +12,7 @@ from tilec.driver import engine
 from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.warp import Operation, Program
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 from tilec.support import files
 from tilec.support.options import CompileOptions
 

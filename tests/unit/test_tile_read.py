@@ -18,8 +18,8 @@ from tilec.ir import tile
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Binary, Bind, Buffer, Call, Cast, Const, Expr, Kernel, Load, Select, Unary, Var
+from tilec.ir.tile_verify.verify import verify_tile
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32, INT64
-from tilec.ir.verify import verify_tile
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

@@ -23,8 +23,8 @@ from tilec.ir.tile import (
     Var,
     int32_const,
 )
+from tilec.ir.tile_verify.verify import verify_tile
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
-from tilec.ir.verify import verify_tile
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 

@@ -15,17 +15,18 @@ import pytest
 from tilec.driver import emulate
 from tilec.driver.build import Build, build_kernel, load_kernel
 from tilec.driver.observer import Observer
-from tilec.ir import operations, warp
+from tilec.ir import warp
 from tilec.ir.expr import cast_expr
-from tilec.ir.operation_interfaces import Axis
+from tilec.ir.operations import operations
+from tilec.ir.operations.interfaces import Axis
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Binary, Load, Parallel, Store, TileOp, Var
 from tilec.ops import registry
 from tilec.ops.form import OnChip, Scalar, verify_same_dtype, verify_same_shape
+from tilec.ops.language.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
-from tilec.ops.signature import Call, Parameter, Signature, as_expr
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass

@@ -12,11 +12,11 @@ import jsonschema
 import pytest
 
 import tilec.sched
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import build as driver
-from tilec.sched.bounds import BoundKind
 from tilec.sched.decision import Decider
-from tilec.sched.heuristic import ARMS
+from tilec.sched.heuristics.heuristic import ARMS
+from tilec.sched.lower_bounds.bounds import BoundKind
 from tilec.sched.solution import LEVELS
 from tilec.sched.trace import SCHEMA
 from tilec.support.options import CompileOptions, Strategy

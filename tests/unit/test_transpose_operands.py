@@ -8,7 +8,7 @@ import pytest
 
 from tilec.ir import tile
 from tilec.ir.tile import Kernel
-from tilec.ops.gemm import Gemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.transpose_operands import transpose_operands
 
 STAGED = """

@@ -12,7 +12,7 @@ from tilec.sched.decision import Alternative, Decision
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
 from tilec.tune import knobs
-from tilec.tune.alternatives import list_alternative_points
+from tilec.tune.knobs import list_alternative_points
 from tilec.tune.space import Point, Value
 
 SAMPLES = Path(__file__).parents[2] / "samples"

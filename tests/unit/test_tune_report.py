@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import build as driver
 from tilec.passes.cost.report import Report
 from tilec.support.diagnostics import CompileError

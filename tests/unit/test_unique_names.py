@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
-from tilec.ir.verify import verify_tile
+from tilec.ir.tile_verify.verify import verify_tile
 from tilec.passes.analysis.make_names_unique import make_names_unique
 
 LINES = """

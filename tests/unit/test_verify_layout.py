@@ -11,8 +11,8 @@ from tilec.driver import build
 from tilec.driver.verifiers import find_stage_violations
 from tilec.ir.layout import Axis, Fragment, SharedLayout, row_major_fragment
 from tilec.ir.tile import Binary, Placement, TileOp, Var, int32_const, walk_statements
+from tilec.ir.tile_verify.layouts import layout_violations
 from tilec.ir.types import INT32
-from tilec.ir.verify_layout import layout_violations
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

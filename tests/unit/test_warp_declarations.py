@@ -13,7 +13,7 @@ from tilec.driver.observer import Observer
 from tilec.ir import tile, warp
 from tilec.ir.tile import Var, int32_const
 from tilec.ir.warp import Operation, Program
-from tilec.ir.warp_declarations import declaration_violations
+from tilec.ir.warp_verify.declarations import declaration_violations
 from tilec.support import files
 from tilec.support.options import CompileOptions
 

@@ -6,8 +6,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tilec.ir import warp, warp_effects
+from tilec.ir import warp
 from tilec.ir.warp import Operation
+from tilec.ir.warp_verify import effects
 from tilec.passes.lower import touches
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
@@ -37,7 +38,7 @@ def is_unknown(kind: type[Operation], ask: object) -> bool:
     return False
 
 
-@pytest.mark.parametrize("ask", [warp_effects.effects_without_scalars, touches.find_touches])
+@pytest.mark.parametrize("ask", [effects.effects_without_scalars, touches.find_touches])
 def test_every_operation_is_known(ask: object) -> None:
     assert len(KINDS) > 40
     assert [kind.__name__ for kind in KINDS if is_unknown(kind, ask)] == []

@@ -10,7 +10,7 @@ from tilec.ir import warp
 from tilec.ir.layout import Axis, Fragment, mma_accumulator, row_major_fragment, swizzled_layout, wgmma_accumulator
 from tilec.ir.tile import Binary, Buffer, Cast, Const, Load, Parallel, Region, Store, Var, int32_const
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32
-from tilec.ir.warp_verify import program_violations
+from tilec.ir.warp_verify.verify import program_violations
 
 GLOBAL = Buffer("X", (1024, 64), FLOAT16, "global")
 A, B = (Buffer(name, (64, 64), FLOAT16, "shared") for name in "AB")

@@ -22,7 +22,7 @@ from tilec.calibrate.probe import (
     emit_timed_twice,
     emit_wait,
 )
-from tilec.target.features import Feature
+from tilec.target.names import Feature
 
 ROWS = 1 << 23
 """The rows of memory: 1 GiB."""

@@ -27,7 +27,7 @@ from tilec.ir.manifest import (
 from tilec.ptx.text import print_variable
 from tilec.support.records import dataclass
 from tilec.support.sizes import Shape
-from tilec.target.features import Feature
+from tilec.target.names import Feature
 
 Array = NDArray[Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tilec.calibrate.probe import Array, Probe, Run, emit_fill, emit_loop, emit_timed, expect_same_word
-from tilec.target.features import Feature
+from tilec.target.names import Feature
 
 CHAIN = 32
 WARPS, ACCESSES = 8, 8

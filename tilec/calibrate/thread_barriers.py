@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.calibrate.probe import Probe, emit_barriers, emit_loop, emit_timed, emit_wait, expect_same_word
-from tilec.target.features import Feature
+from tilec.target.names import Feature
 
 ROUNDS = 4
 HOPPER_ON: tuple[Feature, ...] = ("mbarrier", "tma")

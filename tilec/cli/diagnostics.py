@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from tilec import __version__
 from tilec.support.diagnostics import Diagnostic, Label
-from tilec.support.printable import make_printable
+from tilec.support.display import make_printable
 from tilec.support.source import SourceFile
 
 Format = Literal["text", "json", "sarif", "github"]

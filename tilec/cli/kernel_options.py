@@ -10,10 +10,10 @@ import click
 from click.core import ParameterSource
 
 from tilec.cli.arguments import get_response_files
+from tilec.cli.completion import complete_several
 from tilec.cli.console import fail_usage, set_format, show_diagnostics
 from tilec.cli.diagnostics import FORMATS
-from tilec.cli.former import FormerSpellings, remember_former, take_former_spellings
-from tilec.cli.words import complete_several
+from tilec.cli.other_spellings import FormerSpellings, remember_former, take_former_spellings
 from tilec.support import files, options, resources
 from tilec.support.diagnostics import raise_error
 from tilec.support.option_fields import Option, deprecation_warning, find_word, parse_value

@@ -8,29 +8,29 @@ from importlib import import_module
 import click
 
 COMMANDS = {
-    "emulate": "emulate:emulate",
-    "simulate": "simulate:simulate",
-    "compare": "compare:compare",
-    "schedule": "commands:schedule",
-    "report": "report:report",
-    "diff": "diff:diff",
-    "targets": "show:targets",
-    "calibrate": "calibrate:calibrate",
-    "tune": "tune:tune",
-    "check": "check:check",
-    "explain": "explain:explain",
-    "explain pipeline": "explain:explain_pipeline",
-    "inspect": "show:inspect",
-    "fmt": "fmt:fmt",
-    "lsp": "lsp:lsp",
-    "serve": "serve:serve",
-    "new": "new:new",
+    "emulate": "commands.emulate:emulate",
+    "simulate": "commands.simulate:simulate",
+    "compare": "commands.compare:compare",
+    "schedule": "dispatch:schedule",
+    "report": "commands.report:report",
+    "diff": "commands.diff:diff",
+    "targets": "commands.show:targets",
+    "calibrate": "commands.calibrate:calibrate",
+    "tune": "commands.tune:tune",
+    "check": "commands.check:check",
+    "explain": "commands.explain:explain",
+    "explain pipeline": "commands.explain:explain_pipeline",
+    "inspect": "commands.show:inspect",
+    "fmt": "commands.fmt:fmt",
+    "lsp": "commands.lsp:lsp",
+    "serve": "commands.serve:serve",
+    "new": "commands.new:new",
     "completion": "completion:completion",
     "help": "help:help_",
 }
 """The module of `tilec.cli` and the function of each command."""
 
-_COMPILER = "build:build"
+_COMPILER = "commands.build:build"
 
 
 def find_command(arguments: Sequence[str]) -> tuple[click.Command, list[str]]:

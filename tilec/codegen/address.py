@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.codegen.builder import Builder
-from tilec.codegen.scalar import Scalars
+from tilec.codegen.scalar.scalar import Scalars
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.groups import WARPGROUP_THREADS

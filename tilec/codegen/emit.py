@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-from tilec.codegen import clusters
+from tilec.codegen.barriers import clusters
 from tilec.codegen.entry import SMEM, EntryCode
 from tilec.codegen.printing import VPRINTF, make_format_variables
 from tilec.ir import manifest as launch, warp

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from tilec.codegen import cluster_launch, clusters
 from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition
-from tilec.codegen.barriers import address_barrier, emit_barrier, emit_warpgroup_sync, get_warpgroup_index
+from tilec.codegen.barriers import cluster_launch, clusters
+from tilec.codegen.barriers.barriers import address_barrier, emit_barrier, emit_warpgroup_sync, get_warpgroup_index
+from tilec.codegen.barriers.rings import RingProtocol
+from tilec.codegen.barriers.transfer import emit_cp_async, emit_tma_load, emit_tma_store
 from tilec.codegen.builder import Builder, RegisterClass, get_register_class
-from tilec.codegen.elementwise import emit_elementwise
-from tilec.codegen.load_matrix import emit_load_matrix
-from tilec.codegen.local import clear_local, read_local
-from tilec.codegen.matrix import WARP, emit_store_matrix
+from tilec.codegen.elementwise.elementwise import emit_elementwise
+from tilec.codegen.elementwise.local import clear_local, read_local
+from tilec.codegen.elementwise.reduce import emit_reduce
 from tilec.codegen.memory import load_vector
-from tilec.codegen.mma import emit_mma
 from tilec.codegen.printing import make_local_variables
-from tilec.codegen.reduce import emit_reduce
-from tilec.codegen.rings import RingProtocol
-from tilec.codegen.scalar import Scalars
+from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
-from tilec.codegen.tcgen05 import (
+from tilec.codegen.tensor_cores.matrix import WARP, emit_load_matrix, emit_store_matrix
+from tilec.codegen.tensor_cores.mma import emit_mma
+from tilec.codegen.tensor_cores.tcgen05 import (
     AFTER_SYNC,
     BEFORE_SYNC,
     emit_address_load,
@@ -35,14 +35,18 @@ from tilec.codegen.tcgen05 import (
     emit_tensor_move,
     emit_tensor_wait,
 )
-from tilec.codegen.transfer import emit_cp_async, emit_tma_load, emit_tma_store
-from tilec.codegen.wgmma import emit_wgmma
-from tilec.codegen.words import count_per_word, find_paired_accumulators, find_word_fragments, unpack_accumulators
+from tilec.codegen.tensor_cores.wgmma import emit_wgmma
+from tilec.codegen.tensor_cores.words import (
+    count_per_word,
+    find_paired_accumulators,
+    find_word_fragments,
+    unpack_accumulators,
+)
 from tilec.ir import tile, warp
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.types import INT32
 from tilec.ir.warp import Operation, Program, Role
-from tilec.ir.warp_effects import effects_without_scalars
+from tilec.ir.warp_verify.effects import effects_without_scalars
 from tilec.passes.lower.touches import find_touches
 from tilec.ptx.module import Address, Guard, Imm, Item, Operand, Pair, Reg, Symbol
 from tilec.ptx.names import parameter_name

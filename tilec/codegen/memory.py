@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.codegen.builder import Builder, RegisterClass, get_register_class, make_f32
-from tilec.codegen.scalar import FLOAT_NAMES, Scalars
+from tilec.codegen.scalar.scalar import FLOAT_NAMES, Scalars
 from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT32, DType
 from tilec.ptx.module import Address, FloatImm, Imm, Operand, Reg, Vector

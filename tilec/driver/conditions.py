@@ -9,7 +9,7 @@ from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
     from tilec.ir.tile import Kernel
-    from tilec.target.features import Feature
+    from tilec.target.names import Feature
     from tilec.target.table import Target
 
 Condition = Callable[[CompileOptions, "Target"], str | None]

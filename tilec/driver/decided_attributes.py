@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from tilec.ir import operations, tile
-from tilec.ir.operation_fields import BY_PASSES
+from tilec.ir import tile
+from tilec.ir.operations import operations
+from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import FLOAT4_E2M1, UINT8
 from tilec.ops.form import show_violations
-from tilec.ops.gemm import Gemm
-from tilec.ops.sync import WaitCopies
+from tilec.ops.products.gemm import Gemm
+from tilec.ops.synchronisation.sync import WaitCopies
 from tilec.support import schema
 
 

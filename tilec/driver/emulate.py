@@ -34,9 +34,9 @@ from tilec.ir.elements import (
 from tilec.ir.expr import extent_to_size, integer_range
 from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
 from tilec.ir.types import BFLOAT16, BOOL, TYPES_BY_NAME, DType
-from tilec.ops.copy import Copy
-from tilec.ops.gemm import Gemm
-from tilec.ops.gemm.sparse import draw_metadata
+from tilec.ops.copies.copy import Copy
+from tilec.ops.products.gemm import Gemm
+from tilec.ops.products.sparse import draw_metadata
 from tilec.support import progress
 from tilec.support.diagnostics import Diagnostic, Label, raise_error
 from tilec.support.records import dataclass

@@ -15,10 +15,10 @@ from tilec.ir.elements import Array, decode_values, is_poison
 from tilec.ir.manifest import Manifest, ScalarParam
 from tilec.ir.types import DType
 from tilec.ops.atomic import AtomicTile
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.ops.fill import Fill
-from tilec.ops.gemm import Gemm
-from tilec.ops.reduce import Reduce
+from tilec.ops.products.gemm import Gemm
+from tilec.ops.reductions.reduce import Reduce
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.records import dataclass
 
@@ -264,7 +264,7 @@ def _list_summing_errors(
             case Gemm(regions=regions) | Reduce(regions=regions):
                 longest = max(extent for region in regions for extent in region.extent)
                 if isinstance(stmt, Gemm) and regions[0].buffer.dtype.bits == 8 and regions[0].buffer.dtype.is_float:
-                    # Each of 32 products is truncated 13 bits below the largest: `tilec/emu/tensor_sums.py`.
+                    # Each of 32 products is truncated 13 bits below the largest: `tilec/emu/wgmma/wgmma.py`.
                     yield trip_count * -(-longest // 32) * 2 * 2.0**-13
                 unit = _get_rounding_step(regions[2].buffer.dtype) if isinstance(stmt, Gemm) else 2.0**-24
                 # The tensor core rounds once for every 16 products.

@@ -22,7 +22,7 @@ from tilec.driver.array_files import ArrayFile
 from tilec.driver.emulate import RunOptions
 from tilec.driver.fault_elements import name_global_element
 from tilec.emu import Fault, Report, launch
-from tilec.emu.places import replace_addresses
+from tilec.emu.memory.places import replace_addresses
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic, Label, raise_error

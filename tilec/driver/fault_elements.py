@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilec.emu.fault import Fault, MemoryLocation
-from tilec.emu.places import replace_addresses
+from tilec.emu.memory.places import replace_addresses
 from tilec.ir.layout import SharedLayout
 from tilec.ir.manifest import ScalarParam
 from tilec.ir.placement import element_slots

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from tilec.sass.cubin import Function, read_functions
 from tilec.sass.issue import WarpInterval, WarpWait, measure_loop_interval
 from tilec.sass.latencies import Latencies
-from tilec.sass.loops import Loop, find_loop_of_ptx, find_loops
-from tilec.sass.ptx_loops import PtxLoop, find_ptx_loops, select_kernel_loops
+from tilec.sass.loops import Loop, PtxLoop, find_loop_of_ptx, find_loops, find_ptx_loops, select_kernel_loops
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 

@@ -15,7 +15,7 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 if TYPE_CHECKING:
-    from tilec.ops.values import Value
+    from tilec.ops.language.values import Value
 
 
 class PipelineStopped(Exception):

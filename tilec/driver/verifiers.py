@@ -29,15 +29,15 @@ def find_stage_violations(stage: Stage, value: Any, *, everything: bool = True) 
         case "schedule":
             yield from _check_schedules(value)
         case "expand":
-            from tilec.ir.warp_declarations import declaration_violations
+            from tilec.ir.warp_verify.declarations import declaration_violations
 
             yield from declaration_violations(value)
         case "warp":
-            from tilec.ir.warp_declarations import declaration_violations
+            from tilec.ir.warp_verify.declarations import declaration_violations
 
             yield from declaration_violations(value)
             if everything:  # interprets the barriers: a third of the compile time of attention
-                from tilec.ir.warp_verify import program_violations
+                from tilec.ir.warp_verify.verify import program_violations
 
                 yield from program_violations(value)
         case "ast" | "alias" | "ptx" | "cubin":
@@ -46,7 +46,7 @@ def find_stage_violations(stage: Stage, value: Any, *, everything: bool = True) 
 
 def find_kernel_violations(kernel: Kernel) -> Iterator[str]:
     """Yield the violations of a kernel as written."""
-    from tilec.ir.verify import verify_tile
+    from tilec.ir.tile_verify.verify import verify_tile
     from tilec.ops.form import show_violations
 
     broken = list(verify_tile(kernel))
@@ -56,7 +56,7 @@ def find_kernel_violations(kernel: Kernel) -> Iterator[str]:
 def find_rewritten_violations(kernel: Kernel) -> Iterator[str]:
     """Yield the violations of a rewritten kernel: launched grid, operations with mechanisms."""
     from tilec.driver.decided_attributes import find_operation_violations
-    from tilec.ir.verify import verify_tile
+    from tilec.ir.tile_verify.verify import verify_tile
 
     broken = list(verify_tile(kernel, as_launched=True))
     yield from broken or find_operation_violations(kernel)
@@ -75,7 +75,7 @@ def _check_kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
 
 def _check_assignment(assignment: LayoutAssignment) -> Iterator[str]:
     """Yield the violations of the layouts: each role's in a kernel with explicit roles, else the kernel's."""
-    from tilec.ir.verify_layout import layout_violations
+    from tilec.ir.tile_verify.layouts import layout_violations
 
     yield from find_rewritten_violations(assignment.kernel)
     for part in assignment.roles:

@@ -11,47 +11,28 @@ from typing import Literal
 
 import numpy as np
 
-from tilec.emu import (
-    access,
-    atomics,
-    bits,
-    blocks,
-    bulk,
-    calls,
-    carry,
-    cluster_launch,
-    control,
-    cvt,
-    integers,
-    matrix,
-    mbarrier,
-    mma,
-    moves,
-    registers,
-    remote,
-    semantics,
-    tcgen05,
-    tcgen05_alloc,
-    tcgen05_mma,
-    tensormap_replace,
-    warps,
-    wgmma,
-    wmma,
-)
-from tilec.emu.arguments import Allocator, pack_params
-from tilec.emu.asyncops import AsyncState
-from tilec.emu.cluster import LaunchState
-from tilec.emu.decode import Program
+from tilec.emu.barriers import cluster_launch, control, mbarrier
+from tilec.emu.calls import calls
 from tilec.emu.fault import Fault, SourceLocation
-from tilec.emu.grid import BlockPositions, Clusters
-from tilec.emu.moments import EffectScheduler
+from tilec.emu.machine import blocks, registers
+from tilec.emu.machine.cluster import BlockPositions, Clusters, LaunchState
+from tilec.emu.machine.decode import Program
+from tilec.emu.machine.steps import RecorderFactory
+from tilec.emu.machine.timeline import Event, Timeline
+from tilec.emu.memory import access, atomics
+from tilec.emu.memory.arguments import Allocator, pack_params
+from tilec.emu.memory.places import find_memory_locations
 from tilec.emu.numbers import Array
-from tilec.emu.order import EventLog
-from tilec.emu.places import find_memory_locations
-from tilec.emu.races import StepAccesses
-from tilec.emu.recorder import RecorderFactory
-from tilec.emu.tensormap import Columns, TensorMap
-from tilec.emu.timeline import Event, Timeline
+from tilec.emu.races.order import EventLog
+from tilec.emu.races.races import StepAccesses
+from tilec.emu.scalar import bits, cvt, integers, moves, semantics
+from tilec.emu.tcgen05 import allocate, multiply, tcgen05
+from tilec.emu.tma import bulk, remote, tensormap_replace
+from tilec.emu.tma.asyncops import AsyncState
+from tilec.emu.tma.moments import EffectScheduler
+from tilec.emu.tma.tensormap import Columns, TensorMap
+from tilec.emu.warp import matrix, mma, warps, wmma
+from tilec.emu.wgmma import wgmma
 from tilec.ptx.module import Entry, Module
 from tilec.ptx.parse import parse_module
 from tilec.support.records import dataclass
@@ -60,8 +41,8 @@ __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"
 
 # Importing these modules registers their decoders.
 FAMILIES = (
-    *(access, atomics, bits, bulk, calls, carry, control, cvt, integers, matrix, mbarrier, mma, moves, registers),
-    *(cluster_launch, remote, semantics, tcgen05, tcgen05_alloc, tcgen05_mma, tensormap_replace, warps, wgmma, wmma),
+    *(access, atomics, bits, bulk, calls, control, cvt, integers, matrix, mbarrier, mma, moves, registers),
+    *(cluster_launch, remote, semantics, tcgen05, allocate, multiply, tensormap_replace, warps, wgmma, wmma),
 )
 
 _MAX_CLUSTER_BLOCKS = 16

@@ -12,52 +12,28 @@ from inspect import cleandoc
 from typing import Any
 
 from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE, find_definition
-from tilec.frontend.sema import (
-    allocations,
-    configs,
-    eager,
-    elaborate,
-    explicit_roles as roles,
-    expressions,
-    functions,
-    inline_ptx,
-    jumps,
-    launch,
-    layout_maps,
-    loop_statements,
-    loops,
-    macros,
-    manual_schedules as manual,
-    nests,
-    operations,
-    pipeline_rules,
-    pipelines,
-    pointers,
-    printing,
-    reducers,
-    rng,
-    stages,
-    statements,
-    stores,
-    thread_values,
-    tile_scheduler,
-    vectors,
-    views,
-    vocabulary,
-)
-from tilec.frontend.sema.block_scales import TRANSPOSE_SIGNATURE
-from tilec.frontend.sema.hints import HINTS
-from tilec.frontend.sema.linear_resources import Ledger
-from tilec.frontend.sema.pipeline_records import PIPELINE_SIGNATURES as PIPELINE_NAMES
+from tilec.frontend.sema import elaborate, vocabulary
+from tilec.frontend.sema.compile_time import functions, macros
+from tilec.frontend.sema.expressions import expressions, layout_maps, thread_values, vectors, views
+from tilec.frontend.sema.launch import configs, eager, launch, pointers
+from tilec.frontend.sema.launch.hints import HINTS
+from tilec.frontend.sema.loops import loop_headers, loops, manual_schedules as manual, nests, tile_scheduler
+from tilec.frontend.sema.operations import inline_ptx, operations, printing, reducers, rng
+from tilec.frontend.sema.operations.block_scales import TRANSPOSE_SIGNATURE
+from tilec.frontend.sema.roles import explicit_roles as roles, pipeline_rules, pipelines, stages
+from tilec.frontend.sema.roles.linear_resources import Ledger
+from tilec.frontend.sema.roles.pipeline_records import PIPELINE_SIGNATURES as PIPELINE_NAMES
+from tilec.frontend.sema.statements import allocations, jumps, statements, stores
 from tilec.ir.types import TYPES_BY_NAME, DType
-from tilec.ops import dp4a, python, reducer, registry, scalar, signature
-from tilec.ops.inline_ptx import PTX
-from tilec.ops.signature import Required, Signature
-from tilec.ops.threads import LAUNCH_VALUES
-from tilec.ops.values import WARP_POLICIES
-from tilec.ops.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE_ACCESSES as WIDE_ACCESSES
-from tilec.ops.views import VIEWS
-from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.ops import registry
+from tilec.ops.functions import python, scalar, signatures
+from tilec.ops.functions.signatures import LAUNCH_VALUES, PTX, VIEWS
+from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
+from tilec.ops.language import signature
+from tilec.ops.language.signature import Required, Signature
+from tilec.ops.language.values import WARP_POLICIES
+from tilec.ops.language.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE_ACCESSES as WIDE_ACCESSES
+from tilec.ops.reductions import reducer
 from tilec.passes.analysis import clusters
 from tilec.passes.explicit_roles import split_roles as divide
 from tilec.passes.explicit_roles.check_role_races import check_role_races
@@ -305,10 +281,10 @@ UPDATE = LanguageEntry(
 
 DOT = LanguageEntry(
     ("T.dp4a",),
-    dp4a.DP4A,
+    signatures.DP4A,
     """A statement: `C` becomes `C + A[0] * B[0] + … + A[3] * B[3]`, of int8 or uint8 from the first elements, or those
     that are given, on.""",
-    (dp4a.build_dp4a,),
+    (signatures.build_dp4a,),
 )
 
 INLINE_PTX = LanguageEntry(
@@ -375,7 +351,7 @@ PIPELINES = (
 
 BREAK = LanguageEntry(
     ("T.loop_break",),
-    loops.LOOP_BREAK,
+    loop_headers.LOOP_BREAK,
     """A statement: `break`, which leaves the innermost loop.""",
     (jumps.elaborate_jump,),
 )
@@ -447,49 +423,54 @@ RANDOM = (
     ),
 )
 
-_LOOP_CHECKS = (loop_statements._elaborate_sequential, loops.read_loop_header)
+_LOOP_CHECKS = (loops._elaborate_sequential, loop_headers.read_loop_header)
 LOOPS = (
     LanguageEntry(
         ("range", "T.serial", "T.Serial"),
-        loops.SEQUENTIAL_LOOPS["T.serial"][1],
+        loop_headers.SEQUENTIAL_LOOPS["T.serial"][1],
         "One iteration after another. Bounds may be known at run time only, the step not; it may be negative.",
         _LOOP_CHECKS,
     ),
     LanguageEntry(
         ("T.unroll", "T.Unroll"),
-        loops.SEQUENTIAL_LOOPS["T.unroll"][1],
+        loop_headers.SEQUENTIAL_LOOPS["T.unroll"][1],
         "The same, several iterations at once: `unroll_factor` many, all with `explicit`, else as pays.",
-        (*_LOOP_CHECKS, loops.read_unroll_factor),
+        (*_LOOP_CHECKS, loop_headers.read_unroll_factor),
     ),
     LanguageEntry(
         ("T.Pipelined",),
-        loops.SEQUENTIAL_LOOPS["T.Pipelined"][1],
+        loop_headers.SEQUENTIAL_LOOPS["T.Pipelined"][1],
         """The same, with the statements of several iterations in flight: as a solved schedule says, or as `stage` and
         `order` do. `num_stages` is the most versions of a tile there may be.""",
         (*_LOOP_CHECKS, manual.read_schedule_request, manual.build_manual_schedule),
     ),
     LanguageEntry(
         ("T.Parallel", "T.parallel"),
-        loops.NEST_SIGNATURES["T.Parallel"],
+        loop_headers.NEST_SIGNATURES["T.Parallel"],
         """All elements of a box at once, shared out among the threads. Fragments are indexed with its variables, if its
         extents are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
         T.Fragment; `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also of
         elements that are no box of the tensor, and with T.if_then_else(condition, element, 0).""",
-        (nests.elaborate_parallel, nests._collect_nest, loops.read_nest_header, loops.read_parallel_extents),
+        (
+            nests.elaborate_parallel,
+            nests._collect_nest,
+            loop_headers.read_nest_header,
+            loop_headers.read_parallel_extents,
+        ),
     ),
     LanguageEntry(
         ("T.vectorized", "T.Vectorized"),
-        loops.NEST_SIGNATURES["T.vectorized"],
+        loop_headers.NEST_SIGNATURES["T.vectorized"],
         """A T.Parallel of one dimension whose elements one thread moves together; most often inside one. Where the body
         names the thread, or an array of its own, each thread runs all of it.""",
-        (nests.elaborate_parallel, nests._collect_nest, loops.read_nest_header),
+        (nests.elaborate_parallel, nests._collect_nest, loop_headers.read_nest_header),
     ),
     LanguageEntry(
         ("T.Persistent",),
-        loops.PERSISTENT_SIGNATURE,
+        loop_headers.PERSISTENT_SIGNATURE,
         """The tiles of a domain, in waves of `wave_size` blocks of which this one is `index`: `group_size` neighbours
         along the last dimension in all rows, then the next ones.""",
-        (loop_statements._elaborate_persistent, loops.read_persistent_walk),
+        (loops._elaborate_persistent, loop_headers.read_persistent_walk),
     ),
     LanguageEntry(
         ("T.PersistentTileScheduler",),

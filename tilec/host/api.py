@@ -31,7 +31,7 @@ from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT8_E8M0, TYPES_BY_NAME, UINT8, DType
 from tilec.support import files, options
 from tilec.support.diagnostics import CompileError as CompileError, Diagnostic
-from tilec.support.printable import make_printable
+from tilec.support.display import make_printable
 from tilec.support.resources import target_names
 from tilec.support.sizes import evaluate_shape, scalar_names
 from tilec.support.source import SourceFile

@@ -17,8 +17,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.interp.grid_barriers import GridBarriers
-from tilec.interp.roles import RoleBarriers
+from tilec.interp.barriers import GridBarriers, RoleBarriers
 from tilec.ir import tile
 from tilec.ir.elements import (
     bits_to_values,
@@ -33,13 +32,15 @@ from tilec.ir.elements import (
 )
 from tilec.ir.expr import extent_to_size, integer_range
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
-from tilec.ops import bits, cluster_launch, philox, registry
-from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, get_barrier
-from tilec.ops.intrinsics import compute_fma, make_references
-from tilec.ops.rendezvous import Rendezvous
-from tilec.ops.sync import BlockBarrier
-from tilec.ops.warp_functions import REFERENCES
-from tilec.ops.warpgroups import NamedArrive
+from tilec.ops import registry
+from tilec.ops.functions import bits, philox
+from tilec.ops.functions.intrinsics import compute_fma, make_references
+from tilec.ops.functions.warp_functions import REFERENCES
+from tilec.ops.synchronisation import cluster_launch
+from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx, get_barrier
+from tilec.ops.synchronisation.rendezvous import Rendezvous
+from tilec.ops.synchronisation.sync import BlockBarrier
+from tilec.ops.synchronisation.warpgroups import NamedArrive
 from tilec.passes.explicit_roles.split_roles import ExplicitRole, find_roles
 from tilec.support.diagnostics import InternalError, raise_error
 from tilec.support.records import dataclass

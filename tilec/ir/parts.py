@@ -13,7 +13,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from tilec.ir.operation_interfaces import OperationInterface
+from tilec.ir.operations.interfaces import OperationInterface
 from tilec.support.records import dataclass
 
 LISTS, HOLDERS = ("tuple[Stmt, ...]", "tuple[Operation, ...]"), ("tuple[Phase, ...]",)

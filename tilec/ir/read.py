@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple, NoReturn, TypeVar, get_args
 
-from tilec.ir import operations, tile
+from tilec.ir import tile
 from tilec.ir.expr import make_constant
+from tilec.ir.operations import operations
 from tilec.ir.text import SYMBOLS
 from tilec.ir.types import BOOL, FLOAT32, INT32, TYPES_BY_NAME, DType
 from tilec.support import readers, schema

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import is_
 from typing import Any, TypeVar
 
-from tilec.ir.operation_interfaces import OperationInterface
+from tilec.ir.operations.interfaces import OperationInterface
 from tilec.ir.parts import Fields, declaration_fields, expression_fields, statement_list_fields
 
 S = TypeVar("S")

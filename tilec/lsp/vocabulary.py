@@ -15,8 +15,8 @@ from tilec.frontend.language import (
     list_documented_names,
 )
 from tilec.ir.types import TYPES_BY_NAME
-from tilec.ops.signature import Signature
-from tilec.ops.values import WARP_POLICIES
+from tilec.ops.language.signature import Signature
+from tilec.ops.language.values import WARP_POLICIES
 from tilec.support.records import dataclass
 
 _TOKEN = re.compile(

@@ -69,7 +69,7 @@ _MAX_VALUES = 4
 def _check_file(question: Question) -> Answer:
     from tilec.driver.build import check_file
     from tilec.driver.observer import Observer
-    from tilec.ops.values import PoisonedValue, Value
+    from tilec.ops.language.values import PoisonedValue, Value
 
     given: dict[Span, list[Value]] = {}
 
@@ -89,7 +89,7 @@ def _check_file(question: Question) -> Answer:
 
 
 def _describe_values(values: list[Any]) -> str:
-    from tilec.ops.values import describe_value
+    from tilec.ops.language.values import describe_value
 
     return ", or ".join(dict.fromkeys(_constant_text(value) or describe_value(value) for value in values))
 
@@ -111,7 +111,7 @@ def _schedule_file(question: Question) -> Answer:
     from tilec.driver.build import plan_kernels
     from tilec.driver.observer import Observer
     from tilec.ir.tile import Buffer
-    from tilec.ops.values import Value
+    from tilec.ops.language.values import Value
 
     tiles: dict[Span, Span] = {}
 

@@ -1,7 +1,7 @@
 """Atomics: T.atomic_add and its like, on one element inside T.Parallel or on a whole tile outside.
 
-Inside T.Parallel they become atomic stores, which `codegen.elementwise` merges into vectors. A whole tile is combined
-element by element, or by one TMA reduction.
+Inside T.Parallel they become atomic stores, which `codegen.elementwise.elementwise` merges into vectors. A whole tile
+is combined element by element, or by one TMA reduction.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Annotated, Any, Literal, cast
 from tilec.ir import tile, warp
 from tilec.ir.affine import Affine, add_exprs, affine_form
 from tilec.ir.expr import cast_expr as converted, make_constant
-from tilec.ir.operation_fields import BY_PASSES, In
+from tilec.ir.operations.fields import BY_PASSES, In
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from tilec.ops.form import OnChip, Positive, Yes, verify_same_shape
+from tilec.ops.language.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.language.values import EXPR_TYPES, Access, describe_value, show_shape
 from tilec.ops.lowering import (
     Demand,
     LoweringContext,
@@ -27,8 +29,6 @@ from tilec.ops.lowering import (
     make_demand,
 )
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
-from tilec.ops.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.values import EXPR_TYPES, Access, describe_value, show_shape
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tilec.ir import warp
 from tilec.ir.tile import Const, TileOp, Unary
 from tilec.ir.types import BOOL
-from tilec.ops import arithmetic
 from tilec.ops.form import Condition
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
-from tilec.ops.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 

@@ -10,14 +10,14 @@ from typing import Annotated
 from tilec.ir import warp
 from tilec.ir.affine import add_exprs
 from tilec.ir.expr import cast_expr, make_constant
-from tilec.ir.operation_fields import In
-from tilec.ir.operation_interfaces import Axis
+from tilec.ir.operations.fields import In
+from tilec.ir.operations.interfaces import Axis
 from tilec.ir.tile import Binary, Expr, If, Parallel, Region, Store, TileOp, Var, int32_const
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.form import Scalar, verify_value_dtype
+from tilec.ops.language.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, list_store_demands, make_demand
 from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
-from tilec.ops.signature import Call, Parameter, Signature, as_expr
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 

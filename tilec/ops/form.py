@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, get_args
 
-from tilec.ir import operations, tile
-from tilec.ir.operation_fields import In
+from tilec.ir import tile
+from tilec.ir.operations import operations
+from tilec.ir.operations.fields import In
 from tilec.ir.text import show_expr, show_region
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import registry
-from tilec.ops.values import EXPR_TYPES
+from tilec.ops.language.values import EXPR_TYPES
 from tilec.support import schema
 from tilec.support.source import Span
 

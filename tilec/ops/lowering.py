@@ -12,7 +12,7 @@ from tilec.ir.layout import Fragment, SharedLayout, row_major_fragment
 from tilec.ir.warp import PART_ROWS, BulkWait, Cursor, Elementwise, Im2colCorners, Operation, TensorMap, TmaStore
 from tilec.support.records import dataclass
 from tilec.support.source import Span
-from tilec.target.kinds import InstructionKind
+from tilec.target.names import InstructionKind
 
 VECTOR_BYTES = 16  # the widest access of one thread
 TMA_ALIGNMENT = 16  # bytes: global address, row strides, inner box (cuTensorMapEncodeTiled)

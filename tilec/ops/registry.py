@@ -18,8 +18,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from tilec.ir import tile
-from tilec.ir.operations import register_operation_class
-from tilec.ops.signature import Call, Signature
+from tilec.ir.operations.operations import register_operation_class
+from tilec.ops.language.signature import Call, Signature
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Literal
 
 from tilec.support.diagnostics import InternalError
-from tilec.support.isolation import Crash, call_isolated
+from tilec.support.processes import Crash, call_isolated
 from tilec.support.records import dataclass
 
 RemarkKind = Literal["register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored", "assembler-warning"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tilec.ptx import assemble as assembler
 from tilec.support.installed import installed_versions
-from tilec.support.kept_files import read_entry, write_entry
+from tilec.support.staging import read_entry, write_entry
 
 MOST_ENTRIES = 1000
 """One entry is 10 to 300 KB."""

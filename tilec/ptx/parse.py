@@ -44,7 +44,7 @@ from tilec.ptx.module import (
     Vector,
 )
 from tilec.ptx.plain import parse_instruction
-from tilec.ptx.quoting import unquote_text
+from tilec.ptx.text import unquote_text
 from tilec.support import resources
 from tilec.support.readers import DEEPEST
 from tilec.support.records import dataclass

@@ -10,8 +10,8 @@ from string import Template
 from urllib.parse import quote
 
 from tilec.report.viewer import read_template
+from tilec.support.display import show_share
 from tilec.support.records import dataclass
-from tilec.support.shares import show_share
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Collects the data of the `tilec report --html` page besides the traces: warnings, predictions, and the code side by
-side.
+"""Collects the data of the `tilec report --html` page besides the traces: warnings, predictions, a verdict in three
+lines, and the code side by side.
 
 A place in the code is a file number, counted from 1 as in `.file`, and a line: `1:28`. `.loc` lines in PTX and comments
 of the disassembler give the places of instructions.
@@ -14,22 +14,23 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilec.passes.cost.report import Report
 from tilec.ptx.assemble import assemble_module
 from tilec.ptx.assembler_level import choose_assembler_level
 from tilec.ptx.disassemble import PACKAGE, disassemble_cubin, find_disassembler
-from tilec.ptx.quoting import quote_text
-from tilec.report.verdict import summarise_report
+from tilec.ptx.text import quote_text
 from tilec.sass.cubin import Function, read_functions
+from tilec.support.display import show_share
 from tilec.support.render import render_diagnostic
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
     from tilec.driver.build import Library
     from tilec.driver.machine_code import LoopCode
-    from tilec.passes.cost.report import Report
     from tilec.ptx.assemble import EntryReport
     from tilec.support.diagnostics import Diagnostic
     from tilec.support.options import CompileOptions
+
 
 _LOC = re.compile(r"\s*\.loc (\d+) (\d+) \d+")
 _LINE_INFO = re.compile(r'\s*//## File "(.*)", line (\d+)')
@@ -215,3 +216,36 @@ def _place_decoded_lines(code: Iterable[Function]) -> Iterator[PlacedLine]:
 
 def _format_instruction(address: str, control: str, instruction: str) -> str:
     return f"/*{address}*/  {control}  {instruction}"
+
+
+def summarise_report(report: Report, spilled_bytes: int, sms: int) -> tuple[str, str, str]:
+    """Return the prediction, what binds it, and one piece of advice."""
+    kernel = f"{report.kernel} on {report.machine}{report.assumption}"
+    first = f"{report.at(report.predicted):,.1f} µs predicted for {report.counted_blocks} of {kernel}."
+    near = (
+        "the prediction is the roofline itself"
+        if report.is_a_bound
+        else f"{show_share(report.achieved)} of the roofline's rate"
+    )
+    second = f"Bound by {report.bound}; {near if report.roofline else 'no roofline is known'}."
+    return first, second, f"Advice: {_choose_advice(report, spilled_bytes, sms)}."
+
+
+def _choose_advice(report: Report, spilled_bytes: int, sms: int) -> str:
+    if spilled_bytes:
+        return "registers are spilled to memory: take a smaller tile, or more threads"
+    if report.bound == "DRAM bandwidth":
+        return "move fewer bytes, with narrower types or by fusing kernels; no schedule helps"
+    if report.ctas < sms and not report.is_one_wave:
+        return f"{report.ctas:,} of {sms} multiprocessors have a block: take smaller tiles, or split the longest loop"
+    if report.bound == "L2 bandwidth" or report.bound.startswith("bandwidth of"):
+        return "take larger tiles, which load less for what they compute, or a cluster with multicast"
+    if report.bound.startswith("latency of"):
+        return "raise num_stages, or take a tile so small that more blocks fit a multiprocessor"
+    if report.bound.startswith("statements outside"):
+        return "put the loads and their uses into a T.Pipelined loop"
+    if report.bound.startswith("statements around"):
+        return "give a block more iterations, or make the kernel persistent"
+    if report.achieved >= 0.8:
+        return "little is left by the model; measure it"
+    return "try other tiles and options: tilec tune"

@@ -14,7 +14,7 @@ from tilec.simulate import text
 from tilec.simulate.counters import compute_counters, format_amount
 from tilec.simulate.grid import Simulation
 from tilec.simulate.picture import draw_picture
-from tilec.support.shares import show_share
+from tilec.support.display import show_share
 
 _MIN_SHARE = 0.01
 """Fraction of a warp's time below which a cause has no row."""

@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tilec.report.gantt import draw_gantt, get_letter, get_stage_style
+from tilec.sched.model.roles import resolve_roles
+from tilec.sched.model.stages import estimate_roofline
 from tilec.sched.problem import UNLIMITED
-from tilec.sched.roles import resolve_roles
-from tilec.sched.roofline import estimate_roofline
 from tilec.sched.solution import format_interval_range
 from tilec.sched.trace import record_pool, record_refutation
 from tilec.support import resources
-from tilec.support.shares import show_share
+from tilec.support.display import show_share
 from tilec.target import table as target
 
 if TYPE_CHECKING:

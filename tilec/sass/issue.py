@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from tilec.sass.control import SCOREBOARDS, Control
-from tilec.sass.instruction import Instruction
+from tilec.sass.instruction import SCOREBOARDS, Control, Instruction
 from tilec.sass.latencies import Latencies, ResultLatency
 from tilec.sass.loops import COUNTED_KINDS, Loop, count_ptx_instructions
 from tilec.sass.opcodes import OpcodeKind

@@ -10,7 +10,7 @@ from functools import cache
 
 from tilec.sass.instruction import Instruction
 from tilec.support.records import dataclass
-from tilec.target.kinds import InstructionKind
+from tilec.target.names import InstructionKind
 from tilec.target.table import Target, Timing
 
 _LANES = 32

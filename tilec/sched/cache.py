@@ -13,14 +13,14 @@ from hashlib import sha256
 from pathlib import Path
 
 from tilec.sched import text
-from tilec.sched.bounds import compute_bounds
 from tilec.sched.budget import WORK_FOR_ANSWERS, Budget
+from tilec.sched.lower_bounds.bounds import compute_bounds
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
 from tilec.sched.solve import solve_problem
 from tilec.sched.verify import find_violations
 from tilec.support import readers
-from tilec.support.kept_files import read_entry, write_entry
+from tilec.support.staging import read_entry, write_entry
 
 # Raise the first whenever the same problem may get another answer; the second is the version that pyproject.toml pins.
 SOLVER = 14

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.sched.budget import Budget
-from tilec.sched.heuristic import is_serial_by_rule, try_all_arms
-from tilec.sched.implied import drop_implied_edges
-from tilec.sched.lags import set_observed_lags
-from tilec.sched.least import refute_intervals
-from tilec.sched.model import Model
+from tilec.sched.heuristics.heuristic import is_serial_by_rule, try_all_arms
+from tilec.sched.lower_bounds.implied import drop_implied_edges
+from tilec.sched.lower_bounds.least import refute_intervals
+from tilec.sched.lower_bounds.windows import find_needed_families
+from tilec.sched.model.lags import set_observed_lags
+from tilec.sched.model.model import Model
+from tilec.sched.model.roles import choose_roles_by_rule, resolve_roles
 from tilec.sched.objective import list_limited_pools
 from tilec.sched.problem import Problem
-from tilec.sched.roles import choose_roles_by_rule, resolve_roles
 from tilec.sched.solution import Attempt, Solution
-from tilec.sched.windows import find_needed_families
 
 # Deterministic time, of which one unit is one to five seconds here.
 _EFFORT_PER_PROOF = 0.1

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from tilec.sched.bounds import compute_bounds
+from tilec.sched.lower_bounds.bounds import compute_bounds
 from tilec.sched.problem import Problem, Value
 from tilec.sched.schedule import Schedule, Status
 from tilec.sched.solution import LEVELS, Objective, Solution

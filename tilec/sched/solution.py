@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from tilec.sched.bounds import Bounds
+from tilec.sched.lower_bounds.bounds import Bounds
 from tilec.sched.schedule import Schedule
 from tilec.support.records import dataclass
 

@@ -16,29 +16,35 @@ from dataclasses import replace
 from math import inf
 from typing import Literal
 
-from tilec.sched.anchor import shift_to_valid_begin
-from tilec.sched.bounds import Bounds, Unschedulable, compute_bounds, compute_depth_limits, compute_serial_ii
 from tilec.sched.budget import Budget
-from tilec.sched.heuristic import (
+from tilec.sched.heuristics.heuristic import (
     estimate_placing_work,
     needs_overlap,
     place_ops,
     schedule_by_heuristics,
     schedule_serially,
 )
-from tilec.sched.implied import drop_implied_edges
-from tilec.sched.lags import even_out_lags, set_even_lags, set_observed_lags
-from tilec.sched.least import refute_intervals
-from tilec.sched.levels import EFFORT_PER_LEVEL, LevelSettler, left_justify
-from tilec.sched.model import Answer, Model
+from tilec.sched.lower_bounds.bounds import (
+    Bounds,
+    Unschedulable,
+    compute_bounds,
+    compute_depth_limits,
+    compute_serial_ii,
+)
+from tilec.sched.lower_bounds.implied import drop_implied_edges
+from tilec.sched.lower_bounds.least import refute_intervals
+from tilec.sched.lower_bounds.paths import build_arcs, find_earliest_starts
+from tilec.sched.lower_bounds.windows import find_refutation
+from tilec.sched.model.anchor import shift_to_valid_begin
+from tilec.sched.model.lags import even_out_lags, set_even_lags, set_observed_lags
+from tilec.sched.model.levels import EFFORT_PER_LEVEL, LevelSettler, left_justify
+from tilec.sched.model.model import Answer, Model
+from tilec.sched.model.roles import Roles, find_fewest_handovers, guess_roles, has_roles, resolve_roles
 from tilec.sched.objective import evaluate_levels, list_limited_pools, make_schedule, record_given_schedule
-from tilec.sched.paths import build_arcs, find_earliest_starts
 from tilec.sched.problem import Problem
-from tilec.sched.roles import Roles, find_fewest_handovers, guess_roles, has_roles, resolve_roles
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution
 from tilec.sched.verify import find_violations
-from tilec.sched.windows import find_refutation
 from tilec.support.records import dataclass
 
 __all__ = [

@@ -16,16 +16,16 @@ from typing import Annotated, Any, ClassVar
 from tilec.sched import text
 from tilec.sched.decision import Decision
 from tilec.sched.explain import explain_solution
-from tilec.sched.lags import set_observed_lags
+from tilec.sched.model.lags import set_observed_lags
+from tilec.sched.model.roles import resolve_roles
+from tilec.sched.model.stages import estimate_roofline
 from tilec.sched.objective import count_held_across, count_held_at_once
 from tilec.sched.problem import UNLIMITED, Op, Problem
-from tilec.sched.roles import resolve_roles
-from tilec.sched.roofline import estimate_roofline
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Attempt, Solution
 from tilec.support import readers, schema
+from tilec.support.display import whole_percent
 from tilec.support.records import dataclass
-from tilec.support.shares import whole_percent
 
 SCHEMA = 1
 

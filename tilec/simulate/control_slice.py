@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilec.emu.bulk import build_arrival_only_step
-from tilec.emu.decode import Program
+from tilec.emu.calls.functions import RegisterIndex
 from tilec.emu.fault import Fault
-from tilec.emu.functions import RegisterIndex
-from tilec.emu.steps import Step
+from tilec.emu.machine.decode import Program
+from tilec.emu.machine.steps import Step
+from tilec.emu.tma.bulk import build_arrival_only_step
 from tilec.ptx.module import Address, Operand, Reg, TensorAddress
 
 _SYNCHRONISING_STEMS = ("mbarrier", "cp.async.mbarrier", "clusterlaunchcontrol", "tcgen05.commit", "atom",

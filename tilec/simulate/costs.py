@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 
 from tilec.support.records import dataclass
-from tilec.target.kinds import InstructionKind
+from tilec.target.names import InstructionKind
 from tilec.target.table import Target, Timing
 
 _PRICED_TOGETHER = 100

@@ -17,8 +17,8 @@ from dataclasses import field, replace
 import numpy as np
 
 from tilec.emu import launch
-from tilec.emu.decode import Program
-from tilec.emu.recorder import Recorder as Listener
+from tilec.emu.machine.decode import Program
+from tilec.emu.machine.steps import Recorder as Listener
 from tilec.simulate.costs import InstructionCosts
 from tilec.simulate.engine import Engine
 from tilec.simulate.instructions import Instruction, find_back_branches

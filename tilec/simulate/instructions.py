@@ -7,14 +7,14 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from tilec.emu.decode import Program
-from tilec.emu.functions import RegisterIndex
-from tilec.emu.steps import Step
-from tilec.emu.tcgen05_descriptors import PRODUCT_K
+from tilec.emu.calls.functions import RegisterIndex
+from tilec.emu.machine.decode import Program
+from tilec.emu.machine.steps import Step
+from tilec.emu.tcgen05.instruction_descriptor import PRODUCT_K
 from tilec.ptx.module import Imm, Vector
 from tilec.simulate.costs import InstructionCosts, PipeCost
 from tilec.support.records import dataclass
-from tilec.target.kinds import InstructionKind
+from tilec.target.names import InstructionKind
 
 Deed = Literal[
     "plain", "free", "load", "store", "copy", "copy.commit", "copy.wait", "copy.arrive", "bulk.load", "bulk.store",

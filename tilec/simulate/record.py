@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.bulk import read_tensor_map
-from tilec.emu.mbarrier import to_shared_address
-from tilec.emu.memory import SHARED_RANK_SHIFT
-from tilec.emu.recorder import StopCluster
+from tilec.emu.barriers.mbarrier import to_shared_address
+from tilec.emu.machine.steps import StopCluster
+from tilec.emu.memory.memory import SHARED_RANK_SHIFT
+from tilec.emu.tma.bulk import read_tensor_map
 from tilec.ptx.module import Address, Imm, Operand, TensorAddress
 from tilec.simulate.control_slice import skip_numbers
 from tilec.simulate.costs import InstructionCosts
@@ -30,8 +30,8 @@ from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
-    from tilec.emu.decode import Program
-    from tilec.emu.machine import Cta, Group, Threads
+    from tilec.emu.machine.decode import Program
+    from tilec.emu.machine.machine import Cta, Group, Threads
     from tilec.emu.numbers import Array
 
 SECTOR_BYTES = 32

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from tilec.simulate.grid import Simulation
 from tilec.simulate.instructions import Instruction
+from tilec.support.display import show_share
 from tilec.support.records import dataclass
-from tilec.support.shares import show_share
 
 UNIT_NAMES = {
     "tensor": "tensor cores",

@@ -1,10 +1,12 @@
-"""Reads and writes the files that a command names: kernels are read as `SourceFile`, outputs appear whole or not at
-all."""
+"""Reads and writes the files that a command names: kernels are read as `SourceFile`, files of another kind are
+recognised, outputs appear whole or not at all.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +20,6 @@ from typing import NoReturn
 from tilec.support.diagnostics import raise_error
 from tilec.support.exhaustion import find_exhausted_resource
 from tilec.support.processes import ENDING_SIGNALS
-from tilec.support.recognise import refuse_binary
 from tilec.support.source import SourceFile
 from tilec.support.staging import Staging, open_staging
 
@@ -298,3 +299,40 @@ def _is_special(file: Path) -> bool:
 
 def _error_text(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+_BINARY = (
+    (b"\x7fELF", "machine code", "tilec inspect shows how a cubin is launched"),
+    (b"\x50\xed\x55\xba", "a fatbin", "it is made of a kernel file: name that"),
+    (b"PK\x03\x04", "an archive", "arrays go behind --inputs of tilec emulate"),
+)
+"""The first bytes of such files."""
+
+_PTX = re.compile(r"\s*(?:(?://[^\n]*|/\*.*?\*/)\s*)*\.version\s", re.DOTALL)
+_C = re.compile(
+    r"\s*(?://|/\*|#\s*(?:include\s*[<\"]|pragma\s+once\b|ifndef\s+\w+\s*\n)"
+    r"|(?:extern\s+\"C\"\s*\{?\s*)?(?:__global__|__device__|template\s*<))"
+)
+
+
+def refuse_binary(path: str, data: bytes) -> None:
+    """Raise `CompileError` (`not-a-kernel`) where the first bytes are those of machine code or another binary
+    format."""
+    for first, what, help_text in _BINARY:
+        if data.startswith(first):
+            raise_error("not-a-kernel", f"{path} is {what}, not text", help=help_text)
+
+
+def refuse_other_languages(path: str, text: str) -> None:
+    """Raise `CompileError` (`not-a-kernel`) where the text is in another language."""
+    if _PTX.match(text):
+        raise_error("not-a-kernel", f"{path} is PTX, not a kernel file", help="tilec emulate FILE.ptx runs it")
+    if _C.match(text):
+        language = "CUDA C++" if "__global__" in text else "C, C++ or CUDA"
+        raise_error(
+            "not-a-kernel", f"{path} is {language}, not a kernel file", help="tilec new NAME makes a kernel file"
+        )
+    if text.lstrip().startswith("{"):
+        raise_error(
+            "not-a-kernel", f"{path} is JSON, not a kernel file", help="a schedule trace goes behind --schedule"
+        )

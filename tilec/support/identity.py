@@ -1,12 +1,48 @@
-"""Keys by identity: for tables about statements, in which two that are equal are still two.
+"""Keys and caches by identity: for tables about statements, in which two that are equal are still two.
 
 A plain `id` is valid only while its value lives; then another value may get the same number. An `IdentityKey` keeps its
 value alive.
+
+Passes ask the same of the same statement again and again. `functools.lru_cache` does not distinguish equal values; but
+a caller that asks about a loop may look for that very loop in the answer, by `is`.
 """
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from functools import wraps
+from typing import Generic, ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+def cache_by_identity(most: int) -> Callable[[Callable[Arguments, Answer]], Callable[Arguments, Answer]]:
+    """Cache the last `most` results of a function of frozen values, given by position, together with the arguments."""
+
+    def decorate_function(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+        # In order of insertion. The arguments are kept alive, so that no other object gets their identity.
+        kept: dict[tuple[int, ...], tuple[object, Answer]] = {}
+
+        @wraps(function)
+        def call_cached(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+            if kwargs:
+                return function(*args, **kwargs)
+            key = tuple(map(id, args))
+            known = kept.get(key)
+            if known is not None:
+                return known[1]
+            answer = function(*args, **kwargs)
+            if len(kept) >= most:
+                for old in list(kept)[: most // 2]:
+                    kept.pop(old, None)
+            kept[key] = args, answer
+            return answer
+
+        return call_cached
+
+    return decorate_function
+
 
 T_co = TypeVar("T_co", covariant=True)
 

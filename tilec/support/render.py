@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from tilec.support.diagnostics import Diagnostic, Label, Severity
-from tilec.support.printable import make_printable
+from tilec.support.display import make_printable
 from tilec.support.source import SourceFile, Span
 
 _COLOUR: dict[Severity, str] = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}

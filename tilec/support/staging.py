@@ -1,4 +1,5 @@
-"""Writes files in a private folder beside their destination and renames them from there: whole, or not at all.
+"""Writes files in a private folder beside their destination and renames them from there; and keeps files in a cache
+folder.
 
 The private folder is made by this process alone (`mkdir` follows no link), nobody else may look into it, and it is
 named by random digits, however long the names of the files are. Files are opened and renamed relative to open folders,
@@ -6,6 +7,9 @@ so that a folder that is moved or replaced meanwhile does not redirect them.
 
 The folder is locked for the life of the process. An unlocked one was left by a killed process: the next writer there
 removes it.
+
+An entry is sealed with the version of tilec that wrote it and its key, so that an entry copied to another name is not
+used there. A seal is no secret: readers still check the content of an entry, and nothing in it is ever executed.
 """
 
 from __future__ import annotations
@@ -16,8 +20,11 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from stat import S_IMODE, S_ISREG
+
+from tilec import __version__
 
 _NAME = re.compile(r"\.tilec-[0-9a-f]{16}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -151,3 +158,43 @@ def _remove_stray(name: str, parent: int, private: int) -> None:
         for file in inside:
             os.unlink(file, dir_fd=private)
         os.rmdir(name, dir_fd=parent)
+
+
+LARGEST_ENTRY = 1 << 26
+"""The largest size of an entry in bytes; tilec's own have some hundred thousand."""
+_SEAL = 65  # a hash in hexadecimal digits, and a line feed
+
+
+def read_entry(path: Path, key: str) -> bytes:
+    """Return the data that `write_entry` wrote for this key. Raises `ValueError` for anything else, without reading
+    files that are not regular or too large."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not S_ISREG(found.st_mode) or found.st_size > LARGEST_ENTRY:
+            raise ValueError("it is no entry of a cache")
+        whole = file.read(LARGEST_ENTRY + 1)
+    data = whole[_SEAL:]
+    if whole[:_SEAL] != _make_seal(data, key):
+        raise ValueError("it is not what was written")
+    return data
+
+
+def add_seal(data: bytes, key: str) -> bytes:
+    """Return the data after a seal: a hash of it, the key, and the version of tilec."""
+    return _make_seal(data, key) + data
+
+
+def _make_seal(data: bytes, key: str) -> bytes:
+    return sha256(repr((__version__, key)).encode() + b"\n" + data).hexdigest().encode() + b"\n"
+
+
+def write_entry(path: Path, key: str, data: bytes) -> None:
+    """Write an entry, which other processes may be reading or writing. Errors are ignored: a cache that cannot be
+    written only costs time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open_staging(path.parent) as staged:
+            staged.place(staged.write(add_seal(data, key), path.name), path.name)
+    except OSError:
+        return

@@ -21,8 +21,7 @@ from tilec.support.diagnostics import InternalError, raise_error
 from tilec.support.options import CALIBRATIONS
 from tilec.support.records import dataclass
 from tilec.support.spelling import nearest_word
-from tilec.target.features import UNIVERSAL_FEATURES, Feature
-from tilec.target.kinds import InstructionKind
+from tilec.target.names import UNIVERSAL_FEATURES, Feature, InstructionKind
 
 SourceKind = Literal["vendor", "measured", "derived", "guess"]
 

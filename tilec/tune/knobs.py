@@ -1,17 +1,23 @@
-"""The compiler options that a tuner may set, by name, besides the constants of a kernel."""
+"""The compiler options that a tuner may set, by name, besides the constants of a kernel; and the decisions of the
+compiler that it may change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilec.driver.pipeline import PIPELINE, Choice
 from tilec.support import option_fields
 from tilec.support.diagnostics import CompileError, raise_error
 from tilec.support.options import FORMER_NAMES, OPTIONS, CompileOptions
 from tilec.tune.space import Point, Space, Value
+
+if TYPE_CHECKING:
+    from tilec.sched.decision import Decision
+
 
 OPTION_PREFIX = "--"
 """Prefix of an option's name in a point; names of constants lack it."""
@@ -83,3 +89,31 @@ def apply_point(point: Point, base: CompileOptions) -> CompileOptions:
     chosen = {name.removeprefix(OPTION_PREFIX): value for name, value in point if name.startswith(OPTION_PREFIX)}
     fields: dict[str, Any] = {KNOBS[name]: convert_value(name, value) for name, value in chosen.items()}
     return replace(base, defines=(*base.defines, *constants), **fields)
+
+
+def list_alternative_points(decisions: Iterable[Decision], written: Point, base: CompileOptions) -> tuple[Point, ...]:
+    """Return the file as `written` with one decision of the compiler changed, in the order of the decisions."""
+    found: dict[tuple[str, type[Value], Value], Point] = {}
+    for name, value in _list_unchosen_options(decisions):
+        if convert_value(name, value) != getattr(base, KNOBS[name]):
+            point = (*written, (f"{OPTION_PREFIX}{name}", value))
+            found.setdefault((name, type(value), value), tuple(sorted(point)))
+    return tuple(found.values())
+
+
+def _list_unchosen_options(decisions: Iterable[Decision]) -> Iterator[tuple[str, Value]]:
+    for decision in decisions:
+        for alternative in decision.alternatives:
+            if alternative.option is not None and alternative.answer != decision.chosen:
+                yield _parse_option(alternative.option)
+
+
+def _parse_option(option: str) -> tuple[str, Value]:
+    """Return the knob and its value for an option as written on the command line."""
+    switch, _, word = option.partition(" ")
+    for field, name in ((field, name) for name, field in KNOBS.items()):
+        if switch == OPTIONS[field].negated_switch:
+            return name, False
+        if switch == OPTIONS[field].switch:
+            return name, (int(word) if word.isdecimal() else word) if word else True
+    raise ValueError(f"{option} is an alternative of a choice, and no option of one")

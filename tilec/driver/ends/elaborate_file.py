@@ -77,7 +77,7 @@ def _get_compute_capability(options: CompileOptions) -> tuple[int, int]:
 def _read_stored_kernel(source: SourceFile, options: CompileOptions) -> Kernel:
     """Read a kernel from a file of tile IR."""
     from tilec.ir.read import read_kernel
-    from tilec.ir.verify import tile_violations
+    from tilec.ir.tile_verify.verify import tile_violations
     from tilec.ops.form import find_violations
 
     if options.defines:

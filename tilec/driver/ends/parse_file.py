@@ -16,7 +16,7 @@ def parse_file(file: FileState, observer: Observer) -> FileState:
         return file
     from tilec.frontend.imports import read_imports
     from tilec.frontend.syntax import parse
-    from tilec.support.recognise import refuse_other_languages
+    from tilec.support.files import refuse_other_languages
 
     source, options = file.source, file.options
     folder = Path(options.cache_dir) if options.cache_dir else None

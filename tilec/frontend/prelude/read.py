@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.parse import parse_file
-from tilec.ops.signature import Parameter, Signature
+from tilec.ops.language.signature import Parameter, Signature
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile

@@ -1,2 +1,3 @@
-"""Elaboration of the syntax tree to tile IR: names resolved, constants evaluated, operations checked, hints kept. Later
-passes over tile IR do not belong here."""
+"""Elaboration of the syntax tree to tile IR: names resolved, constants evaluated, operations checked, hints kept.
+Nothing here optimises; folders call each other through the tables of `dispatch`.
+"""

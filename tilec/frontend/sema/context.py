@@ -12,21 +12,20 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
-from tilec.frontend.sema.budget import Budget
-from tilec.frontend.sema.hints import Hints
-from tilec.frontend.sema.if_conversion import ConvertedIf
-from tilec.frontend.sema.linear_resources import Ledger
-from tilec.frontend.sema.listed_statements import ElidedBind
-from tilec.frontend.sema.pipeline_records import PipelineRecords
+from tilec.frontend.sema.compile_time.budget import Budget
+from tilec.frontend.sema.launch.hints import Hints
+from tilec.frontend.sema.loops.schedule_lists import ConvertedIf, ElidedBind
 from tilec.frontend.sema.recover import poison_names
+from tilec.frontend.sema.roles.linear_resources import Ledger
+from tilec.frontend.sema.roles.pipeline_records import PipelineRecords
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.affine import Interval
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.types import BOOL
-from tilec.ops.reducer import Reducer
-from tilec.ops.values import Value
+from tilec.ops.language.values import Value
+from tilec.ops.reductions.reducer import Reducer
 from tilec.passes.analysis.make_names_unique import UniqueNames
 from tilec.support import records
 from tilec.support.diagnostics import CompileError, ErrorCollector, Warn, ignore_warning

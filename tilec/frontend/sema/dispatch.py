@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema import (
-    calls,
-    inline_ptx,
-    jumps,
-    operations,
-    pointers,
-    rng,
-    statements,
-    thread_values,
-    vectors,
-    views,
-)
-from tilec.frontend.sema.block_scales import TRANSPOSE_SIGNATURE, transpose_scales
-from tilec.frontend.sema.calls import bind_signature
 from tilec.frontend.sema.context import Dispatch
-from tilec.frontend.sema.expressions import EXPRESSION_EVALUATORS
-from tilec.frontend.sema.hints import HINTS
-from tilec.frontend.sema.loops import LOOP_BREAK
-from tilec.frontend.sema.printing import PRINT_SIGNATURE, elaborate_print
-from tilec.ops.dp4a import DP4A
-from tilec.ops.inline_ptx import PTX
-from tilec.ops.reducer import UPDATE
-from tilec.ops.threads import LAUNCH_VALUES
-from tilec.ops.vectors import LDG, WIDE_ACCESSES
-from tilec.ops.views import AT_DATA, VIEWS
-from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.frontend.sema.expressions import calls, thread_values, vectors, views
+from tilec.frontend.sema.expressions.calls import bind_signature
+from tilec.frontend.sema.expressions.expressions import EXPRESSION_EVALUATORS
+from tilec.frontend.sema.launch import pointers
+from tilec.frontend.sema.launch.hints import HINTS
+from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK
+from tilec.frontend.sema.operations import inline_ptx, operations, rng
+from tilec.frontend.sema.operations.block_scales import TRANSPOSE_SIGNATURE, transpose_scales
+from tilec.frontend.sema.operations.printing import PRINT_SIGNATURE, elaborate_print
+from tilec.frontend.sema.statements import jumps, statements
+from tilec.ops.functions.signatures import AT_DATA, DP4A, LAUNCH_VALUES, PTX, VIEWS
+from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
+from tilec.ops.language.vectors import LDG, WIDE_ACCESSES
+from tilec.ops.reductions.reducer import UPDATE
 
 COMPILE_TIME_DISPATCH = Dispatch(
     expressions=EXPRESSION_EVALUATORS,

@@ -7,19 +7,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, TypedDict
 
-from tilec.frontend.sema import configs
-from tilec.frontend.sema.constants import Define, Defines, FileEvaluator
+from tilec.frontend.sema.compile_time.file_evaluator import Define, Defines, FileEvaluator
+from tilec.frontend.sema.compile_time.functions import find_function_kind, is_eager, list_parameters, run_function
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.dispatch import KERNEL_DISPATCH
-from tilec.frontend.sema.eager import EagerKernel
-from tilec.frontend.sema.functions import find_function_kind, is_eager, list_parameters, run_function
-from tilec.frontend.sema.launch import IncompleteKernel, elaborate_kernel, elaborate_parameters
-from tilec.frontend.sema.per_thread import repeat_until_stable
+from tilec.frontend.sema.launch import configs
+from tilec.frontend.sema.launch.eager import EagerKernel
+from tilec.frontend.sema.launch.launch import IncompleteKernel, elaborate_kernel, elaborate_parameters
 from tilec.frontend.sema.scope import BindingListener, Scope
+from tilec.frontend.sema.statements.per_thread import repeat_until_stable
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Kernel, KernelOption
-from tilec.ops.signature import Argument, find_nearest_name
-from tilec.ops.values import Function, describe_value
+from tilec.ops.language.signature import Argument, find_nearest_name
+from tilec.ops.language.values import Function, describe_value
 from tilec.passes.analysis.usage import find_writes
 from tilec.ptx.names import is_reserved
 from tilec.support.diagnostics import (

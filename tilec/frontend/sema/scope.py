@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import field
 
 from tilec.frontend.sema.vocabulary import list_supported_names
-from tilec.ops.other_languages import find_equivalent
-from tilec.ops.python import BUILTIN_NAMES
-from tilec.ops.signature import find_nearest_name
-from tilec.ops.values import ForeignValue, Member, PoisonedValue, Value
+from tilec.ops.functions.python import BUILTIN_NAMES
+from tilec.ops.language.other_languages import find_equivalent
+from tilec.ops.language.signature import find_nearest_name
+from tilec.ops.language.values import ForeignValue, Member, PoisonedValue, Value
 from tilec.support.diagnostics import CompileError, Label, raise_error, suggest_replacement
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span

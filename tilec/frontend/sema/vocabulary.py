@@ -5,22 +5,19 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE
-from tilec.frontend.sema.hints import HINTS
-from tilec.frontend.sema.pipeline_records import PIPELINE_SIGNATURES
+from tilec.frontend.sema.launch.hints import HINTS
+from tilec.frontend.sema.roles.pipeline_records import PIPELINE_SIGNATURES
 from tilec.frontend.syntax import ast
 from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops import registry
-from tilec.ops.dp4a import DP4A
-from tilec.ops.inline_ptx import PTX
-from tilec.ops.names import refuse_unavailable
-from tilec.ops.other_languages import find_equivalent
-from tilec.ops.reducer import ALLOCATE as ALLOCATE_REDUCER, UPDATE
-from tilec.ops.scalar import FUNCTIONS
-from tilec.ops.signature import Required, Signature, find_nearest_name
-from tilec.ops.threads import LAUNCH_VALUES
-from tilec.ops.vectors import LDG, VECTOR_TYPES, WIDE_ACCESSES
-from tilec.ops.views import VIEWS
-from tilec.ops.warp_functions import WARP_FUNCTIONS
+from tilec.ops.functions.scalar import FUNCTIONS
+from tilec.ops.functions.signatures import DP4A, LAUNCH_VALUES, PTX, VIEWS
+from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
+from tilec.ops.language.other_languages import find_equivalent
+from tilec.ops.language.signature import Required, Signature, find_nearest_name
+from tilec.ops.language.unavailable_names import refuse_unavailable
+from tilec.ops.language.vectors import LDG, VECTOR_TYPES, WIDE_ACCESSES
+from tilec.ops.reductions.reducer import ALLOCATE as ALLOCATE_REDUCER, UPDATE
 from tilec.support.diagnostics import raise_error, suggest_replacement
 from tilec.support.source import Span
 

@@ -1,0 +1,1 @@
+"""Kernel text to a syntax tree, and back. No name is looked up here."""

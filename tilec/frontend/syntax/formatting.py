@@ -11,7 +11,7 @@ from pathlib import Path
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.parse import parse_file
 from tilec.support.diagnostics import raise_error
-from tilec.support.recognise import refuse_other_languages
+from tilec.support.files import refuse_other_languages
 from tilec.support.source import SourceFile
 
 

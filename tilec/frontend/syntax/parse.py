@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.lalr import Branch
 from tilec.frontend.syntax.statements import convert_statement
 from tilec.frontend.syntax.tables import parse_text, try_parse_text
-from tilec.frontend.syntax.tree import Branch
 from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, InternalError
 from tilec.support.source import SourceFile, Span
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.expressions import BINARY_OPERATORS, check_assignable, convert_expression, convert_optional
-from tilec.frontend.syntax.tree import MAX_DEPTH, Branch, Child, Token, token_span, token_text, tree_span
+from tilec.frontend.syntax.lalr import MAX_DEPTH, Branch, Child, Token, token_span, token_text, tree_span
 from tilec.support.diagnostics import raise_error
 from tilec.support.source import Span
 

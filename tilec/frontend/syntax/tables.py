@@ -12,10 +12,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from tilec.frontend.syntax.lalr import Rule, Tables, build_tree
-from tilec.frontend.syntax.tree import Branch
-from tilec.support.kept_files import add_seal, read_entry, write_entry
+from tilec.frontend.syntax.lalr import Branch, Rule, Tables, build_tree
 from tilec.support.resources import grammar_text, tables_folder
+from tilec.support.staging import add_seal, read_entry, write_entry
 
 _FORMAT_VERSION = 3  # raised with each change of the tables' meaning in `syntax.lalr`
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from tilec.ir import tile
 from tilec.ir.affine import Interval, affine_form, value_interval
-from tilec.support.memo import cache_by_identity
+from tilec.support.identity import cache_by_identity
 from tilec.support.records import dataclass
 
 

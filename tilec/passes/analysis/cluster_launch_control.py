@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilec.ir.tile import Kernel, TileOp, walk_statements
-from tilec.ops.cluster_launch import is_try_cancel
-from tilec.ops.rendezvous import Rendezvous
+from tilec.ops.synchronisation.cluster_launch import is_try_cancel
+from tilec.ops.synchronisation.rendezvous import Rendezvous
 from tilec.support.diagnostics import raise_error
 from tilec.target.table import Target
 

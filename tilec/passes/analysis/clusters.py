@@ -11,9 +11,9 @@ from tilec.ir import tile
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.types import BOOL, INT32, UINT32
-from tilec.ops.copy import Copy
-from tilec.ops.rendezvous import Rendezvous
-from tilec.ops.signature import Argument, Call
+from tilec.ops.copies.copy import Copy
+from tilec.ops.language.signature import Argument, Call
+from tilec.ops.synchronisation.rendezvous import Rendezvous
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.make_names_unique import UniqueNames
 from tilec.passes.analysis.usage import list_expressions

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.passes.analysis.fold_constants import fold_expr
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TypeGuard
 
 from tilec.ir import tile
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.sched.problem import Edge
 from tilec.support.diagnostics import Label, raise_error

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, rewrite_expression, rewrite_statements
-from tilec.ops.block_scaled import ScaleCopy
+from tilec.ops.products.block_scaled import ScaleCopy
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 
 VersionTiles = Mapping[tile.Buffer, tile.Buffer]

@@ -4,7 +4,7 @@ tiles of one ring, which have one wait.
 A barrier or fence separates the touches of memory that threads share. Within an iteration no statement crosses it; from
 one iteration to the next only tiles with versions do. Waits and commits keep their order among asynchronous copies, and
 a tile that is waited for is touched only behind the wait. What a barrier or wait itself waits for is what it reads
-(`sema.awaits`).
+(`sema.roles.awaits`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilec.ir.tile import Stmt, TileOp, walk_statements
-from tilec.ops.sync import (
+from tilec.ops.synchronisation.sync import (
     BARRIERS,
     CommitCopies,
     OrderingStatement,

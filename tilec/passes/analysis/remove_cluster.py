@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ops.rendezvous import Rendezvous
+from tilec.ops.synchronisation.rendezvous import Rendezvous
 from tilec.passes.analysis.clusters import is_grid_sync, uses_rank
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
-from tilec.ops.four_rows import Scatter4
+from tilec.ops.copies.four_rows import Scatter4
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.records import dataclass
 

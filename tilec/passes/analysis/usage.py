@@ -7,7 +7,7 @@ from typing import Literal
 
 from tilec.ir import parts, tile
 from tilec.ops import registry
-from tilec.support.memo import cache_by_identity
+from tilec.support.identity import cache_by_identity
 
 Direction = Literal["in", "out", "inout"]
 

@@ -27,8 +27,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tilec.ir import tile
-from tilec.ops.gemm import Gemm
-from tilec.ops.transpose import Transpose
+from tilec.ops.copies.transpose import Transpose
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.passes.choices.question import (
@@ -48,9 +48,9 @@ from tilec.passes.loop.build_problem import build_ready_problems
 from tilec.passes.memory.load_footprints import find_load_footprints
 from tilec.passes.memory.multicast import mark_multicast
 from tilec.passes.state import KernelState
-from tilec.sched.bounds import Unschedulable, compute_bounds
+from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
+from tilec.support.display import show_share
 from tilec.support.options import DECIDING_LEVEL, CompileOptions
-from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 PAIRS = {"x": tile.Cluster((2, 1, 1)), "y": tile.Cluster((1, 2, 1))}

@@ -1,7 +1,7 @@
 """Decision: the warps that issue copies to global memory, a warp of its own or those that compute.
 
-A loop's problem says which copies are open, and its schedule decides: `sched.roles` compares the roles by rule with all
-others.
+A loop's problem says which copies are open, and its schedule decides: `sched.model.roles` compares the roles by rule
+with all others.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.ops.transpose import Transpose
+from tilec.ops.copies.transpose import Transpose
 from tilec.passes.choices.question import (
     Candidate,
     Outcome,
@@ -22,7 +22,7 @@ from tilec.passes.choices.question import (
 from tilec.passes.loop.build_problem import LoopProblem, PingPongVariants, find_ping_pong_loops, loops_to_schedule
 from tilec.passes.loop.explain_loops import name_ping_pong_decision
 from tilec.passes.state import KernelState
-from tilec.sched.bounds import Bound, Bounds, Unschedulable, compute_bounds
+from tilec.sched.lower_bounds.bounds import Bound, Bounds, Unschedulable, compute_bounds
 from tilec.sched.problem import Problem
 
 

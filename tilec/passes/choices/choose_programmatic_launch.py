@@ -5,8 +5,8 @@ done later."""
 from __future__ import annotations
 
 from tilec.ir.tile import TileOp, walk_statements
-from tilec.ops.barriers import AllocBarrier
-from tilec.ops.rendezvous import Rendezvous
+from tilec.ops.synchronisation.barriers import AllocBarrier
+from tilec.ops.synchronisation.rendezvous import Rendezvous
 from tilec.passes.choices.question import Candidate, Question, make_ruled_question
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import is_bulk_load

@@ -36,8 +36,8 @@ from tilec.passes.loop.product_steps import price_product_steps
 from tilec.passes.loop.statement_price import count_demands
 from tilec.passes.state import LAYOUTS_ROW, Explorer, KernelState
 from tilec.support.diagnostics import CompileError
+from tilec.support.display import show_share
 from tilec.support.options import DECIDING_LEVEL, CompileOptions
-from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 LEAST_GAIN = Fraction(1, 20)

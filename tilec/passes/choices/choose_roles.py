@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tilec.ir.tile import For, walk_statements
-from tilec.ops.gemm import Gemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.rings import find_pipelined_loops
 from tilec.passes.choices.choose_cluster import only_multiplies
 from tilec.passes.choices.question import (

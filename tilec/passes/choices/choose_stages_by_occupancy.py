@@ -22,8 +22,8 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.passes.scheduling.solve_loops import plan_loops
 from tilec.passes.state import Explorer, KernelState
+from tilec.support.display import show_share
 from tilec.support.identity import IdentityKey
-from tilec.support.shares import show_share
 from tilec.target.table import Target
 
 LEAST_GAIN = Fraction(1, 10)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import partial
 
 from tilec.ir import tile
-from tilec.ops.gemm import Gemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.analysis.rings import is_load
 from tilec.passes.analysis.scalar_definitions import find_scheduled_statements

@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from tilec.ir import tile
 from tilec.ir.expr import extent_to_size
 from tilec.ir.multicast import count_multicast_blocks
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch, is_interleaved_load
 from tilec.passes.analysis.likely_branch import select_likely_branch

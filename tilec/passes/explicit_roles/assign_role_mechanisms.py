@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.rewrite import rewrite_statements
-from tilec.ops.barriers import ExpectTx
-from tilec.ops.block_scaled import ScaleCopy, ScaledGemm
-from tilec.ops.cluster_launch import TryCancel
-from tilec.ops.copy import Copy
-from tilec.ops.four_rows import Gather4
-from tilec.ops.gemm import Gemm
-from tilec.ops.warpgroups import SetRegisters, WaitWgmma
+from tilec.ops.copies.copy import Copy
+from tilec.ops.copies.four_rows import Gather4
+from tilec.ops.products.block_scaled import ScaleCopy, ScaledGemm
+from tilec.ops.products.gemm import Gemm
+from tilec.ops.synchronisation.barriers import ExpectTx
+from tilec.ops.synchronisation.cluster_launch import TryCancel
+from tilec.ops.synchronisation.warpgroups import SetRegisters, WaitWgmma
 from tilec.passes.analysis.box_starts import Coordinates, collect_coordinates
 from tilec.passes.analysis.make_names_unique import make_names_unique
 from tilec.passes.analysis.named_versions import find_versioned_tiles, rewrite_to_versions

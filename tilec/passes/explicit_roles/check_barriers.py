@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.types import INT32
-from tilec.ops.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
+from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
 from tilec.passes.explicit_roles.known_values import UnknownValue
 from tilec.passes.explicit_roles.protocol import (
     ASSUMED_SIZE,

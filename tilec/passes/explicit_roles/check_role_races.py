@@ -18,11 +18,11 @@ from dataclasses import field
 from typing import NoReturn
 
 from tilec.ir import tile
-from tilec.ir.barrier_machine import Barrier, PhaseClocks, join_clocks
 from tilec.ir.types import INT32
-from tilec.ops.barriers import AllocBarrier, Arrive
-from tilec.ops.gemm import Gemm
-from tilec.ops.warpgroups import WaitWgmma
+from tilec.ir.warp_verify.barrier_machine import Barrier, PhaseClocks, join_clocks
+from tilec.ops.products.gemm import Gemm
+from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive
+from tilec.ops.synchronisation.warpgroups import WaitWgmma
 from tilec.passes.explicit_roles.footprints import Footprint, find_footprints
 from tilec.passes.explicit_roles.known_values import UnknownValue, Values, evaluate_known
 from tilec.passes.explicit_roles.protocol import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ops.warpgroups import SetRegisters
+from tilec.ops.synchronisation.warpgroups import SetRegisters
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.groups import guarded_warpgroups
 from tilec.ir.rewrite import rewrite_statements
-from tilec.ops.barriers import ExpectTx
+from tilec.ops.synchronisation.barriers import ExpectTx
 from tilec.support.diagnostics import raise_error
 from tilec.target.table import Target
 

@@ -17,9 +17,9 @@ from tilec.ir import tile
 from tilec.ir.expr import make_constant
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.types import BOOL
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.ops.fill import Fill
-from tilec.ops.gemm import Gemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.explicit_roles.split_roles import has_explicit_roles
 from tilec.passes.layout.tensor_memory import find_held_products

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilec.ir import tile
-from tilec.ir.operation_interfaces import PipelineEnd
-from tilec.ops.barriers import AllocBarrier, AwaitBarrier
-from tilec.ops.values import SIDES
+from tilec.ir.operations.interfaces import PipelineEnd
+from tilec.ops.language.values import SIDES
+from tilec.ops.synchronisation.barriers import AllocBarrier, AwaitBarrier
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.passes.loop.role_loops import name_statement

@@ -19,9 +19,9 @@ from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, guarded_warpgroups, warpgroup_condition
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.types import INT32
-from tilec.ops.barriers import BARRIER_OPERATIONS, AllocBarrier
-from tilec.ops.refused import is_refused
-from tilec.ops.warpgroups import NamedArrive
+from tilec.ops.placeholder import is_refused
+from tilec.ops.synchronisation.barriers import BARRIER_OPERATIONS, AllocBarrier
+from tilec.ops.synchronisation.warpgroups import NamedArrive
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.make_names_unique import make_names_unique
 from tilec.passes.analysis.substitution import substitute_stmt

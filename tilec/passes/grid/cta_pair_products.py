@@ -21,8 +21,8 @@ from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import BOX_BYTES, SWIZZLE_BYTES
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import INT32
-from tilec.ops.copy import Copy
-from tilec.ops.gemm import Gemm
+from tilec.ops.copies.copy import Copy
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment

@@ -27,11 +27,11 @@ from tilec.ir.layout import (
     row_major_fragment,
     wgmma_accumulator,
 )
-from tilec.ops.copy import Copy
-from tilec.ops.gemm import Gemm, Policy
-from tilec.ops.reduce import Reduce, is_reducible
-from tilec.ops.reducer import ACROSS_COPIES, FinalizeReducer
-from tilec.ops.refused import is_refused, make_refused
+from tilec.ops.copies.copy import Copy
+from tilec.ops.placeholder import is_refused, make_refused
+from tilec.ops.products.gemm import Gemm, Policy
+from tilec.ops.reductions.reduce import Reduce, is_reducible
+from tilec.ops.reductions.reducer import ACROSS_COPIES, FinalizeReducer
 from tilec.passes.analysis.make_names_unique import make_names_unique
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.layout import vector_widths as widths

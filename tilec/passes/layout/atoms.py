@@ -28,11 +28,11 @@ from tilec.ir.tile import (
     walk_expr,
     walk_statements,
 )
-from tilec.ops.block_scaled import ScaledGemm
-from tilec.ops.copy import Copy
-from tilec.ops.copy.by_matrix import can_use_ldmatrix
-from tilec.ops.gemm import Gemm
-from tilec.ops.transpose import Transpose, make_sweep_layout
+from tilec.ops.copies.copy import Copy
+from tilec.ops.copies.copy_lower import can_use_ldmatrix
+from tilec.ops.copies.transpose import Transpose, make_sweep_layout
+from tilec.ops.products.block_scaled import ScaledGemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.usage import list_expressions
 from tilec.support.records import dataclass
 from tilec.support.source import Span

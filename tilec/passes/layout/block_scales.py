@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilec.ops.block_scaled import ROWS, ScaleCopy, ScaledGemm
-from tilec.ops.gemm import get_gemm_shape
+from tilec.ops.products.block_scaled import ROWS, ScaleCopy, ScaledGemm
+from tilec.ops.products.gemm import get_gemm_shape
 from tilec.target.table import Target
 
 

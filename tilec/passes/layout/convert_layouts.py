@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions, map_statements, rewrite_statements
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.passes.analysis.copy_nests import covers_tile
 from tilec.passes.analysis.scheduling_hints import rewrite_scheduled_bodies
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions

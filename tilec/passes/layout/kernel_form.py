@@ -7,10 +7,10 @@ from typing import Literal
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.atomic import AtomicTile
-from tilec.ops.copy import Copy
-from tilec.ops.gemm import Gemm
-from tilec.ops.rendezvous import is_for_every_role
-from tilec.ops.sync import get_spelling
+from tilec.ops.copies.copy import Copy
+from tilec.ops.products.gemm import Gemm
+from tilec.ops.synchronisation.rendezvous import is_for_every_role
+from tilec.ops.synchronisation.sync import get_spelling
 from tilec.passes.analysis.box_starts import collect_coordinates
 from tilec.passes.analysis.control_slice import find_replicated_variables, find_scalar_reads, is_per_thread
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load, why_not_fed

@@ -9,7 +9,7 @@ from tilec.ir.affine import affine_form
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.ptx_values import build_snippet_kernel
 from tilec.ir.types import FLOAT16, FLOAT64
-from tilec.ops.gemm import Gemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.usage import list_expressions
 from tilec.ptx import snippet
 from tilec.ptx.assemble import find_assembler_error

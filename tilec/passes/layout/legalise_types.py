@@ -16,12 +16,12 @@ from tilec.ir.affine import affine_form
 from tilec.ir.expr import integer_range
 from tilec.ir.rewrite import map_declared_variables, map_expressions, map_nested_bodies
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32, NARROW_TYPES, UINT8, DType
-from tilec.ops.block_scaled import ScaledGemm
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.ops.fill import Fill
-from tilec.ops.gemm import Gemm
 from tilec.ops.lowering import index_element
-from tilec.ops.refused import is_refused, make_refused
+from tilec.ops.placeholder import is_refused, make_refused
+from tilec.ops.products.block_scaled import ScaledGemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions

@@ -14,7 +14,7 @@ from tilec.ir.expr import cast_expr
 from tilec.ir.layout import SharedLayout
 from tilec.ir.placement import NotArithmetic, NoValue, evaluate_index
 from tilec.ir.types import BOOL, INT32
-from tilec.ops.values import IndexMap, show_shape
+from tilec.ops.language.values import IndexMap, show_shape
 from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.layout.atoms import find_byte_offset, list_candidate_layouts
 from tilec.passes.layout.reshape_views import map_view_indices

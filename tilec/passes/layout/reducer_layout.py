@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.layout import Axis, Fragment, replicated_fragment
 from tilec.ir.rewrite import map_nested_bodies, map_statements, rewrite_statements
-from tilec.ops.reducer import ATOMICS, FinalizeReducer, ReducerInit
+from tilec.ops.reductions.reducer import ATOMICS, FinalizeReducer, ReducerInit
 
 
 def find_additions(nest: tile.Parallel) -> Iterator[tile.Store]:

@@ -18,19 +18,19 @@ from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.placement import contiguous_run
 from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT32, UINT64
-from tilec.ops import im2col
 from tilec.ops.atomic import AtomicTile
-from tilec.ops.cluster_launch import TryCancel
-from tilec.ops.copy import Copy
+from tilec.ops.copies import im2col
+from tilec.ops.copies.copy import Copy
+from tilec.ops.copies.four_rows import Gather4, Scatter4
+from tilec.ops.copies.im2col import Im2col
 from tilec.ops.fill import Fill, build_masked_fill
-from tilec.ops.four_rows import Gather4, Scatter4
-from tilec.ops.gemm import Gemm, get_gemm_shape
-from tilec.ops.im2col import Im2col
-from tilec.ops.reduce import Reduce, get_kept_extents
-from tilec.ops.refused import make_refused
-from tilec.ops.scan import Scan, expand_scan
-from tilec.ops.sync import Fence
-from tilec.ops.warpgroups import SetRegisters, WaitWgmma
+from tilec.ops.placeholder import make_refused
+from tilec.ops.products.gemm import Gemm, get_gemm_shape
+from tilec.ops.reductions.reduce import Reduce, get_kept_extents
+from tilec.ops.reductions.scan import Scan, expand_scan
+from tilec.ops.synchronisation.cluster_launch import TryCancel
+from tilec.ops.synchronisation.sync import Fence
+from tilec.ops.synchronisation.warpgroups import SetRegisters, WaitWgmma
 from tilec.passes.analysis.box_starts import collect_coordinates
 from tilec.passes.analysis.cluster_launch_control import check_block_request
 from tilec.passes.analysis.clusters import check_cluster_support

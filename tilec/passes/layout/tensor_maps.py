@@ -8,9 +8,9 @@ from tilec.ir.affine import row_divisor
 from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.text import show_expr
 from tilec.ir.tile import Buffer, Region, TileOp
-from tilec.ops import im2col
-from tilec.ops.copy import Copy
-from tilec.ops.im2col import Im2col
+from tilec.ops.copies import im2col
+from tilec.ops.copies.copy import Copy
+from tilec.ops.copies.im2col import Im2col
 from tilec.ops.lowering import TMA_ALIGNMENT
 from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.layout.atoms import MAX_BOX_EXTENT, can_hold_boxes

@@ -25,9 +25,9 @@ from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import Fragment, tensor_accumulator
 from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
-from tilec.ops.copy import Copy, refuse_scopes
+from tilec.ops.copies.copy import Copy, refuse_scopes
 from tilec.ops.fill import Fill
-from tilec.ops.gemm import Gemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pipelined, plan_rings as ring_plans
 from tilec.passes.analysis.trip_count import get_static_trip_count
 from tilec.passes.analysis.usage import find_reads, find_writes

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tilec.ir import tile
 from tilec.ir.layout import tensor_accumulator
-from tilec.ops.gemm import Gemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.fills import find_filled_tiles
 from tilec.passes.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pipelined, plan_rings
 from tilec.passes.analysis.usage import find_reads, find_writes

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ops.gemm import Gemm
-from tilec.ops.transpose import AccumulatedOrder, Transpose
+from tilec.ops.copies.transpose import AccumulatedOrder, Transpose
+from tilec.ops.products.gemm import Gemm
 
 OPERANDS = ((0, False), (1, True))
 """Index of the region of a T.gemm, and the value of its transpose flag where it is stored along K."""

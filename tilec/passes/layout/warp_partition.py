@@ -7,7 +7,7 @@ import math
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import Expr, Region, int32_const
-from tilec.ops.gemm import Gemm, get_gemm_shape
+from tilec.ops.products.gemm import Gemm, get_gemm_shape
 
 
 def partition_warpgroups(op: Gemm, threads: int) -> tuple[int, int] | None:

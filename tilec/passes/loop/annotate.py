@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from tilec.ir.tile import Stmt
-from tilec.ops.sync import is_ordering_statement
+from tilec.ops.synchronisation.sync import is_ordering_statement
 from tilec.passes.analysis.rings import count_ring_versions
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.loop.build_problem import LoopProblem

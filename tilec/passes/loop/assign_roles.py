@@ -21,11 +21,11 @@ from typing import TypeGuard, TypeVar
 
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ops.gemm import Gemm
 from tilec.ops.lowering import Demand
-from tilec.ops.reduce import count_crossing_warps
-from tilec.ops.rendezvous import is_for_every_role
-from tilec.ops.sync import is_ordering_statement
+from tilec.ops.products.gemm import Gemm
+from tilec.ops.reductions.reduce import count_crossing_warps
+from tilec.ops.synchronisation.rendezvous import is_for_every_role
+from tilec.ops.synchronisation.sync import is_ordering_statement
 from tilec.passes.analysis.compound import is_compound
 from tilec.passes.analysis.control_slice import is_replicated_setting
 from tilec.passes.analysis.rings import RingPlan, find_accesses, find_pipelined_loops, is_load

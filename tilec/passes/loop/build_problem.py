@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from tilec.ir import tile
 from tilec.ir.multicast import SWIZZLE_BYTES
-from tilec.ops.gemm import Gemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis.compound import CompoundCost, compute_compound_cost, is_compound
 from tilec.passes.analysis.fragment_prefetch import (
     check_prefetch_order,

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.rewrite import map_nested_bodies, map_statements
-from tilec.ops.barriers import AllocBarrier
-from tilec.ops.gemm import Gemm
+from tilec.ops.products.gemm import Gemm
+from tilec.ops.synchronisation.barriers import AllocBarrier
 from tilec.passes.analysis import rings
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load, is_pipelined
 from tilec.passes.analysis.trip_count import get_static_trip_count

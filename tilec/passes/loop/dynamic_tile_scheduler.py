@@ -18,7 +18,7 @@ from dataclasses import replace
 from tilec.ir import tile, warp
 from tilec.ir.layout import unswizzled_layout
 from tilec.ir.types import BOOL, INT32, UINT32
-from tilec.ops.cluster_launch import ANSWER_WORDS
+from tilec.ops.synchronisation.cluster_launch import ANSWER_WORDS
 from tilec.support.options import Arrivals
 
 ANSWER_VERSIONS = 3
@@ -106,7 +106,7 @@ def build_scheduler_loop(
 
 
 def _decode_answer(question: str, answer: tile.Buffer) -> tile.Expr:
-    """Return the call that decodes an answer from its words (`ops.cluster_launch`)."""
+    """Return the call that decodes an answer from its words (`ops.synchronisation.cluster_launch`)."""
     return tile.Call(
         question, tuple(tile.Load(answer, (tile.int32_const(word),)) for word in range(ANSWER_WORDS)), INT32
     )

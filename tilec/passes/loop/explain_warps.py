@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import walk_statements
-from tilec.ops.gemm import Gemm
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_products import find_fallback_products
 from tilec.passes.loop.pools import count_product_pieces

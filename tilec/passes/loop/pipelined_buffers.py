@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from tilec.ir.tile import Buffer, For, Parallel, Stmt, TileOp, Var, While, nested_bodies
-from tilec.ops.copy import Copy
-from tilec.ops.gemm import Gemm
+from tilec.ops.copies.copy import Copy
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis import rings
 from tilec.passes.analysis.fragment_prefetch import is_first_step, is_fragment_prefetch
 from tilec.passes.analysis.rings import is_load, is_pipelined

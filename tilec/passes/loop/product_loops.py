@@ -20,8 +20,8 @@ from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import INT32
-from tilec.ops.copy import Copy
-from tilec.ops.gemm import Gemm, get_gemm_shape
+from tilec.ops.copies.copy import Copy
+from tilec.ops.products.gemm import Gemm, get_gemm_shape
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.passes.analysis.trip_count import get_static_trip_count

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir.tile import Stmt
-from tilec.ops.gemm import Gemm, get_gemm_shape
 from tilec.ops.lowering import Demand
+from tilec.ops.products.gemm import Gemm, get_gemm_shape
 from tilec.passes.analysis.fragment_prefetch import find_first_use, is_interleaved_load
 from tilec.sched.problem import Op, Use
 from tilec.support.records import dataclass
-from tilec.target.kinds import InstructionKind
+from tilec.target.names import InstructionKind
 from tilec.target.table import Target
 
 STEP_BITS = 256

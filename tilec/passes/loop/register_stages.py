@@ -26,8 +26,8 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.rewrite import map_nested_bodies, map_statements
-from tilec.ops.copy import Copy
-from tilec.ops.gemm import Gemm
+from tilec.ops.copies.copy import Copy
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.analysis import rings
 from tilec.passes.analysis.fragment_prefetch import find_rewritten_fragments
 from tilec.passes.analysis.rings import is_pipelined

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, Var, walk_statements
-from tilec.ops.barriers import AllocBarrier
+from tilec.ops.synchronisation.barriers import AllocBarrier
 from tilec.passes.analysis import rings
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.loop.detect_pipelines import find_loads

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilec.ir import tile
-from tilec.ops.barriers import AllocBarrier, get_barrier
+from tilec.ops.synchronisation.barriers import AllocBarrier, get_barrier
 from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.analysis.rings import find_accesses
 from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions

@@ -16,9 +16,9 @@ from tilec.ir.multicast import multicast_ranks_of_any
 from tilec.ir.text import show_expr
 from tilec.ir.types import INT8, INT32, DType
 from tilec.ops import registry
-from tilec.ops.barriers import AllocBarrier, get_barrier
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.ops.lowering import LoweringContext
+from tilec.ops.synchronisation.barriers import AllocBarrier, get_barrier
 from tilec.passes.analysis.named_versions import get_named_versions
 from tilec.passes.analysis.rings import find_pipelined_loops
 from tilec.passes.analysis.scalar_definitions import find_scheduled_statements

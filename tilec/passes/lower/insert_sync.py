@@ -350,9 +350,9 @@ class _RoleExecution:
         return frozenset(mixed) if any(names & mixed for names in flying) else frozenset()
 
     def run_until_stable(self, body: tuple[Node, ...], loop: Node | None = None) -> None:
-        """Execute any number of iterations. What is in flight at a `Break` is in flight at the end of its iteration:
-        it is the last in its branch, what would follow is in the other branch (`sema.jumps`), and the two join at
-        the end."""
+        """Execute any number of iterations. What is in flight at a `Break` is in flight at the end of its iteration: it
+        is the last in its branch, what would follow is in the other branch (`sema.statements.jumps`), and the two join
+        at the end."""
         self.state.settle_cursors()
         seen: set[object] = set()
         # Where rings advance in the loop, shapes recur: a known one demands nothing new.

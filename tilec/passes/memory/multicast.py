@@ -15,7 +15,7 @@ from tilec.ir import tile
 from tilec.ir.affine import Affine, affine_form
 from tilec.ir.multicast import count_multicast_blocks, sliced_dimension
 from tilec.ir.rewrite import map_nested_bodies, map_statements
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.memory.prefetch_tiles import is_prefetched
 

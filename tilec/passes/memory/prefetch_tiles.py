@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from tilec.ir.rewrite import map_nested_bodies, rewrite_statements
 from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk_expr, walk_statements
-from tilec.ops.copy import Copy
-from tilec.ops.im2col import Im2col
+from tilec.ops.copies.copy import Copy
+from tilec.ops.copies.im2col import Im2col
 from tilec.passes.analysis.box_starts import collect_coordinates
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load, is_pipelined
 from tilec.passes.analysis.tensor_order import find_ordered_tensors

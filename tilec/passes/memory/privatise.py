@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ops.transpose import Transpose
+from tilec.ops.copies.transpose import Transpose
 from tilec.passes.analysis.rings import find_accesses, find_touched_outside
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 

@@ -23,7 +23,7 @@ from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
 from tilec.ops.atomic import AtomicTile
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.passes.analysis.rings import count_scheduled_versions, find_pipelined_loops, is_pipelined, plan_rings
 from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment

@@ -7,14 +7,14 @@ follow from another are not reported.
 from __future__ import annotations
 
 from tilec.ir.tile import TileOp, walk_statements
-from tilec.ops.refused import is_refused
+from tilec.ops.placeholder import is_refused
 from tilec.passes.analysis.usage import find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.annotate import build_manual_schedule
 from tilec.passes.loop.build_problem import LoopProblem, ScheduledLoop, build_ready_problems, loops_to_schedule
 from tilec.passes.memory.shared_limits import check_kernel_without_loops
 from tilec.passes.scheduling.refusals import describe_footprint, find_exceeded_ceiling
-from tilec.sched.bounds import Unschedulable, compute_bounds
+from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
 from tilec.sched.schedule import Schedule
 from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error
 from tilec.support.options import EnvironmentSwitches
@@ -53,7 +53,7 @@ def _has_refused_tile(loop: LoopProblem) -> bool:
 
 
 def _make_serial_schedule(loop: LoopProblem) -> Schedule:
-    from tilec.sched.heuristic import schedule_serially  # most kernels do not need it
+    from tilec.sched.heuristics.heuristic import schedule_serially  # most kernels do not need it
     from tilec.sched.objective import make_schedule
 
     ii, start = schedule_serially(loop.problem, compute_bounds(loop.problem).mii)

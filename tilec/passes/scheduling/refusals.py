@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from tilec.sched.bounds import Unschedulable
+from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.problem import Op, Problem, Value
 from tilec.sched.schedule import Schedule
 from tilec.support.records import dataclass

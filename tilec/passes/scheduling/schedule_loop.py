@@ -46,8 +46,8 @@ def schedule_loop(
 def solve_loop(loop: LoopProblem, options: CompileOptions, budget: Budget, exploration: Exploration | None) -> Solution:
     """Solve a loop's problem, or find only what `exploration` asks for."""
     from tilec.passes.scheduling.refusals import describe_binding
-    from tilec.sched.bounds import Unschedulable, compute_bounds
-    from tilec.sched.roles import solve_with_best_roles
+    from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
+    from tilec.sched.model.roles import solve_with_best_roles
     from tilec.sched.solve import find_smallest_interval, solve_problem
 
     problem, most = loop.problem, options.max_scheduled_ii
@@ -90,7 +90,7 @@ def make_cached_solver(
 def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
     """Return the loop with the schedule of a trace. Raises if it is illegal: a person may have edited it."""
     from tilec.passes.scheduling.refusals import describe_placement, find_refusals
-    from tilec.sched.roles import choose_roles_by_rule, is_valid_assignment, resolve_roles
+    from tilec.sched.model.roles import choose_roles_by_rule, is_valid_assignment, resolve_roles
     from tilec.sched.solve import record_given_schedule
     from tilec.sched.verify import find_violations
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
 from tilec.passes.scheduling.schedule_loop import make_cached_solver, read_given_schedules, schedule_loop
 from tilec.passes.state import Exploration, Explorer, KernelState
-from tilec.sched.bounds import compute_bounds
 from tilec.sched.budget import Budget
-from tilec.sched.roles import resolve_roles
+from tilec.sched.lower_bounds.bounds import compute_bounds
+from tilec.sched.model.roles import resolve_roles
 from tilec.sched.slack import deepen_rings
 from tilec.sched.solve import settle_objectives
 from tilec.support.options import CompileOptions

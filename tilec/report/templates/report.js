@@ -18,7 +18,7 @@ const fixed = (number, digits) => {
   const [whole, ...rest] = number.toFixed(digits).split(".");
   return [count(whole), ...rest].join(".");
 };
-/** As `whole_percent` of tilec/support/shares.py rounds it. */
+/** As `whole_percent` of tilec/support/display.py rounds it. */
 const percent = (share) => `${Math.floor(100 * share + 0.5)}%`;
 
 const scrolling = (label, inside) => element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, inside);

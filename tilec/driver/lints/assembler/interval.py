@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tilec.driver.lints.registry import ASSEMBLER, register_lint
 from tilec.ir.tile import walk_statements
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.passes.state import FileState, KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import SourceFile, Span

@@ -10,7 +10,7 @@ from tilec.driver.lints.registry import LAYOUT, register_lint
 from tilec.ir.affine import row_divisor
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import Buffer, Kernel, Region, Stmt, TileOp, walk_statements
-from tilec.ops.copy import Copy
+from tilec.ops.copies.copy import Copy
 from tilec.ops.lowering import TMA_ALIGNMENT
 from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.layout.kernel_form import choose_kernel_form

@@ -19,8 +19,8 @@ from tilec.driver.lints.registry import TILE, register_warning
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ir.types import INT32
-from tilec.ops.copy import Copy
-from tilec.ops.reduce import Reduce
+from tilec.ops.copies.copy import Copy
+from tilec.ops.reductions.reduce import Reduce
 from tilec.passes.analysis.trip_count import get_static_trip_count
 from tilec.passes.analysis.usage import find_writes
 from tilec.passes.state import KernelState

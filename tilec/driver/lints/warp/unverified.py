@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import WARP, register_warning
-from tilec.ir.warp_verify import verify_program
+from tilec.ir.warp_verify.verify import verify_program
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 

@@ -1,0 +1,112 @@
+"""`tilec check FILE…`: find errors of kernels without compiling them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from tilec.cli import arguments
+from tilec.cli.console import report_mistakes, report_results
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, make_compile_options, parse_target_names
+from tilec.cli.limits import add_limit_options
+from tilec.cli.other_spellings import FormerSpellings
+from tilec.cli.watch import run_and_watch, watch_option
+from tilec.support.diagnostics import Diagnostic
+from tilec.support.options import CompileOptions
+
+if TYPE_CHECKING:
+    from tilec.driver.batch import CompileResult
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
+@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Check so many at a time.")
+@click.option(
+    "library",
+    "--library",
+    cls=FormerSpellings,
+    former={"--parts": "--library"},
+    is_flag=True,
+    help="A file without kernels, which others import, is no mistake.",
+)
+@add_limit_options
+@add_kernel_options
+@watch_option
+def check(watch: bool, verbose: bool, **given: Any) -> None:
+    """Look for mistakes in kernels, without compiling them. That there are none is said to a terminal only.
+
+    A folder stands for all kernel files in it and below, a pattern for those that it matches, and - for standard input.
+    Without --target, a kernel in a folder that only another machine can run is checked for that one, and noted.
+    """
+    if watch:
+        run_and_watch(partial(_check_kernels, **given))
+    _check_kernels(**given)
+
+
+def _check_kernels(kernels: tuple[str, ...], jobs: int, library: bool, **given: Any) -> None:
+    from tilec.driver.batch import CompileJob, compile_jobs
+
+    with report_mistakes(None):
+        found = arguments.find_kernel_files(kernels)
+        sources = [arguments.read_kernel_file(name) for name in found]
+        variants = [make_compile_options(given, target) for target in parse_target_names(given)]
+    # A folder also contains files that others import.
+    libraries = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below or library}
+    results = compile_jobs([CompileJob(s, options, only_check=True) for s in sources for options in variants], jobs)
+    if _is_target_default(given):
+        below = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below}
+        note = partial(_note_other_target, target=variants[0].target, options_for=partial(make_compile_options, given))
+        results = (note(one) if one.source.path in below else one for one in results)
+    lacks_kernels = ["no-kernel"]
+    shown = (
+        one for one in results if one.source.path not in libraries or [d.code for d in one.diagnostics] != lacks_kernels
+    )
+    report_results(shown, counted=True)
+
+
+def _is_target_default(given: dict[str, Any]) -> bool:
+    """Return whether the command line names no machine."""
+    source = click.get_current_context().get_parameter_source("target")
+    return source is ParameterSource.DEFAULT and not given["target_file"]
+
+
+def _note_other_target(
+    result: CompileResult, target: str, options_for: Callable[[str], CompileOptions]
+) -> CompileResult:
+    """Return a note in place of the errors, if each of them says that `target` lacks something and a more capable
+    machine accepts the kernel."""
+    from tilec.driver.batch import CompileJob, compile_job
+
+    if not result.failed or not all(_names_target(mistake, target) for mistake in result.diagnostics):
+        return result
+    for other in _find_more_capable_machines(target):
+        other_result = compile_job(CompileJob(result.source, options_for(other), only_check=True))
+        if not other_result.failed:
+            primary = result.diagnostics[0].primary
+            title = f"this kernel is not for {target}: {other} takes it"
+            note = Diagnostic("for-another-target", title, primary, help=f"--target {other} checks it", severity="note")
+            return replace(other_result, diagnostics=(note, *other_result.diagnostics))
+    return result
+
+
+def _names_target(mistake: Diagnostic, target: str) -> bool:
+    """Return whether an error is about the machine, which its message then names."""
+    label = mistake.primary.text if mistake.primary is not None else ""
+    return target in mistake.title or target in label
+
+
+def _find_more_capable_machines(target: str) -> list[str]:
+    """Return the machines with features that this one lacks, the oldest first."""
+    from tilec.host.machines import parse_capability
+    from tilec.support.resources import target_names
+    from tilec.target.table import load_target
+
+    known = load_target(target).features
+    others = sorted(set(target_names()) - {target}, key=parse_capability)
+    return [other for other in others if not set(load_target(other).features) <= set(known)]

@@ -1,0 +1,371 @@
+"""`tilec emulate`: run the PTX on the CPU, and by default compare it with the reference.
+
+A .ptx file is run as it is, with the launch and the arguments from the command line.
+
+Messages of `tilec emulate` about the outputs of a run.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilec.cli.console import WRONG_KERNEL, CommandExit, make_console, report_mistakes, show_diagnostics
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options
+from tilec.support import files
+from tilec.support.diagnostics import CompileError, Diagnostic
+from tilec.support.display import make_printable
+from tilec.support.processes import interrupt_exit_code
+from tilec.support.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.driver.emulate import RunOptions
+    from tilec.driver.emulate_compare import Comparison
+    from tilec.emu import Report
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("file", metavar="FILE.tl|FILE.ptx")
+@click.option("--inputs", metavar="IN.npz", help="Tensors and scalars, instead of random ones.")
+@click.option("--outputs", metavar="OUT.npz", help="Write every tensor after the run.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@click.option("--compare/--no-compare", default=None, help="Compare with the reference.  [yes, unless --inputs]")
+@click.option(
+    "--expect",
+    metavar="REF.npz|REF.py:FUNCTION",
+    help="Compare with a reference of your own too.  [arrays by name, or a function of the kernel's parameters]",
+)
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
+@click.option("--adversary", type=int, metavar="N", help="Order of threads and copies, drawn from this seed.")
+@click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks with work, drawn by --seed.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
+@click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")
+@click.option("--step-limit", type=click.IntRange(1), metavar="N", help="Steps that a block may run.  [100 million]")
+@click.option(
+    "--allow", type=click.Choice(["data-race"]), multiple=True, help="Count these faults and go on, instead of ending."
+)
+@click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
+@click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
+@click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
+@click.option("--arg", "args", multiple=True, metavar="ARG", help="FILE.ptx: a parameter, in order; see above.")
+@add_kernel_options
+def emulate(
+    file: str,
+    inputs: str | None,
+    outputs: str | None,
+    seed: int,
+    compare: bool | None,
+    expect: str | None,
+    sizes: tuple[str, ...],
+    adversary: int | None,
+    grid_sample: int | None,
+    jobs: int,
+    timeline: str | None,
+    step_limit: int | None,
+    allow: tuple[str, ...],
+    grid: str | None,
+    block: str | None,
+    smem: int | None,
+    args: tuple[str, ...],
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Compile a kernel and run its PTX on the CPU, without a GPU.
+
+    Each output is compared with the kernel run by numpy, which shows that it was compiled right. --expect compares with
+    what you mean it to compute.
+
+    FILE.ptx, of any compiler, runs as it is. Each --arg is one parameter: FILE.npz:NAME (an array, written in place),
+    zeros:float32:1024x1024, f32:1.5, s32:7, null, or bytes:00ff. --outputs saves the arrays, zeros as arg0, arg1, ….
+    """
+    from tilec.driver.emulate import RunOptions
+
+    options = RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None, step_limit, "report", allow)
+    if file.endswith(".ptx"):
+        if inputs is not None or compare is not None or sizes or expect is not None:
+            raise click.UsageError(
+                "--inputs, --size, --compare and --expect are for FILE.tl; the arguments of FILE.ptx are --arg"
+            )
+        cluster = given["cluster"]
+        launch = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
+        _emulate_ptx(file, _RunFiles(outputs, timeline), given["entry"], launch, args, options)
+        return
+    if any(option is not None for option in (grid, block, smem)) or args:
+        raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
+    known = dict(map(parse_size, sizes))
+    is_compared = inputs is None if compare is None else compare
+    _emulate_kernel(file, inputs, _RunFiles(outputs, timeline), (is_compared, expect), options, known, given)
+
+
+def parse_size(text: str) -> tuple[str, int]:
+    """Parse `NAME=N`, the value of --size."""
+    name, _, number = text.partition("=")
+    if not name.isidentifier() or not number.isdecimal():
+        example = f"{name}=1024" if name.isidentifier() else "M=1024"
+        raise click.UsageError(f"--size {text}: write the name and the number, as in --size {example}")
+    return name, int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class _RunFiles:
+    """The files that a complete run writes."""
+
+    outputs: str | None
+    timeline: str | None
+
+    def check(self, read: Sequence[str]) -> None:
+        files.check_outputs([path for path in (self.outputs, self.timeline) if path is not None], read)
+
+    def write(self, report: Report, arrays: Callable[[], bytes]) -> None:
+        """Write the timeline, even of a faulting kernel, and the arrays of one that ran to its end."""
+        from tilec.emu.machine.timeline import format_chrome_trace
+
+        outputs: dict[str, bytes] = {}
+        if self.timeline is not None:
+            outputs[self.timeline] = format_chrome_trace(report.timeline).encode()
+        if self.outputs is not None and not report.faults:
+            outputs[self.outputs] = arrays()
+        with report_mistakes(None):
+            files.write_all(outputs)
+
+
+def _emulate_kernel(
+    file: str,
+    inputs: str | None,
+    outputs: _RunFiles,
+    judges: tuple[bool, str | None],
+    options: RunOptions,
+    sizes: dict[str, int],
+    given: dict[str, Any],
+) -> None:
+    """Emulate a kernel. `judges`: whether to compare with the kernel run by numpy, and the value of --expect."""
+    from tilec.driver import build as driver, emulate, expected
+    from tilec.driver.emulate_compare import count_unwritten_elements, has_finite_inputs, merge_written_masks
+
+    is_compared, expect = judges
+    with report_mistakes(None):
+        source = files.read_source(file)
+        compiler_options = make_compile_options(given)
+        given_arrays = files.read_bytes(inputs) if inputs is not None else None
+        load_expected = expected.load_reference(expect) if expect is not None else None
+        read = [inputs] if inputs is not None else []
+        outputs.check(
+            [
+                *list_input_files([file], given),
+                *read,
+                *([expected.get_reference_path(expect)] if expect is not None else []),
+            ]
+        )
+    observer = driver.Observer()
+    with report_mistakes(source):
+        build = driver.build_kernel(source, compiler_options, observer)
+        show_diagnostics(observer.warnings, source)
+        if given_arrays is None or inputs is None:
+            arguments = emulate.draw_arguments(build.kernel, build.manifest, options.seed, sizes)
+        else:
+            arguments = emulate.read_arguments(given_arrays, inputs, build.kernel, build.manifest, sizes)
+        before = arguments.copy()
+        finite = has_finite_inputs(build.kernel, build.manifest, arguments.tensors, arguments.scalars)
+        blocks = math.prod(emulate.compute_grid(build.manifest, arguments))
+        with _track_progress(build.manifest.entry, blocks) as note:
+            report = emulate.emulate_build(build, arguments, note, options)
+        print(make_printable(report.printed), end="")
+        print("".join(map(_describe_allowed_faults, report.allowed.items())), end="")
+        outputs.write(report, lambda: emulate.pack_arguments(arguments))
+        if report.faults:
+            raise CompileError(*(emulate.build_fault_diagnostic(fault, source, build) for fault in report.faults))
+        if options.sample and judges != (False, None):
+            idle = report.blocks >= options.sample + math.prod(build.manifest.cluster)
+            ran = f"{report.blocks} blocks of {blocks}{', some of them without work' if idle else ''}"
+            print(f"{ran}; only what they wrote is compared")
+        if not options.sample:
+            show_diagnostics(
+                build_unwritten_warnings(count_unwritten_elements(build.kernel, build.manifest, arguments.tensors)),
+                source,
+            )
+        written = merge_written_masks(build.manifest, report) if options.sample else None
+        wrong: list[Diagnostic] = []
+
+        def compare_with_reference(
+            reference: emulate.KernelArguments, by: str, named: Iterable[str] | None = None
+        ) -> None:
+            """Compare the outputs that are named, or all of them."""
+            compared = emulate.compare_arguments(
+                build.kernel, build.manifest, arguments, reference, written, are_inputs_finite=finite
+            )
+            if named is not None:
+                for result in compared:
+                    if result.name not in named:
+                        print(f"{result.name}: {by} has no such array: not compared")
+                compared = [result for result in compared if result.name in named]
+            for result in compared:
+                print(describe_comparison(result, by))
+            if compared and all(result.is_nothing_compared for result in compared):
+                raise CompileError(nothing_compared(build.kernel.name, report.blocks, blocks))
+            wrong.extend(
+                build_mismatch_diagnostic(result, by, observer.warnings)
+                for result in compared
+                if not result.matches and not result.is_nothing_compared
+            )
+
+        if load_expected is not None and expect is not None:
+            expected_arrays = load_expected(build.kernel, build.manifest, before)
+            compare_with_reference(
+                emulate.KernelArguments({**arguments.tensors, **expected_arrays}, {}), expect, expected_arrays
+            )
+        if is_compared:
+            emulate.run_reference(build.kernel, before)
+            compare_with_reference(before, BY_NUMPY)
+    if wrong:
+        show_diagnostics(wrong, source)
+        raise CommandExit(WRONG_KERNEL)
+
+
+def _emulate_ptx(
+    file: str,
+    outputs: _RunFiles,
+    entry: str | None,
+    launch: tuple[str | None, str | None, str | None, int | None],
+    args: tuple[str, ...],
+    options: RunOptions,
+) -> None:
+    from tilec.driver import emulate_ptx
+
+    grid, block, cluster, smem = launch
+    if block is None:
+        raise click.UsageError("FILE.ptx needs --block")
+    with report_mistakes(None):
+        source = files.read_source(file)
+        sizes = [emulate_ptx.parse_extents(text) for text in (grid or "1", block, cluster or "1")]
+        geometry = emulate_ptx.LaunchGeometry(sizes[0], sizes[1], sizes[2], smem or 0)
+        arguments = emulate_ptx.parse_arguments(args)
+        outputs.check([file, *(text.rpartition(":")[0] for text in args if ".npz:" in text)])
+    with report_mistakes(source):
+        with _track_progress(entry or file, math.prod(geometry.grid)) as note:
+            report = emulate_ptx.emulate_ptx_file(source, entry, geometry, arguments, note, options)
+        print(make_printable(report.printed), end="")
+        print("".join(map(_describe_allowed_faults, report.allowed.items())), end="")
+        outputs.write(report, lambda: emulate_ptx.pack_arrays(arguments))
+        if report.faults:
+            raise CompileError(
+                *(emulate_ptx.build_ptx_fault_diagnostic(fault, source, arguments) for fault in report.faults)
+            )
+    print(emulate_ptx.summarise_report(report))
+
+
+@contextmanager
+def _track_progress(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress of a run, and a message if it is interrupted."""
+    reached = 0
+
+    def note_progress(done: int, total: int) -> None:
+        nonlocal reached
+        reached = done
+        if draw is not None:
+            draw(done, total)
+
+    with _show_progress_bar(name) as draw:
+        try:
+            yield note_progress
+        except KeyboardInterrupt as reason:
+            message = f"interrupted after {reached} of {blocks} blocks: nothing is compared, nothing written"
+            print(message, file=sys.stderr)
+            raise CommandExit(interrupt_exit_code(reason)) from None
+
+
+def _describe_allowed_faults(found: tuple[str, int]) -> str:
+    kind, count = found
+    return f"{count} faults of kind {kind} allowed: results may differ from run to run on a GPU\n"
+
+
+@contextmanager
+def _show_progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a progress bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("emulating {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("blocks"))
+    with Progress(*columns, TimeRemainingColumn(), console=make_console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+BY_NUMPY = "the kernel run by numpy"
+"""The reference: the kernel's text, operation by operation, which may not be what its author means."""
+
+
+def describe_comparison(result: Comparison, by: str) -> str:
+    """Return one line on an output: the number of elements compared with `by`, and the verdict."""
+    if result.is_meaningless:
+        return f"{result.name}: {result.not_finite:,} of {result.elements:,} elements are NaN or infinite: MISMATCH"
+    if not result.compared:
+        reason = "the blocks that ran wrote none of them" if result.is_nothing_compared else "there are none"
+        return f"{result.name}: {_describe_share(result)} compared: {reason}"
+    verdict = f"matches {by}" if result.matches else f"MISMATCH with {by}"
+    error = f"worst error {result.error:.3g}, {result.allowed:.3g} allowed there"
+    return f"{result.name}: {_describe_share(result)} of the emulated PTX, {error}: {verdict}"
+
+
+def nothing_compared(kernel: str, ran: int, blocks: int) -> Diagnostic:
+    """Return the error of a sample that says nothing: none of its blocks wrote an output."""
+    return Diagnostic(
+        "nothing-compared",
+        f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared",
+        notes=("in a persistent grid a block may have no work for these sizes",),
+        help="give a larger --grid-sample or another --seed, or leave --grid-sample out to run every block",
+    )
+
+
+def _describe_share(result: Comparison) -> str:
+    """Return how many elements were compared: `64 × 1,024 elements`, of a sample `2,048 of 64 × 1,024 elements`."""
+    shape = " × ".join(f"{extent:,}" for extent in result.shape) or "1"
+    total = math.prod(result.shape)
+    noun = "element" if total == 1 else "elements"
+    return f"{shape} {noun}" if result.compared == total else f"{result.compared:,} of {shape} {noun}"
+
+
+def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Diagnostic:
+    """Return the error for an output that does not match. `warnings` are the kernel's: an uninitialised tile explains
+    NaN."""
+    if not result.is_meaningless:
+        where = f"{result.name}[{', '.join(map(str, result.worst))}]"
+        return Diagnostic(
+            "emulation-mismatch",
+            f"the emulated kernel computes another {result.name} than {by}",
+            notes=(f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}",),
+        )
+    causes = tuple(_find_causes(warnings))
+    first = f"{result.name}[{', '.join(map(str, result.first))}]"
+    return Diagnostic(
+        "emulation-not-finite",
+        f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite",
+        notes=(f"the first is {first}; no input holds such a value, so nothing was compared", *causes),
+        help=None if causes else "T.print in the kernel shows where the first one comes from",
+    )
+
+
+def _find_causes(warnings: Iterable[Diagnostic]) -> Iterator[str]:
+    for found in warnings:
+        if found.code == "uninitialised-read" and found.secondary:
+            yield f"{found.title}, and line {found.secondary[0].span.line} reads it"
+
+
+def build_unwritten_warnings(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
+    """Return a warning for each output that blocks left partly unwritten, with both counts."""
+    return [
+        Diagnostic(
+            "unwritten-elements",
+            f"no block wrote {count:,} of the {total:,} elements of {name}",
+            help="look at the grid, and at the indices of what is stored",
+            severity="warning",
+        )
+        for name, count, total in elements
+    ]

@@ -1,0 +1,251 @@
+"""`tilec report FILE`: the model's prediction for a kernel, as tables on the terminal and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+from tilec.cli.console import fail_usage, report_mistakes, show_diagnostics, show_tables
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options, parse_target_names
+from tilec.cli.watch import run_and_watch, watch_option
+from tilec.report.tables import create_table
+from tilec.support import files
+from tilec.support.display import show_share
+from tilec.support.options import CompileOptions
+from tilec.support.records import dataclass
+from tilec.support.resources import target_stem
+from tilec.support.source import SourceFile
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tilec.driver.build import Library
+    from tilec.driver.machine_code import LoopCode
+    from tilec.passes.cost.report import Report
+    from tilec.report.index_page import IndexRow
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Also write everything as one page: drawings, lints, PTX beside the kernel. Of several kernel files or "
+    "targets, or with a / at its end, the folder of their pages and of an index.",
+)
+@click.option("--counters", is_flag=True, help="Simulate them too: the figures under Nsight Compute's names.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
+@watch_option
+@add_kernel_options
+def report(
+    kernels: tuple[str, ...],
+    html: str | None,
+    counters: bool,
+    sizes: tuple[str, ...],
+    watch: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
+    if given["opt_level"] < 2:
+        fail_usage("a report is about a cubin: compile with -O2 or -O3")
+    if len(kernels) * len(parse_target_names(given)) > 1:
+        for option in (name for name in ("schedule", "tuned") if given[name] is not None):
+            fail_usage(f"--{option} is for one kernel file and one target")
+    from tilec.cli.commands.emulate import parse_size
+
+    wanted = _Wanted(html, counters, dict(map(parse_size, sizes)))
+    if watch:
+        run_and_watch(lambda: _report_kernels(kernels, wanted, given))
+    _report_kernels(kernels, wanted, given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Where pages go, whether kernels are simulated too, and the sizes that they are launched with."""
+
+    html: str | None
+    counters: bool
+    sizes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _ReportPage:
+    """A kernel file for a target, and the path of its page (None: no page)."""
+
+    source: SourceFile
+    options: CompileOptions
+    place: str | None
+
+
+def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, Any]) -> None:
+    targets, html = parse_target_names(given), wanted.html
+    with report_mistakes(None):
+        pages = [
+            _ReportPage(
+                files.read_source(kernel),
+                make_compile_options(given, target),
+                None if html is None else _get_page_path(html, kernel, target, len(kernels) > 1, len(targets) > 1),
+            )
+            for kernel in kernels
+            for target in targets
+        ]
+        files.check_outputs([page.place for page in pages if page.place is not None], list_input_files(kernels, given))
+        index = _get_index_path(html, [page.place for page in pages])
+        files.check_outputs([index] if index is not None else [], list_input_files(kernels, given))
+    written: dict[str, bytes] = {}
+    rows: list[IndexRow] = []
+    for page in pages:
+        with report_mistakes(page.source):
+            written |= _report_page(page, wanted, rows)
+    if index is not None:
+        from tilec.report.index_page import build_index_page
+
+        written[index] = build_index_page(rows).encode()
+    with report_mistakes(None):
+        files.write_all(written)
+
+
+def _get_page_path(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bool) -> str:
+    """Return the path of a page: `html` itself, or in that folder under the names of kernel file and target."""
+    if not (of_kernels or of_targets or html.endswith("/")):
+        return html
+    return str(Path(html) / f"{Path(kernel).stem}{f'.{target_stem(target)}' if of_targets else ''}.html")
+
+
+def _get_index_path(html: str | None, places: Sequence[str | None]) -> str | None:
+    """Return the path of the index of several pages; a kernel called `index` keeps its page."""
+    if html is None or len(places) < 2:
+        return None
+    place = str(Path(html) / "index.html")
+    return place if place not in places else str(Path(html) / "index-of-kernels.html")
+
+
+def _report_page(page: _ReportPage, wanted: _Wanted, rows: list[IndexRow]) -> dict[str, bytes]:
+    """Print the report, add the kernels' rows of the index, and return the pages to write."""
+    from tilec.driver import build as driver
+
+    observer = driver.Observer()
+    library = driver.build_library(page.source, page.options, observer)
+    reports = driver.build_reports(library, wanted.sizes)
+    show_diagnostics(observer.warnings, page.source)
+    codes = driver.find_library_loop_codes(library)
+    for each in reports:
+        show_tables([*make_report_tables(each), *make_loop_code_tables(each.kernel, codes)])
+    if wanted.counters:
+        show_tables(list(_make_counter_tables(library, wanted.sizes)))
+    if page.place is None:
+        return {}
+    import json
+
+    from tilec.report.index_page import IndexRow
+    from tilec.report.page_data import build_page_data
+    from tilec.report.viewer import build_viewer_page as page_of
+
+    files.check_outputs([page.place], [each.path for each in page.source.imported.values()])
+    for each in reports:
+        share = each.achieved if each.roofline else None
+        time, name = each.at(each.predicted), Path(page.source.path).name
+        place = Path(page.place).name
+        rows.append(IndexRow(place, name, each.kernel, each.machine, time, share, each.bound, len(observer.warnings)))
+    traces = [json.loads(plan.trace)["tilec"] for plan in library.plans]
+    data = build_page_data(page.source, page.options, library, reports, codes, observer.warnings)
+    return {page.place: page_of(traces, data).encode()}
+
+
+def make_report_tables(report: Report) -> Iterator[RenderableType]:
+    time = report.at(report.predicted)
+    yield Text(
+        f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {report.counted_blocks}{report.assumption}",
+        "bold",
+    )
+    table = create_table("", "<what", "<predicted")
+    table.show_header = False
+    table.add_row("bound by", report.bound)
+    if report.gap:
+        table.add_row("gap", report.gap)
+    least = report.at(report.limits)
+    if report.is_a_bound:
+        table.add_row(
+            "roofline", f"{least:,.1f} µs by {report.limit}: the prediction is this bound, a run takes longer"
+        )
+    else:
+        table.add_row(
+            "roofline",
+            f"{least:,.1f} µs by {report.limit}, a bound; the prediction is {show_share(report.achieved)} of its rate",
+        )
+    if report.loaded_clock_mhz != report.clock_mhz:
+        busy = f"tensor cores busy {show_share(report.tensor_share)} of the time"
+        table.add_row("clock", f"{report.loaded_clock_mhz:,} MHz of {report.clock_mhz:,}: {busy}")
+    table.add_row("waves", f"{report.predicted.waves:,}")
+    fits = ", ".join(f"{count:,} by {name}" for name, count in report.fits)
+    table.add_row("blocks of an SM", f"{report.together} ({fits})")
+    yield table
+    yield Text()
+    levels = create_table(
+        "levels, in a full wave",
+        "line",
+        "<level",
+        "latency",
+        "transfer",
+        "use",
+        "iterations",
+        "stages",
+        "cycles",
+        "<bound by",
+    )
+    for loop in report.loops:
+        for time_of in loop.levels:
+            level = time_of.level
+            numbers = (level.latency, level.transfer, time_of.use, level.trip_count, level.stages, time_of.cycles)
+            levels.add_row(str(loop.line), level.name, *(f"{n:,}" for n in numbers), time_of.bound)
+    if report.loops:
+        yield levels
+        yield Text()
+
+
+def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[RenderableType]:
+    """Yield the simulated counters of each kernel, under the names of Nsight Compute."""
+    from tilec.driver.simulate import simulate_library
+    from tilec.simulate.counters import compute_counters, format_amount
+
+    for name, found in simulate_library(library, library.plans[0].target, sizes):
+        if isinstance(found, str):
+            yield Text(f"{name}: not simulated, as {found}")
+            continue
+        table = create_table(f"{name}, simulated, under the names of Nsight Compute", "value", "<unit", "<metric")
+        for each in compute_counters(found):
+            table.add_row(format_amount(each.value), each.unit, each.name)
+        yield table
+        yield Text()
+
+
+def make_loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
+    """Yield the loops of a kernel in machine code, one row for each role, beside their solved interval."""
+    from tilec.driver.machine_code import describe_wait, merge_waits_by_line
+
+    table = create_table(
+        "machine code, an iteration of one warp",
+        "line",
+        "<role",
+        "<at",
+        "unrolled",
+        "stall counts",
+        "with waits",
+        "solved",
+        "<waits most",
+    )
+    own = [one for one in codes if one.kernel == kernel]
+    for one in own:
+        found, place = one.interval, f"{one.code.first:#06x} to {one.code.last:#06x}"
+        numbers = (f"{each:,.0f}" for each in (one.code.unrolled, found.issue, found.cycles, one.ii))
+        longest = next(map(describe_wait, merge_waits_by_line(found)), "")
+        table.add_row(str(one.place.line), one.role, place, *numbers, longest)
+    if own:
+        yield table
+        yield Text()

@@ -1,0 +1,195 @@
+"""`tilec simulate`: the cycles that the emitted PTX takes, and where they are spent, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilec.cli.console import report_mistakes, show_diagnostics
+from tilec.cli.help import GroupedCommand
+from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options
+from tilec.support import files
+from tilec.support.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.driver.build import Build
+    from tilec.simulate.grid import Simulation
+    from tilec.support.options import CompileOptions
+    from tilec.support.source import SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOutputs:
+    """The files to write, and whether to print counters."""
+
+    timeline: str | None
+    html: str | None
+    counters: bool
+
+    @property
+    def files(self) -> list[str]:
+        return [file for file in (self.timeline, self.html) if file is not None]
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("file", metavar="FILE.tl|FILE.ptx")
+@click.option("--blocks", type=click.IntRange(1), metavar="N", help="Only the first N blocks of the grid.  [all]")
+@click.option("--timeline", metavar="FILE.json", help="Write what each warp and unit does, in cycles, for Perfetto.")
+@click.option("--html", metavar="FILE.html", help="Write a page: the picture of the replay, and where the time goes.")
+@click.option("--counters", is_flag=True, help="Print the figures under Nsight Compute's names of metrics as well.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
+@click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
+@click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
+@click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
+@click.option("--arg", "args", multiple=True, metavar="ARG", help="FILE.ptx: a parameter, in order; as of emulate.")
+@add_kernel_options
+def simulate(
+    file: str,
+    blocks: int | None,
+    timeline: str | None,
+    html: str | None,
+    counters: bool,
+    sizes: tuple[str, ...],
+    grid: str | None,
+    block: str | None,
+    smem: int | None,
+    args: tuple[str, ...],
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Compile a kernel and say how many cycles its PTX takes, and where they go.
+
+    The emulator follows the warps of some blocks; their instructions are replayed through the schedulers, pipes, ports
+    and barriers of a multiprocessor at the prices of the target file. Tensors hold zeros, and no GPU is needed.
+
+    FILE.ptx, of any compiler, is launched as `tilec emulate` does it, by --entry, --grid, --block, --cluster, --smem
+    and --arg, on the machine that --target names.
+    """
+    if file.endswith(".ptx"):
+        if sizes:
+            raise click.UsageError("--size is for FILE.tl; the arguments of FILE.ptx are --arg")
+        cluster = given["cluster"]
+        launch = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
+        _simulate_ptx(file, SimulationOutputs(timeline, html, counters), blocks or 0, launch, args, given)
+        return
+    if any(option is not None for option in (grid, block, smem)) or args:
+        raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
+    _simulate_kernel(file, SimulationOutputs(timeline, html, counters), blocks or 0, sizes, given)
+
+
+def _simulate_kernel(
+    file: str, wanted: SimulationOutputs, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]
+) -> None:
+    with report_mistakes(None):
+        source = files.read_source(file)
+        options = make_compile_options(given)
+        files.check_outputs(wanted.files, list_input_files([file], given))
+    build, found = simulate_kernel_file(source, options, sizes, blocks, draws=bool(wanted.files))
+    scheduled = [schedule.ii for schedule in build.schedules]
+    events = json.loads(build.trace)["traceEvents"] if wanted.timeline is not None else []
+    _write_and_print(
+        found,
+        build.manifest.entry,
+        build.manifest.target,
+        scheduled,
+        wanted,
+        events,
+        _predict_microseconds(build, sizes, blocks),
+    )
+
+
+def _predict_microseconds(build: Build, sizes: tuple[str, ...], blocks: int) -> float | None:
+    """Return the microseconds that `tilec report` predicts for these sizes; None where a part of the grid is run."""
+    from tilec.cli.commands.emulate import parse_size
+    from tilec.driver.build import build_report
+
+    if blocks:
+        return None
+    report = build_report(build, dict(map(parse_size, sizes)))
+    return None if report.assumes_sizes else report.at(report.predicted)
+
+
+def simulate_kernel_file(
+    source: SourceFile, options: CompileOptions, sizes: tuple[str, ...], blocks: int = 0, *, draws: bool = False
+) -> tuple[Build, Simulation]:
+    """Build a kernel and simulate it; `sizes` are the values of --size. Errors end the command."""
+    from tilec.cli.commands.emulate import parse_size
+    from tilec.driver import build as driver, emulate, simulate
+    from tilec.emu import Fault
+    from tilec.support.diagnostics import CompileError
+    from tilec.target.table import load_target
+
+    known = dict(map(parse_size, sizes))
+    observer = driver.Observer()
+    with report_mistakes(source):
+        build = driver.build_kernel(source, options, observer)
+        show_diagnostics(observer.warnings, source)
+        machine = load_target(options.target, gpu=options.gpu)
+        try:
+            return build, simulate.simulate_build(build, machine, sizes=known, blocks=blocks, draws=draws)
+        except Fault as fault:
+            raise CompileError(emulate.build_fault_diagnostic(fault, source, build)) from None
+
+
+def _simulate_ptx(
+    file: str,
+    wanted: SimulationOutputs,
+    blocks: int,
+    launch: tuple[str | None, str | None, str | None, int | None],
+    args: tuple[str, ...],
+    given: dict[str, Any],
+) -> None:
+    from tilec.driver import emulate_ptx, simulate
+    from tilec.emu import Fault
+    from tilec.support.diagnostics import CompileError
+
+    grid, block, cluster, smem = launch
+    if block is None:
+        raise click.UsageError("FILE.ptx needs --block")
+    with report_mistakes(None):
+        source = files.read_source(file)
+        options = make_compile_options(given)
+        sizes = [emulate_ptx.parse_extents(text) for text in (grid or "1", block, cluster or "1")]
+        geometry = emulate_ptx.LaunchGeometry(sizes[0], sizes[1], sizes[2], smem or 0)
+        arguments = emulate_ptx.parse_arguments(args)
+        files.check_outputs(wanted.files, [file])
+    with report_mistakes(source):
+        try:
+            found = simulate.simulate_ptx(
+                source, given["entry"], geometry, arguments, options.target, blocks=blocks, draws=bool(wanted.files)
+            )
+        except Fault as fault:
+            raise CompileError(emulate_ptx.build_ptx_fault_diagnostic(fault, source, arguments)) from None
+    _write_and_print(found, found.launch.entry, options.target, [], wanted, [])
+
+
+def _write_and_print(
+    found: Simulation,
+    name: str,
+    target: str,
+    scheduled: list[int],
+    wanted: SimulationOutputs,
+    events: list[dict[str, Any]],
+    predicted: float | None = None,
+) -> None:
+    """Write the wanted files, then print: whoever closes standard output early has the files."""
+    from tilec.simulate import counters, text, timeline
+
+    written: dict[str, bytes] = {}
+    if wanted.timeline is not None:
+        written[wanted.timeline] = timeline.build_chrome_trace(found, events).encode()
+    if wanted.html is not None:
+        from tilec.report.simulation_page import build_simulation_page
+
+        written[wanted.html] = build_simulation_page(found, name, target, scheduled, predicted).encode()
+    with report_mistakes(None):
+        files.write_all(written)
+
+    for line in text.format_simulation(found, name, target, scheduled, predicted):
+        print(line)
+    if wanted.counters:
+        print("under the names of Nsight Compute:")
+        for each in counters.compute_counters(found):
+            print(f"  {counters.format_amount(each.value):>12} {each.unit:8}{each.name}")

@@ -1,0 +1,59 @@
+"""The `tilec` command. `tilec --version` loads this file only; the commands are in `cli.commands`."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import io
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from tilec.cli.endings import run_guarded
+from tilec.support.processes import isolate_calls
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code: 0 ok, 1 the kernel is wrong, 2 usage, 3 a bug in tilec, 4 a limit
+    was reached."""
+    # A stream that was closed before we started is None.
+    sys.stdout = sys.stdout or io.TextIOWrapper(io.BytesIO(), "utf-8")
+    sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO(), "utf-8")
+    # If OpenBLAS cannot start a thread it raises SIGINT on import of numpy. Our products are small.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if not faulthandler.is_enabled():
+        # If a library crashes this process, show which one; the exit code is the signal's.
+        with suppress(OSError, ValueError):
+            faulthandler.enable(sys.stderr, all_threads=False)
+    if argv is None:  # this process runs one command only
+        isolate_calls()
+    return run_guarded(lambda: _run_command_line(list(sys.argv[1:] if argv is None else argv)))
+
+
+def _run_command_line(arguments: list[str]) -> int:
+    if shell_request := os.environ.get("_TILEC_COMPLETE"):
+        from tilec.cli.completion import print_completions
+
+        return print_completions(shell_request)
+    if arguments == ["--version"]:
+        from tilec.cli.version import format_versions
+
+        print(format_versions())
+        return 0
+    if arguments[:1] != ["check"]:
+        return _dispatch_command(arguments)
+    # The command is short, and garbage collection would take a tenth of its time.
+    was_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _dispatch_command(arguments)
+    finally:
+        if was_collecting:
+            gc.enable()
+
+
+def _dispatch_command(arguments: list[str]) -> int:
+    from tilec.cli.dispatch import run_command_line
+
+    return run_command_line(arguments)

@@ -1,0 +1,138 @@
+"""The protocol of rings: versions are acquired, filled, awaited and released, and cursors advance through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilec.codegen.address import Addresses
+from tilec.codegen.barriers import clusters
+from tilec.codegen.barriers.transfer import address_ring_barrier
+from tilec.codegen.builder import Builder
+from tilec.codegen.scalar.scalar import Scalars
+from tilec.codegen.state import State
+from tilec.ir import warp
+from tilec.ir.warp import Program
+from tilec.ptx.module import Guard, Imm, Reg, Symbol
+
+
+class RingProtocol:
+    """Emits the protocol of a program's rings; `advance` moves the positions that `addresses` holds in registers."""
+
+    def __init__(self, program: Program, builder: Builder, scalars: Scalars, addresses: Addresses) -> None:
+        self.program, self.builder, self.scalars, self.addresses = program, builder, scalars, addresses
+        self.in_tensor = frozenset(tile.buffer.name for tile in program.tensor)
+
+    def acquire(self, cursor: warp.Cursor, state: State) -> None:
+        """Emit the wait for an empty version. Only the thread that issues the TMA loads of a ring waits for it."""
+        builder, ring = self.builder, self.find_ring(cursor)
+        if not ring.bytes:
+            self.wait(cursor, state, empty=True)
+            return
+        past = builder.new_label("acquired")
+        if state.leader is not None:
+            builder.emit("bra", Symbol(past), guard=Guard(state.leader, True))
+        with self.skip_uncounted_blocks(ring, state):
+            self.wait(cursor, state, empty=True)
+        full = address_ring_barrier(state, cursor.name, cursor.ring, empty=False)
+        # The first block of a pair announces the bytes of both.
+        first = state.pair.is_first if ring.paired and state.pair is not None else None
+        builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes), guard=first)
+        if state.leader is not None:
+            builder.place_label(past)
+
+    def drain(self, cursor: warp.Cursor, state: State) -> None:
+        """Emit the wait until every version is empty."""
+        with self.skip_uncounted_blocks(self.find_ring(cursor), state):
+            for _ in range(self.find_ring(cursor).depth):
+                self.spin(cursor, state, empty=True)
+                self.advance(cursor)
+
+    @contextmanager
+    def skip_uncounted_blocks(self, ring: warp.Ring, state: State) -> Iterator[None]:
+        """Emit the code inside for the cluster's first block alone, if only this block is told of releases. The others
+        learn of empty versions by the multicast answers (PTX ISA, clusterlaunchcontrol.try_cancel, multicast)."""
+        if ring.heard_by < 2 or state.head is None:
+            yield
+            return
+        past = self.builder.new_label("others")
+        self.builder.emit("bra", Symbol(past), guard=Guard(state.head.is_first, True))
+        self.addresses.forget_positions()
+        yield
+        self.builder.place_label(past)
+        self.addresses.forget_positions()
+
+    def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
+        """Emit the wait until the version is empty, or full."""
+        self.spin(cursor, state, empty=empty)
+
+    def spin(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
+        """Emit the loop that waits at the version's barrier."""
+        builder = self.builder
+        parity = self.addresses.positions[cursor.name].parity
+        assert parity is not None
+        address = address_ring_barrier(state, cursor.name, cursor.ring, empty=empty)
+        again = builder.new_label("wait")
+        builder.place_label(again)
+        done = builder.create("pred", "mbarrier.try_wait.parity.shared::cta.b64", address, parity)
+        builder.emit("bra", Symbol(again), guard=Guard(done, True))
+
+    def find_ring(self, cursor: warp.Cursor) -> warp.Ring:
+        return next(r for r in self.program.rings if r.name == cursor.ring)
+
+    def release(self, cursor: warp.Cursor, state: State) -> None:
+        """Emit the release of the version to its producers, in this block or in several."""
+        ring = self.find_ring(cursor)
+        if not ring.shared:
+            self.arrive(cursor, state, empty=True)
+            return
+        self.gather(ring, state)
+        clusters.emit_release_to_mates(ring, cursor, state)
+
+    def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
+        """Emit the arrival of each warp, once its threads are done, or of each thread, by the ring's `by`."""
+        ring = self.find_ring(cursor)
+        if ring.by == "warp":
+            self.gather(ring, state)
+        address = address_ring_barrier(state, cursor.name, cursor.ring, empty=empty)
+        elected = state.lane_zero if ring.by == "warp" else None
+        counts = state.pair if ring.paired else state.head if ring.heard_by > 1 else None
+        if counts is not None:
+            address = clusters.address_in_leader(address, cursor, counts, state)
+        space = "shared::cluster" if counts is not None else "shared::cta"
+        self.builder.emit(f"mbarrier.arrive.{space}.b64", Reg("_"), address, guard=elected)
+
+    def gather(self, ring: warp.Ring, state: State) -> None:
+        """Emit the wait until all threads of the warp are done with the version. A version that only wgmma reads needs
+        none: waiting for wgmma is for the whole warp."""
+        if state.role.single_thread:
+            return
+        if not ring.buffers or ring.name in self.in_tensor or not state.touched.isdisjoint(ring.buffers):
+            self.builder.emit("bar.warp.sync", Imm(-1))
+
+    def advance(self, cursor: warp.Cursor, behind: warp.Cursor | None = None) -> None:
+        """Emit the step to the next version; after the last one comes the first, with the other parity. The cursor
+        `behind`, if given, is already at the next version, whose position is copied."""
+        builder = self.builder
+        position, ring = self.addresses.positions[cursor.name], self.find_ring(cursor)
+        place, parity = position.place, position.parity
+        position.moves += 1
+        if ring.depth == 1:
+            wrapped = None
+        elif behind is not None and parity is None:
+            builder.emit("mov.u32", place, self.addresses.positions[behind.name].place)
+            return
+        else:
+            start, step = self.addresses.get_first_place(ring)
+            first, end = (Imm(0), Imm(ring.depth)) if start is None else (start, self.compute_end(ring, start))
+            builder.emit("add.u32", place, place, Imm(step))
+            wrapped = builder.create("pred", "setp.eq.u32", place, end)
+            builder.emit("selp.b32", place, first, place, wrapped)
+        if parity is not None:
+            builder.emit("xor.b32", parity, parity, Imm(1), guard=wrapped)
+
+    def compute_end(self, ring: warp.Ring, start: Reg) -> Reg:
+        size = warp.MBARRIER_BYTES * ring.depth
+        return self.scalars.compute_hoisted(
+            ("end", size), lambda: self.builder.create("b32", "add.u32", start, Imm(size))
+        )

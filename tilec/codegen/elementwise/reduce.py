@@ -1,0 +1,199 @@
+"""Row reductions of fragments: a thread's registers, then lanes by butterfly shuffles, then warps through shared
+memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from tilec.codegen.builder import get_register_class, make_immediate
+from tilec.codegen.state import State
+from tilec.ir import tile
+from tilec.ir.affine import add_exprs, scale_expr, value_interval
+from tilec.ir.layout import Fragment
+from tilec.ir.types import BOOL, FLOAT32, INT32, INT64, UINT32, UINT64, DType
+from tilec.ir.warp import Reduce
+from tilec.ops.language.arithmetic import make_identity
+from tilec.ops.reductions.reducer import ACROSS_COPIES
+from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
+
+FULL_MASK = Imm(-1)
+
+
+def emit_reduce(op: Reduce, state: State) -> None:
+    source, destination = state.layouts[op.source.name], state.layouts[op.destination.name]
+    kept = _group_kept_registers(source, destination, op.dim)
+    with state.scalars.open_scope():
+        partial = {d: _reduce_registers(op, state, source, registers) for d, registers in kept.items()}
+        for d in partial:
+            partial[d] = _reduce_across_lanes(op, state, source, partial[d])
+        if op.scratch is not None:
+            partial = _reduce_across_warps(op, state, source, partial)
+        for d, value in partial.items():
+            _write_result(op, state, d, value)
+
+
+def _group_kept_registers(source: Fragment, destination: Fragment, dim: int) -> dict[int, list[int]]:
+    """Return, for each register of the result, the registers of the source that are reduced into it."""
+    by_offset = {destination.register_offset(r): r for r in reversed(range(destination.register_count))}
+    kept: dict[int, list[int]] = {}
+    for r in range(source.register_count):
+        offset = list(source.register_offset(r))
+        if dim == ACROSS_COPIES:
+            pass
+        elif len(destination.shape) == len(source.shape):
+            offset[dim] = 0
+        elif len(source.shape) == 1:
+            offset = [0]
+        else:
+            del offset[dim]
+        kept.setdefault(by_offset[tuple(offset)], []).append(r)
+    return kept
+
+
+def _get_working_type(dtype: DType) -> DType:
+    """Return the type in which elements are combined: float32 for small floats, 32 bits for small integers."""
+    if dtype.is_float:
+        return dtype if dtype.bits == 64 else FLOAT32
+    wide = {("int", False): INT32, ("int", True): INT64, ("uint", False): UINT32, ("uint", True): UINT64}
+    return wide[dtype.kind, dtype.bits == 64]
+
+
+def _emit_combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
+    dtype = _get_working_type(op.source.dtype)
+    spelled = f"{'f' if dtype.is_float else 's' if dtype.kind == 'int' else 'u'}{dtype.bits}"
+    rounded = ".rn" if dtype.is_float else ""
+    opcode = {
+        "sum": f"add{rounded}.{spelled}", "abssum": f"add{rounded}.{spelled}", "max": f"max.{spelled}",
+        "absmax": f"max.{spelled}", "min": f"min.{spelled}", "bitand": f"and.b{dtype.bits}",
+        "bitor": f"or.b{dtype.bits}", "bitxor": f"xor.b{dtype.bits}",
+    }[op.kind]  # fmt: skip
+    return state.builder.create(get_register_class(dtype), opcode, a, b)
+
+
+def _reduce_registers(op: Reduce, state: State, layout: Fragment, registers: list[int]) -> Reg:
+    """Combine a thread's own elements as a tree, to shorten the chain of dependent instructions."""
+    values = [_load_element(op, state, layout, r) for r in registers]
+    while len(values) > 1:
+        paired = [_emit_combine(op, state, values[i], values[i + 1]) for i in range(0, len(values) - 1, 2)]
+        values = paired + values[len(paired) * 2 :]
+    return values[0]
+
+
+def _load_element(op: Reduce, state: State, layout: Fragment, register: int) -> Reg:
+    """Return one element in the working type; the identity element if the register holds none."""
+    dtype = _get_working_type(op.source.dtype)
+    cls = get_register_class(dtype)
+    value: Operand = state.fragments[op.source.name][register]
+    if op.source.dtype.is_float and op.source.dtype.bits < 32:
+        value = state.scalars.widen(value, op.source.dtype)
+    if "abs" in op.kind and dtype.kind != "uint":
+        value = state.builder.create(cls, f"abs.{'f' if dtype.is_float else 's'}{dtype.bits}", value)
+    if op.dim != ACROSS_COPIES and layout.overhangs(op.dim):
+        coordinate = add_exprs(
+            layout.thread_coordinates()[op.dim], tile.int32_const(layout.register_offset(register)[op.dim])
+        )
+        extent = layout.shape[op.dim]
+        if value_interval(coordinate, state.scalars.ranges)[1] >= extent:
+            inside = state.scalars.get_register(tile.Binary("lt", coordinate, tile.int32_const(extent), BOOL))
+            nothing = make_immediate(make_identity(op.kind, dtype))
+            value = state.builder.create(cls, f"selp.{cls}", value, nothing, inside)
+    assert isinstance(value, Reg)
+    return value
+
+
+def _reduce_across_lanes(op: Reduce, state: State, layout: Fragment, value: Reg) -> Reg:
+    below = 1
+    for axis in layout.threads:
+        step = below
+        while axis.dim == op.dim and step < min(below * axis.size, 32):
+            value = _emit_combine(
+                op, state, value, _exchange_with_lane(value, step, _get_working_type(op.source.dtype), state)
+            )
+            step *= 2
+        below *= axis.size
+    return value
+
+
+def _exchange_with_lane(value: Reg, step: int, dtype: DType, state: State) -> Reg:
+    """Return the value of the lane whose number differs in the bit `step`."""
+    builder, cls = state.builder, get_register_class(dtype)
+
+    def exchange_word(word: Reg) -> Reg:
+        return builder.create("b32", "shfl.sync.bfly.b32", word, Imm(step), Imm(31), FULL_MASK)
+
+    if dtype.bits == 64:
+        words = builder.new_registers("b32", 2)
+        builder.emit("mov.b64", Vector(words), value)
+        return builder.create(cls, "mov.b64", Vector(tuple(exchange_word(w) for w in words)))
+    if cls == "b32":
+        return exchange_word(value)
+    return builder.create(cls, "mov.b32", exchange_word(builder.create("b32", "mov.b32", value)))
+
+
+def _reduce_across_warps(op: Reduce, state: State, layout: Fragment, partial: dict[int, Reg]) -> dict[int, Reg]:
+    """Combine through shared memory: every thread stores its values, then reads those of all warps of its row."""
+    assert op.scratch is not None
+    threads = state.role.threads
+    cls = get_register_class(_get_working_type(op.source.dtype))
+    place = {d: i for i, d in enumerate(partial)}
+    for d, value in partial.items():
+        state.builder.emit(f"st.shared.{cls}", _address_scratch(op, state, tile.THREAD, place[d] * threads), value)
+    state.builder.emit("bar.sync", Imm(state.barrier_id), Imm(threads))
+    others = list(_list_row_mates(layout, op.dim))
+    result = {}
+    for d, i in place.items():
+        total: Reg | None = None
+        for mate in others:  # the same order in every warp, so that all get the same sum
+            value = state.builder.create(cls, f"ld.shared.{cls}", _address_scratch(op, state, mate, i * threads))
+            total = value if total is None else _emit_combine(op, state, total, value)
+        assert total is not None
+        result[d] = total
+    return result
+
+
+def _address_scratch(op: Reduce, state: State, thread: tile.Expr, first: int) -> Address:
+    assert op.scratch is not None
+    return state.addresses.address_shared_element(
+        op.scratch, (scale_expr(add_exprs(thread, tile.int32_const(first)), max(op.source.dtype.bytes, 4)),), ()
+    )
+
+
+def _list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
+    """Return the threads, one per warp, that hold parts of this thread's row: its index with other warp digits."""
+    digits: list[tuple[int, int, int]] = []  # (weight, size, lane part's size)
+    below = 1
+    for axis in layout.threads:
+        if axis.dim == dim and below * axis.size > 32:
+            low = max(below, 32)
+            digits.append((low, below * axis.size // low, low))
+        below *= axis.size
+    own: tile.Expr = tile.THREAD
+    for weight, size, _ in digits:
+        digit: tile.Expr = tile.Binary("floordiv", tile.THREAD, tile.int32_const(weight), INT32)
+        if weight * size < layout.thread_count:
+            digit = tile.Binary("floormod", digit, tile.int32_const(size), INT32)
+        own = tile.Binary("sub", own, scale_expr(digit, weight), INT32)
+    choices = itertools.product(*(range(size) for _, size, _ in digits))
+    return [
+        add_exprs(own, tile.int32_const(sum(c * w for c, (w, _, _) in zip(choice, digits, strict=True))))
+        for choice in choices
+    ]
+
+
+def _write_result(op: Reduce, state: State, register: int, value: Reg) -> None:
+    target = state.fragments[op.destination.name][register]
+    dtype = op.destination.dtype
+    is_small_float = dtype.is_float and dtype.bits < 32
+    if not op.clear:
+        before: Operand = state.scalars.widen(target, dtype) if is_small_float else target
+        if op.kind == "absmax" and dtype.kind != "uint":
+            wide = _get_working_type(dtype)
+            before = state.builder.create(
+                get_register_class(wide), f"abs.{'f' if wide.is_float else 's'}{wide.bits}", before
+            )
+        value = _emit_combine(op, state, before, value)
+    result = state.scalars.narrow(value, dtype) if is_small_float else value
+    if not dtype.is_float and dtype.bits < 32:
+        result = state.scalars.wrap_integer(value, dtype)
+    state.builder.emit(f"mov.{get_register_class(dtype)}", target, result)

@@ -1,0 +1,341 @@
+"""Decoders of control flow, barriers and fences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.barriers.mbarrier import collect_fenced_initialisations, publish_initialisations, record_event
+from tilec.emu.fault import Fault
+from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.machine.groups import compact_threads
+from tilec.emu.machine.machine import NamedBarrier, release_barrier
+from tilec.emu.numbers import Array
+from tilec.ptx.module import Reg
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.machine import Cta, Group, Threads
+    from tilec.emu.races.order import HappensBeforeOrder
+
+
+_RESTRICTIONS = "sync_restrict::shared::cta sync_restrict::shared::cluster"
+
+
+@register_decoder("bra", accepts="uni")
+def _decode_bra(form: Form) -> None:
+    target = form.step.target = form.find_label(form.operands[0])
+
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        taken = cta.thread_ids[threads]
+        if len(taken) == len(group.indices):
+            group.pc = target
+            return True
+        here = group.pc
+        # The group goes back to the scheduler, which picks the lower of the two paths.
+        cta.split(group, taken, target)
+        group.pc = here + 1
+        return False
+
+    form.step.control = move_group
+
+
+@register_decoder("exit")
+def _decode_exit(form: Form) -> None:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        group.pc += 1
+        return cta.exit(group, threads)
+
+    form.step.control = move_group
+
+
+@register_decoder("trap", "brkpt")
+def _decode_trap(form: Form) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
+        raise Fault("trap", "the kernel gave up")
+
+    form.step.run = run_step
+
+
+@register_decoder("nanosleep", accepts="u32")
+def _decode_nanosleep(form: Form) -> None:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        # A sleeping group waits for others: let them run first.
+        group.pc += 1
+        group.time_slice += 1
+        return False
+
+    form.step.control = move_group
+
+
+@register_decoder("griddepcontrol", accepts="launch_dependents")
+def _decode_griddepcontrol(form: Form) -> None:
+    if not form.has("wait"):
+        _decode_no_effect(form)
+        return
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        if cta.order is not None:
+            cta.order.await_grid(cta.actors[threads])
+
+    form.step.run = run_step
+
+
+@register_decoder("prefetch", "prefetch.tensormap", accepts="global local const param L1 L2")
+def _decode_no_effect(form: Form) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
+        return
+
+    form.step.run = run_step
+
+
+@register_decoder("prefetch.param.tensormap")
+def _decode_prefetch_param(form: Form) -> None:
+    _decode_no_effect(form)
+
+
+@register_decoder("fence.proxy.alias")
+def _decode_alias_fence(form: Form) -> None:
+    # The emulator has no aliases: no two addresses name the same memory.
+    _decode_no_effect(form)
+
+
+@register_decoder(
+    "membar",
+    "fence",
+    accepts=f"sc acq_rel acquire release {_RESTRICTIONS} cta cluster gpu sys gl",
+)
+def _decode_fence(form: Form) -> None:
+    if form.has("proxy"):
+        raise form.unsupported("this proxy fence")
+    is_narrow = form.has("cta")
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        if cta.order is not None:
+            cta.order.flags.fence(cta.actors[threads], is_narrow=is_narrow)
+        publish_initialisations(cta, cta.actors[threads])
+
+    form.step.run = run_step
+
+
+@register_decoder(
+    "fence.proxy.async",
+    "fence.proxy.async::generic",
+    accepts=f"shared::cta shared::cluster acquire release {_RESTRICTIONS} cluster",
+)
+def _decode_fence_proxy(form: Form) -> None:
+    covers_global = not form.has("shared::cta", "shared::cluster")
+    covers_shared = not form.has("global")
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        actors = cta.actors[threads]
+        if covers_global and cta.order is not None:
+            cta.order.fence_async(actors)
+        if covers_shared:
+            cta.shared.fence(actors)
+            publish_initialisations(cta, actors)
+
+    form.step.run = run_step
+
+
+_BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
+
+# -- bar.sync and its relatives ----------------------------------------------------------------------------------------
+
+
+def _arrive_at_barrier(cta: Cta, barrier_id: int, expected: int, members: Array, line: int) -> NamedBarrier:
+    """Count the arrivals of `members` at a named barrier; `expected` is 0 for all threads of the block."""
+    if not 0 <= barrier_id < 16:
+        raise Fault("bad-barrier", f"named barrier {barrier_id}; there are 0 to 15")
+    if expected % 32:
+        raise Fault("bad-barrier", f"named barrier {barrier_id} for {expected} threads, which is not whole warps")
+    barrier = cta.barriers.setdefault(barrier_id, NamedBarrier())
+    if barrier.arrived and barrier.expected != expected:
+        message = f"named barrier {barrier_id} awaits {barrier.expected or 'all'} threads and is used for"
+        raise Fault("bad-barrier", f"{message} {expected or 'all'}")
+    barrier.expected = expected
+    barrier.arrived += len(members)
+    order = cta.order
+    if order is not None:
+        clock = order.release(cta.find_clock_rows(compact_threads(members)))
+        if not expected and cta.exited_count:
+            # Exited threads count as arrived, after all their accesses.
+            clock[cta.actors[cta.exited]] = order.log.now
+        barrier.clock = order.join_clocks(barrier.clock, clock)
+    record_event(cta, members, "arrive", f"barrier {barrier_id}", line)
+    return barrier
+
+
+def _acquire_generation(cta: Cta, barrier: NamedBarrier, generation: int, members: Array) -> None:
+    """Acquire the clock of a complete generation of a barrier, for threads that waited for it."""
+    if cta.order is not None:
+        cta.order.acquire(cta.find_clock_rows(compact_threads(members)), barrier.clocks[generation])
+
+
+def _release_if_complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> None:
+    wanted = barrier.expected or cta.thread_count - cta.exited_count
+    if barrier.expected == 32 and barrier.arrived % 32 == 0:
+        # A barrier for 32 threads is complete after each warp.
+        release_barrier(barrier)
+        return
+    if barrier.arrived > wanted:
+        raise Fault("barrier-overflow", f"{barrier.arrived} threads arrive at named barrier {barrier_id} for {wanted}")
+    if barrier.arrived == wanted:
+        release_barrier(barrier)
+
+
+def _describe_barrier_wait(barrier: NamedBarrier, barrier_id: int) -> str:
+    wanted = str(barrier.expected) if barrier.expected else "all"
+    return f"named barrier {barrier_id}, where {barrier.arrived} of {wanted} threads have arrived"
+
+
+@register_decoder(*(f"{name}.{act}" for name in _BARRIERS for act in ("sync", "arrive")))
+def _decode_bar(form: Form) -> None:
+    id_slot = form.read(form.operands[0], "u32")
+    count_slot = form.read(form.operands[1], "u32") if len(form.operands) > 1 else -1
+    is_waiting = form.stem.endswith("sync")
+    line = form.step.instruction.line
+
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        members = cta.thread_ids[threads]
+        ids = cta.views[id_slot][threads]
+        counts = cta.views[count_slot][threads] if count_slot >= 0 else np.zeros(len(members), np.uint32)
+        if len(members) < len(group.indices):
+            here = group.pc
+            cta.split(group, members, here)
+            group.pc = here + 1
+            return False
+        same = (ids == ids[0]) & (counts == counts[0])
+        if not same.all():
+            # Threads with another barrier or count run this step again, in a group of their own.
+            cta.split(group, members[~same], group.pc)
+        barrier_id = int(ids[0])
+        barrier = _arrive_at_barrier(cta, barrier_id, int(counts[0]), members[same], line)
+        generation = barrier.generation
+        _release_if_complete(cta, barrier, barrier_id)
+        if not is_waiting or barrier.generation != generation:
+            if is_waiting:
+                _acquire_generation(cta, barrier, generation, members)
+            group.pc += 1
+            return not is_waiting
+        group.pc += 1
+        since = cta.launch.timeline.now if cta.launch.timeline is not None else -1
+        # The deadlock report must name the barrier, so the group stands at it until it is let through.
+        waiting_at = group.pc - 1
+
+        def is_ready() -> bool:
+            if barrier.generation == generation:
+                return False
+            _acquire_generation(cta, barrier, generation, members)
+            record_event(cta, members, "wait", f"barrier {barrier_id}", line, since)
+            group.pc = waiting_at + 1
+            return True
+
+        group.pc = waiting_at
+        return group.park(lambda: _describe_barrier_wait(barrier, barrier_id), is_ready)
+
+    form.step.control = move_group
+
+
+@register_decoder(*(f"{name}.red" for name in _BARRIERS))
+def _decode_bar_red(form: Form) -> None:
+    operation = form.find_modifier("and", "or", "popc")
+    result_slot = form.write(form.operands[0], "u32" if operation == "popc" else "pred")
+    id_slot = form.read(form.operands[1], "u32")
+    source = form.operands[-1]
+    predicate = source if isinstance(source, Reg) else getattr(source, "reg", None)
+    if predicate is None:
+        raise form.unsupported(f"{source}")
+    value_slot = form.read(predicate, "pred")
+    is_negated = not isinstance(source, Reg)
+    line = form.step.instruction.line
+    count_slot = form.read(form.operands[2], "u32") if len(form.operands) > 3 else -1
+
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        members = cta.thread_ids[threads]
+        barrier_id = int(cta.views[id_slot][threads][0])
+        expected = int(cta.views[count_slot][threads][0]) if count_slot >= 0 else 0
+        if len(members) < len(group.indices):
+            raise Fault("bad-barrier", "bar.red under a predicate that differs between threads")
+        values = cta.views[value_slot][threads] ^ is_negated
+        barrier = _arrive_at_barrier(cta, barrier_id, expected, members, line)
+        generation = barrier.generation
+        barrier.contributions.append((group, values.copy()))
+        here = group.pc
+
+        def finish_reduction() -> None:
+            everyone = np.concatenate(barrier.results[generation])
+            result = everyone.sum() if operation == "popc" else everyone.all() if operation == "and" else everyone.any()
+            cta.views[result_slot][members] = result
+            _acquire_generation(cta, barrier, generation, members)
+            group.pc = here + 1
+
+        _release_if_complete(cta, barrier, barrier_id)
+        if barrier.generation != generation:
+            finish_reduction()
+            return False
+
+        def is_ready() -> bool:
+            if barrier.generation == generation:
+                return False
+            finish_reduction()
+            return True
+
+        return group.park(lambda: _describe_barrier_wait(barrier, barrier_id), is_ready)
+
+    form.step.control = move_group
+
+
+@register_decoder("barrier.cluster.arrive", accepts="release relaxed")
+def _decode_cluster_arrive(form: Form) -> None:
+    is_relaxed = form.has("relaxed")
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        barrier = cta.cluster.barrier
+        cta.cluster_arrivals[threads] = barrier.generation
+        barrier.arrived += len(cta.thread_ids[threads])
+        if cta.order is not None:
+            clock = (
+                _relaxed_clock(cta, cta.order, cta.actors[threads])
+                if is_relaxed
+                else cta.order.release(cta.find_clock_rows(threads))
+            )
+            barrier.clock = barrier.clock if clock is None else cta.order.join_clocks(barrier.clock, clock)
+        record_event(cta, cta.thread_ids[threads], "arrive", "cluster barrier", form.step.instruction.line)
+        if barrier.arrived >= cta.thread_count * len(cta.cluster.ctas):
+            release_barrier(barrier)
+
+    form.step.run = run_step
+
+
+def _relaxed_clock(cta: Cta, order: HappensBeforeOrder, actors: Array) -> Array | None:
+    """Return the clock that a relaxed arrival publishes: no more than earlier fences cover."""
+    covered, initialised = order.flags.find_fenced_clock(actors), collect_fenced_initialisations(cta, actors)
+    return covered if initialised is None else order.join_clocks(covered, initialised)
+
+
+@register_decoder("barrier.cluster.wait", accepts="acquire")
+def _decode_cluster_wait(form: Form) -> None:
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        barrier = cta.cluster.barrier
+        generation = int(cta.cluster_arrivals[threads].max())
+        here = group.pc
+        members = cta.thread_ids[threads]
+        if barrier.generation > generation:
+            _acquire_generation(cta, barrier, generation, members)
+            group.pc += 1
+            return True
+
+        def is_ready() -> bool:
+            if barrier.generation == generation:
+                return False
+            _acquire_generation(cta, barrier, generation, members)
+            group.pc = here + 1
+            return True
+
+        def describe_wait() -> str:
+            return f"the cluster barrier, where {barrier.arrived} threads have arrived"
+
+        return group.park(describe_wait, is_ready)
+
+    form.step.control = move_group

@@ -1,0 +1,1 @@
+"""Functions of PTX, calls and returns, branches through a table, and printf. No arithmetic is here."""

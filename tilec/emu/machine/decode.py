@@ -1,0 +1,587 @@
+"""Decodes one kernel into steps: closures over operands that are resolved once.
+
+Every operand becomes a *slot*, an index into `Cta.views`: a numpy view of one register over all threads of the block,
+in the instruction's type. Immediates and special registers are registers that are filled in advance, so a step never
+distinguishes kinds of operands.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.calls import functions
+from tilec.emu.calls.functions import FormalParameter, FunctionLayout
+from tilec.emu.fault import Fault, SourceLocation
+from tilec.emu.machine.special_registers import SPECIAL_REGISTERS
+from tilec.emu.machine.steps import REGISTER_CLASSES, TIMER_REGISTERS, RegisterIndex, Step
+from tilec.emu.memory.memory import CALL_PARAMS, DYNAMIC_ALIGNMENT, SHARED_BASE
+from tilec.emu.numbers import TYPES, PtxType
+from tilec.ptx import isa
+from tilec.ptx.module import (
+    Address,
+    Block,
+    Entry,
+    FloatImm,
+    Function,
+    Imm,
+    Instruction,
+    Item,
+    Label,
+    Loc,
+    Module,
+    Operand,
+    Param,
+    Reg,
+    RegDecl,
+    Symbol,
+    Targets,
+    Variable,
+    Vector,
+)
+from tilec.ptx.text import print_instruction
+from tilec.support.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.emu.calls.calls import CallSite
+    from tilec.emu.machine.machine import Cta, Threads
+
+_CLASS_BITS = {"pred": 1, "16": 16, "32": 32, "64": 64}
+
+
+@dataclass(slots=True)
+class _Scope:
+    outer: _Scope | None
+    registers: dict[str, RegisterIndex] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+    symbols: dict[str, int] = field(default_factory=dict)
+    frames: dict[str, RegisterIndex] = field(default_factory=dict)
+    """For each `.local` variable of a recursive function, the register that holds its address."""
+    vectors: dict[str, int] = field(default_factory=dict)
+    targets: dict[str, Targets] = field(default_factory=dict)
+    function: FunctionLayout | None = None
+
+    def look_up(self, table: str, name: str) -> Any:
+        scope: _Scope | None = self
+        while scope is not None:
+            found = getattr(scope, table).get(name)
+            if found is not None:
+                return found
+            scope = scope.outer
+        return None
+
+
+Decoder = Callable[["Form"], None]
+DECODERS: dict[str, Decoder] = {}
+"""Decoders by the stem of the instruction's row in `ptx.isa`."""
+_IGNORED_MODIFIERS: dict[str, frozenset[str]] = {}
+CACHE_HINTS = ("L1::", "L2::", "level::")
+"""Cache hints, which change nothing here."""
+
+
+def register_decoder(*stems: str, accepts: str = "") -> Callable[[Decoder], Decoder]:
+    """Register a decoder, which sets the fields of `form.step`, for the instructions with these stems.
+
+    A modifier that the decoder does not ask for is an error; `accepts` lists modifiers that make no difference here.
+    """
+
+    def add_decoder(decoder: Decoder) -> Decoder:
+        for stem in stems:
+            assert stem not in DECODERS, stem
+            DECODERS[stem] = decoder
+            _IGNORED_MODIFIERS[stem] = frozenset(("sync", "aligned", *accepts.split()))
+        return decoder
+
+    return add_decoder
+
+
+class Program:
+    """One decoded entry. Blocks make their registers from `rows`, `slots`, `constants` and `specials`."""
+
+    def __init__(
+        self,
+        module: Module,
+        entry: Entry,
+        global_symbols: dict[str, int],
+        dynamic_smem: int,
+        whole_program: bool = False,
+    ) -> None:
+        self.entry = entry
+        self.module = module
+        self.target = module.target
+        self.rows = dict.fromkeys(REGISTER_CLASSES, 0)
+        self.slots: list[tuple[RegisterIndex, PtxType]] = []
+        self.constants: list[tuple[RegisterIndex, int]] = []
+        self.specials: list[tuple[RegisterIndex, str]] = []
+        self.steps: list[Step] = []
+        self.shared: list[tuple[str, int, int]] = []
+        self.local_bytes = 0
+        self.params: dict[str, tuple[int, int]] = {}
+        self.param_bytes = 0
+        self.functions: dict[str, FunctionLayout] = {}
+        self.function_at: dict[int, FunctionLayout] = {}
+        self.sites: dict[int, CallSite] = {}
+        self.cta_group = ""
+        """The `.cta_group` that all tcgen05 instructions of the kernel must share."""
+        self._slot_of: dict[tuple[RegisterIndex, str], int] = {}
+        self._constant_of: dict[tuple[str, int], RegisterIndex] = {}
+        self._special_of: dict[str, RegisterIndex] = {}
+        self._sink_of: dict[str, RegisterIndex] = {}
+        self._shared_end = SHARED_BASE
+        self._carry: RegisterIndex | None = None
+        self.has_vectors = False
+        """Some register has several parts."""
+
+        outside = _Scope(None)
+        outside.symbols.update(global_symbols)
+        root = _Scope(outside)
+        self._place_params(root)
+        variables = [*module.variables, *(item for item in entry.body if isinstance(item, Variable))]
+        for variable in variables:
+            self._place_variable(variable, outside)
+        for variable in variables:
+            if variable.space == "shared" and variable.linkage == "extern":
+                align = max(variable.align, DYNAMIC_ALIGNMENT) if whole_program else DYNAMIC_ALIGNMENT
+                start = _round_up(self._shared_end, align)
+                outside.symbols[variable.name] = start
+                if dynamic_smem and all(name != "dynamic shared memory" for name, _, _ in self.shared):
+                    self.shared.append(("dynamic shared memory", start, dynamic_smem))
+        self.shared_bytes = max((start + size for _, start, size in self.shared), default=SHARED_BASE)
+
+        pending: list[tuple[Instruction, _Scope, SourceLocation | None]] = []
+        self._location: SourceLocation | None = None
+        # Functions come first, callees before callers: the lowest step runs first, so that threads in different
+        # callees converge where they return to.
+        called, recursive = functions.find_reachable_functions(module, entry)
+        addresses = functions.assign_function_addresses(module)
+        for function in called:
+            layout = self._add_function(function, outside, pending, function.name in recursive)
+            self.function_at[addresses[function.name]] = layout
+        self.start = len(pending)
+        self._flatten_items(entry.body, root, pending)
+        self._scopes: list[_Scope] = []
+        for instruction, scope, location in pending:
+            self.steps.append(self._decode_instruction(instruction, scope, location))
+            self._scopes.append(scope)
+        matrix = frozenset[RegisterIndex]().union(*(step.registers for step in self.steps if step.is_matrix))
+        for step in self.steps:
+            if not step.is_matrix:
+                step.written_matrix_registers = step.written & matrix
+
+    def _add_function(
+        self,
+        function: Function,
+        outside: _Scope,
+        pending: list[tuple[Instruction, _Scope, SourceLocation | None]],
+        is_recursive: bool,
+    ) -> FunctionLayout:
+        layout = self.functions[function.name] = FunctionLayout(function.name, len(pending), is_recursive)
+        scope = _Scope(outside, function=layout)
+        first = dict(self.rows)
+        layout.returns = tuple(self._place_formal(param, scope) for param in function.returns)
+        layout.params = tuple(self._place_formal(param, scope) for param in function.params)
+        assert function.body is not None
+        for item in function.body:
+            if isinstance(item, Variable):
+                self._place_variable(item, scope)
+        self._flatten_items(function.body, scope, pending)
+        # The end of a function is a return.
+        pending.append((Instruction("ret", line=function.line), scope, None))
+        layout.rows = {name: (row, self.rows[name]) for name, row in first.items()}
+        return layout
+
+    def _place_formal(self, param: Param, scope: _Scope) -> FormalParameter:
+        element = TYPES[param.type].bits // 8
+        if param.is_register:
+            self._declare_registers(RegDecl(param.type, param.name), scope)
+            return FormalParameter(element, 0, scope.registers[param.name])
+        size = element if param.size is None else param.size
+        offset = self._reserve_local(max(element, param.align or 1), size)
+        scope.symbols[param.name] = CALL_PARAMS + offset
+        return FormalParameter(size, offset)
+
+    def _reserve_local(self, align: int, size: int) -> int:
+        start = _round_up(self.local_bytes, align)
+        self.local_bytes = start + size
+        return start
+
+    # -- declarations --------------------------------------------------------------------------------------------------
+
+    def _place_params(self, scope: _Scope) -> None:
+        offset = 0
+        for param in self.entry.params:
+            element = TYPES[param.type].bits // 8
+            size = element if param.size is None else param.size
+            offset = _round_up(offset, max(element, param.align or 1))
+            self.params[param.name] = (offset, size)
+            scope.symbols[param.name] = offset
+            offset += size
+        self.param_bytes = offset
+
+    def _place_variable(self, variable: Variable, scope: _Scope) -> None:
+        if variable.space == "shared" and variable.linkage != "extern":
+            start = _round_up(self._shared_end, variable.align)
+            scope.symbols[variable.name] = start
+            self.shared.append((variable.name, start, variable.size))
+            self._shared_end = start + variable.size
+        elif variable.space == "param":
+            # Parameters of calls lie in local memory; their addresses differ from those of the kernel's parameters.
+            scope.symbols[variable.name] = CALL_PARAMS + self._reserve_local(variable.align, variable.size)
+        elif variable.space == "local" and scope.function is not None and scope.function.is_recursive:
+            layout = scope.function
+            offset = _round_up(layout.frame_bytes, variable.align)
+            layout.frame_bytes = _round_up(offset + variable.size, 16)
+            place = scope.frames[variable.name] = self._add_register("64")
+            layout.frames.append((place, offset))
+        elif variable.space == "local":
+            scope.symbols[variable.name] = self._reserve_local(variable.align, variable.size)
+
+    def _flatten_items(
+        self,
+        items: tuple[Item, ...],
+        scope: _Scope,
+        pending: list[tuple[Instruction, _Scope, SourceLocation | None]],
+    ) -> None:
+        for item in items:
+            match item:
+                case Instruction():
+                    pending.append((item, scope, self._location))
+                case Label():
+                    scope.labels[item.name] = len(pending)
+                case RegDecl():
+                    self._declare_registers(item, scope)
+                case Targets():
+                    scope.targets[item.name] = item
+                case Loc():
+                    files = self.module.files
+                    file = files[item.file - 1] if 0 < item.file <= len(files) else f"file {item.file}"
+                    self._location = SourceLocation(file, item.source_line, item.column)
+                case Block():
+                    inner = _Scope(scope, function=scope.function)
+                    for variable in item.body:
+                        if isinstance(variable, Variable):
+                            self._place_variable(variable, inner)
+                    self._flatten_items(item.body, inner, pending)
+                case _:
+                    pass
+
+    def _declare_registers(self, declaration: RegDecl, scope: _Scope) -> None:
+        if declaration.type == "b128":
+            declaration = replace(declaration, type="b64", lanes=2)
+        found = TYPES.get(declaration.type)
+        if found is None:
+            raise Fault("unsupported", f"registers of type .{declaration.type}", declaration.line)
+        name = "pred" if found.kind == "pred" else str(max(found.bits, 16))
+        names = [declaration.name]
+        if declaration.count is not None:
+            names = [f"{declaration.name}{index}" for index in range(declaration.count)]
+        for register in names:
+            if declaration.lanes == 1:
+                scope.registers[register] = self._add_register(name)
+                continue
+            scope.vectors[register] = declaration.lanes
+            self.has_vectors = True
+            for lane in range(declaration.lanes):
+                place = self._add_register(name)
+                scope.registers[f"{register}.{'xyzw'[lane]}"] = scope.registers[f"{register}.{'rgba'[lane]}"] = place
+
+    def _add_register(self, class_name: str) -> RegisterIndex:
+        row = self.rows[class_name]
+        self.rows[class_name] = row + 1
+        return class_name, row
+
+    # -- operands ------------------------------------------------------------------------------------------------------
+
+    def find_slot(self, place: RegisterIndex, view: PtxType) -> int:
+        key = (place, view.name)
+        found = self._slot_of.get(key)
+        if found is None:
+            found = self._slot_of[key] = len(self.slots)
+            self.slots.append((place, view))
+        return found
+
+    def place_constant(self, class_name: str, value: int) -> RegisterIndex:
+        value &= (1 << _CLASS_BITS[class_name]) - 1
+        key = (class_name, value)
+        if key not in self._constant_of:
+            place = self._constant_of[key] = self._add_register(class_name)
+            self.constants.append((place, value))
+        return self._constant_of[key]
+
+    def place_special(self, name: str) -> RegisterIndex:
+        if name not in self._special_of:
+            place = self._special_of[name] = self._add_register(SPECIAL_REGISTERS[name])
+            self.specials.append((place, name))
+        return self._special_of[name]
+
+    def place_sink(self, class_name: str) -> RegisterIndex:
+        if class_name not in self._sink_of:
+            self._sink_of[class_name] = self._add_register(class_name)
+        return self._sink_of[class_name]
+
+    def place_carry(self) -> RegisterIndex:
+        """Return the condition code that extended-precision instructions share."""
+        if self._carry is None:
+            self._carry = self._add_register("pred")
+        return self._carry
+
+    # -- instructions --------------------------------------------------------------------------------------------------
+
+    def build_form(self, pc: int) -> Form:
+        """Decode the operands of a step again, for a reader that does not run it. Call it before blocks exist: it may
+        add registers."""
+        step = self.steps[pc]
+        row = isa.find_row(step.instruction.opcode)
+        assert row is not None
+        return Form(self, Step(step.instruction, step.stem, step.location), self._scopes[pc], row)
+
+    def _decode_instruction(self, instruction: Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
+        try:
+            row = isa.find_row(instruction.opcode)
+            if row is None:
+                raise Fault("unsupported", f"unknown instruction {instruction.opcode}")
+            complaint = isa.check_instruction(instruction, self.module.target, self.module.version)
+            if complaint is not None:
+                raise Fault("unsupported", complaint)
+            step = Step(instruction, row.stem, location)
+            form = Form(self, step, scope, row)
+            if instruction.guard is not None:
+                step.guard = form.read(instruction.guard.reg, "pred")
+                step.negated = instruction.guard.negated
+            form.slots_read.clear()
+            try:
+                DECODERS[row.stem](form)
+            except (LookupError, ValueError):
+                # A decoder looked up a part of the opcode in a table that lacks it.
+                raise form.unsupported("a missing or unknown modifier") from None
+            form.require_understood()
+            assert (step.run is None) != (step.control is None), instruction.opcode
+            step.registers, step.written = frozenset(form.touched), frozenset(form.written)
+            if step.exchanged_slots is not None:
+                step.exchanged_slots = (tuple(form.slots_read), tuple(form.slots_written))
+            return step
+        except Fault as fault:
+            raise fault.locate(instruction.line, print_instruction(instruction), location) from None
+
+
+class Form:
+    """An instruction during decoding: its modifiers, and its operands as slots."""
+
+    def __init__(self, program: Program, step: Step, scope: _Scope, row: isa.Row) -> None:
+        self.program = program
+        self.step = step
+        self.stem = row.stem
+        operands = step.instruction.operands
+        self.operands = (
+            tuple(_expand_vector(operand, scope) for operand in operands) if program.has_vectors else operands
+        )
+        self.modifiers, self.types, self._parts = _split_opcode(step.instruction.opcode, row.stem)
+        self.understood = {*_IGNORED_MODIFIERS[row.stem], *self.types}
+        self.touched: set[RegisterIndex] = set()
+        self.written: set[RegisterIndex] = set()
+        self.slots_read: list[int] = []
+        self.slots_written: list[int] = []
+        self.function = scope.function
+        """The function that contains the instruction; None in the kernel itself."""
+        self._scope = scope
+
+    def has(self, *modifiers: str) -> bool:
+        """Return whether the opcode has one of these modifiers."""
+        self.understood.update(modifiers)
+        return not self._parts.isdisjoint(modifiers)
+
+    def find_modifier(self, *modifiers: str, default: str = "") -> str:
+        """Return the first modifier of the opcode that is among these, or `default`."""
+        self.understood.update(modifiers)
+        return next((modifier for modifier in self.modifiers if modifier in modifiers), default)
+
+    def find_modifiers(self, *modifiers: str) -> list[str]:
+        """Return the modifiers of the opcode that are among these, in its order."""
+        self.understood.update(modifiers)
+        return [modifier for modifier in self.modifiers if modifier in modifiers]
+
+    def match(self, pattern: str) -> re.Match[str] | None:
+        """Return the match of the first modifier that this pattern matches in full."""
+        for modifier in self.modifiers:
+            found = re.fullmatch(pattern, modifier)
+            if found is not None:
+                self.understood.add(modifier)
+                return found
+        return None
+
+    def require_understood(self) -> None:
+        """Require that the decoder knows every part of the opcode."""
+        for modifier in self.modifiers:
+            if modifier not in self.understood and not modifier.startswith(CACHE_HINTS):
+                raise self.unsupported(f".{modifier}")
+
+    def unsupported(self, what: str) -> Fault:
+        return Fault("unsupported", f"{what} in {self.step.instruction.opcode}")
+
+    def parse_type(self, index: int | None = None) -> PtxType:
+        """Return the only type of the opcode, or the one at an index where there are several."""
+        if not self.types or (index is None and len(self.types) > 1):
+            raise self.unsupported(f"{len(self.types)} types")
+        return TYPES[self.types[index or 0]]
+
+    def find_register(self, operand: Operand) -> RegisterIndex:
+        """Return the register that an operand names."""
+        if not isinstance(operand, Reg):
+            raise self.unsupported(f"{operand} where a register belongs")
+        found = self._scope.look_up("registers", operand.name)
+        if found is not None:
+            self.touched.add(found)
+            place: RegisterIndex = found
+            return place
+        if operand.name in TIMER_REGISTERS:
+            raise self.unsupported(f"{operand.name}, which only mov reads,")
+        if operand.name in SPECIAL_REGISTERS:
+            return self.program.place_special(operand.name)
+        raise self.unsupported(f"undeclared register {operand.name}")
+
+    def read(self, operand: Operand, type_name: str) -> int:
+        """Return the slot of a source."""
+        slot = self._find_source_slot(operand, type_name)
+        self.slots_read.append(slot)
+        return slot
+
+    def _find_source_slot(self, operand: Operand, type_name: str) -> int:
+        view = TYPES[type_name]
+        class_name = _register_class(view)
+        match operand:
+            case Reg(name="_"):
+                return self.program.find_slot(self.program.place_constant(class_name, 0), view)
+            case Reg():
+                return self._view_slot(self.find_register(operand), view, operand)
+            case Imm(value=value):
+                bits = _integer_bits(value, view)
+                return self.program.find_slot(self.program.place_constant(class_name, bits), view)
+            case FloatImm():
+                return self.program.find_slot(self.program.place_constant(class_name, _float_bits(operand, view)), view)
+            case Symbol(name=name, offset=0) if (frame := self._scope.look_up("frames", name)) is not None:
+                return self.program.find_slot(frame, view)
+            case Symbol():
+                value = self.find_symbol(operand)
+                return self.program.find_slot(self.program.place_constant(class_name, value), view)
+            case _:
+                raise self.unsupported(f"operand {operand}")
+
+    def write(self, operand: Operand, type_name: str) -> int:
+        """Return the slot of a destination. A register wider than an integer type is written whole, extended."""
+        slot = self._find_target_slot(operand, type_name)
+        self.slots_written.append(slot)
+        return slot
+
+    def _find_target_slot(self, operand: Operand, type_name: str) -> int:
+        view = TYPES[type_name]
+        if operand == Reg("_"):
+            return self.program.find_slot(self.program.place_sink(_register_class(view)), view)
+        place = self.find_register(operand)
+        self.written.add(place)
+        width = _CLASS_BITS[place[0]]
+        if width > view.bits and view.kind in "us" and view.lanes == 1:
+            view = TYPES[f"{view.kind}{width}"]
+        return self._view_slot(place, view, operand)
+
+    def _view_slot(self, place: RegisterIndex, view: PtxType, operand: Operand) -> int:
+        width = _CLASS_BITS[place[0]]
+        if (place[0] == "pred") != (view.kind == "pred") or width < view.bits:
+            raise self.unsupported(f"{operand} is too narrow for .{view.name}")
+        return self.program.find_slot(place, view)
+
+    def find_symbol(self, symbol: Symbol) -> int:
+        """Return the address of a variable or parameter."""
+        address = self._scope.look_up("symbols", symbol.name)
+        if address is None:
+            raise self.unsupported(f"unknown symbol {symbol.name}")
+        return int(address) + symbol.offset
+
+    def find_label(self, operand: Operand) -> int:
+        """Return the step that a label precedes."""
+        target = self._scope.look_up("labels", operand.name) if isinstance(operand, Symbol) else None
+        if target is None:
+            raise self.unsupported(f"unknown label {operand}")
+        return int(target)
+
+    def find_branch_targets(self, operand: Operand) -> list[int]:
+        """Return the steps of a `.branchtargets` list."""
+        found = self._scope.look_up("targets", operand.name) if isinstance(operand, Symbol) else None
+        if found is None:
+            raise self.unsupported(f"unknown list of labels {operand}")
+        return [self.find_label(Symbol(name)) for name in found.labels]
+
+    def build_address(self, operand: Operand) -> Callable[[Cta, Threads], Any]:
+        """Return a function that computes the int64 addresses of `[base+offset]` for some threads."""
+        if not isinstance(operand, Address):
+            raise self.unsupported(f"{operand} where an address belongs")
+        return self.build_pointer(operand.base, operand.offset)
+
+    def build_pointer(self, base: Reg | Symbol | Imm, offset: int = 0) -> Callable[[Cta, Threads], Any]:
+        if isinstance(base, Reg):
+            class_name = self.find_register(base)[0]
+            if class_name not in ("32", "64"):
+                raise self.unsupported(f"address in {base.name}")
+            slot = self.program.find_slot(self.find_register(base), TYPES[f"b{class_name}"])
+        elif isinstance(base, Symbol) and (frame := self._scope.look_up("frames", base.name)) is not None:
+            slot, offset = self.program.find_slot(frame, TYPES["b64"]), offset + base.offset
+        else:
+            value = base.value if isinstance(base, Imm) else self.find_symbol(base)
+            slot = self.program.find_slot(self.program.place_constant("64", value), TYPES["b64"])
+        if not offset:
+            return lambda cta, threads: cta.views[slot][threads].astype(np.int64)
+        return lambda cta, threads: cta.views[slot][threads].astype(np.int64) + offset
+
+    def parse_constant(self, operand: Operand) -> int:
+        """Return the value of an operand that must be a constant."""
+        if not isinstance(operand, Imm):
+            raise self.unsupported(f"{operand} where a constant belongs")
+        return operand.value
+
+
+@cache
+def _split_opcode(opcode: str, stem: str) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
+    """Return the modifiers of an opcode, those that are types, and the set of all."""
+    modifiers = tuple(opcode[len(stem) :].split(".")[1:])
+    return modifiers, tuple(part for part in modifiers if part in TYPES), frozenset(modifiers)
+
+
+def _expand_vector(operand: Operand, scope: _Scope) -> Operand:
+    """Replace a vector register by the vector of its parts."""
+    lanes = scope.look_up("vectors", operand.name) if isinstance(operand, Reg) else None
+    if lanes is None or not isinstance(operand, Reg):
+        return operand
+    return Vector(tuple(Reg(f"{operand.name}.{part}") for part in "xyzw"[:lanes]))
+
+
+def _register_class(view: PtxType) -> str:
+    return "pred" if view.kind == "pred" else str(max(view.bits, 16))
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _integer_bits(value: int, view: PtxType) -> int:
+    if view.kind != "f" or view.lanes > 1:
+        return value
+    # An integer where a float belongs is its value, as in `mov.f32 %f0, 0`.
+    return int.from_bytes(np.array(float(value), view.dtype).tobytes(), "little")
+
+
+def _float_bits(operand: FloatImm, view: PtxType) -> int:
+    if operand.width == view.bits:
+        return operand.bits
+    number: float = struct.unpack(
+        "<f" if operand.width == 32 else "<d", operand.bits.to_bytes(operand.width // 8, "little")
+    )[0]
+    if view.kind == "f" and view.lanes == 1:
+        return int.from_bytes(np.array(number, view.dtype).tobytes(), "little")
+    # `mov.b32 %r0, 1.5`: an untyped register of 32 bits takes an f32.
+    dtype = np.float32 if view.bits == 32 else np.float64
+    return int.from_bytes(np.array(number, dtype).tobytes(), "little")

@@ -1,0 +1,96 @@
+"""Steps: decoded instructions, as functions of the threads that run them; and the observer that is called before
+each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tilec.emu.calls import functions
+from tilec.emu.fault import SourceLocation
+from tilec.ptx.module import Instruction
+from tilec.ptx.text import print_instruction
+from tilec.support.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.decode import Program
+    from tilec.emu.machine.machine import Cta, Group, Threads
+
+
+StepFunction = Callable[["Cta", "Threads"], None]
+"""An ordinary step: works for some threads, all of which go on to the next step."""
+ControlFunction = Callable[["Cta", "Group", "Threads"], bool]
+"""A step that moves threads: sets `group.pc` and returns True, or parks, splits or removes the group and returns
+False."""
+RegisterIndex = functions.RegisterIndex
+REGISTER_CLASSES: dict[str, np.dtype[Any]] = {
+    "pred": np.dtype(np.bool_),
+    "16": np.dtype(np.uint16),
+    "32": np.dtype(np.uint32),
+    "64": np.dtype(np.uint64),
+}
+
+TIMER_REGISTERS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
+
+
+@dataclass(slots=True)
+class Step:
+    """One decoded instruction; exactly one of `run` and `control` is set."""
+
+    instruction: Instruction
+    stem: str
+    location: SourceLocation | None
+    run: StepFunction | None = None
+    control: ControlFunction | None = None
+    guard: int = -1
+    negated: bool = False
+    gather: int = 0
+    """The number of neighbouring threads that must arrive before the step runs: a warp or a warpgroup."""
+    mask: int = -1
+    """A slot with the lanes of a warp that must arrive; -1 for all of them."""
+    exchanged_slots: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """The slots read and written, in order, by a warp-wide step whose lanes may stand at different instructions."""
+    is_inverted: bool = False
+    """The step inverts the predicate that it reads."""
+    registers: frozenset[RegisterIndex] = frozenset()
+    written: frozenset[RegisterIndex] = frozenset()
+    is_matrix: bool = False
+    """A wgmma: the matrix unit owns its registers until the program waits for it."""
+    written_matrix_registers: frozenset[RegisterIndex] = frozenset()
+    """Registers of some wgmma that this ordinary step writes."""
+
+    target: int | None = None
+    """The step that a branch goes to."""
+    cost: int = 1
+    """The cost in steps of a group's quantum."""
+    polled_address: Callable[[Cta, Threads], Any] | None = None
+    """The address function of a load or an atomic operation, for the report of a deadlock."""
+
+    @property
+    def text(self) -> str:
+        return print_instruction(self.instruction)
+
+    @property
+    def description(self) -> str:
+        """Describe the step by line and text, for a fault of another step."""
+        line = f"PTX line {self.instruction.line} ({self.text})"
+        return line if self.location is None else f"{line} from {self.location.file}:{self.location.line}"
+
+
+class Recorder(Protocol):
+    """Observes the blocks of a launch."""
+
+    def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
+        """Record step `pc`, which is about to run. `threads` are those of the group whose predicate is true, None for
+        none. A step at which the group waits is recorded again when the group goes on. May raise `StopCluster`."""
+
+
+RecorderFactory = Callable[["Program"], Recorder]
+"""Makes the recorder of a launch, after the kernel is decoded and before blocks exist: it may add slots
+(`Program.build_form`) and replace the functions of steps."""
+
+
+class StopCluster(Exception):
+    """Raised by a recorder that needs no more of the running cluster."""

@@ -1,0 +1,130 @@
+"""atom and red: every operation on every type, single, packed, in vectors and on 128 bits.
+
+Scopes and orders make no difference to the result: memory is one, and each step ends before the next begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.memory.access import POLL_COST, WORD_TYPES, check_modifiers, select_load, select_store
+from tilec.emu.numbers import PtxType, bf16_to_f32, f32_to_bf16
+from tilec.emu.scalar.semantics import select_float_extreme
+from tilec.ptx.module import Operand, Reg, Vector
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.machine import Cta, Threads
+
+_OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+
+
+def select_atomic_function(operation: str, view: PtxType) -> Callable[[Any, Any, Any], Any]:
+    """Return a function from the old value, the operand and (for cas) the second operand to the new value."""
+
+    def wrap_function(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+        if view.kind == "bf16":
+            return lambda old, b, c: f32_to_bf16(function(bf16_to_f32(old), bf16_to_f32(b)))
+        return lambda old, b, c: function(old, b)
+
+    is_float = view.kind in ("f", "bf16")
+    table: dict[str, Callable[[Any, Any, Any], Any]] = {
+        "add": wrap_function(np.add),
+        "min": wrap_function(select_float_extreme("min", False) if is_float else np.minimum),
+        "max": wrap_function(select_float_extreme("max", False) if is_float else np.maximum),
+        "and": wrap_function(np.bitwise_and),
+        "or": wrap_function(np.bitwise_or),
+        "xor": wrap_function(np.bitwise_xor),
+        "exch": lambda old, b, c: b,
+        "cas": lambda old, b, c: np.where(old == b, c, old),
+        "inc": lambda old, b, c: np.where(old >= b, np.zeros_like(old), old + np.ones_like(old)),
+        "dec": lambda old, b, c: np.where((old == 0) | (old > b), b, old - np.ones_like(old)),
+    }
+    return table[operation]
+
+
+@register_decoder("atom", "red")
+def _decode_atomic(form: Form) -> None:
+    operation = form.find_modifier(*_OPERATIONS)
+    check_modifiers(form, operation, "noftz")
+    if not operation:
+        raise form.unsupported("no operation")
+    if form.has("b128"):
+        _decode_atomic_128(form, operation)
+        return
+    view = form.parse_type()
+    load, store = select_load(form), select_store(form)
+    returns = form.stem == "atom"
+    lanes = {"v2": 2, "v4": 4, "v8": 8}.get(form.find_modifier("v2", "v4", "v8"), 1)
+    operands = form.operands if returns else (Reg("_"), *form.operands)
+    targets = [form.write(item, view.name) for item in _operand_registers(form, operands[0], lanes, returns)]
+    pointer = form.step.polled_address = form.build_address(operands[1])
+    if operation in ("cas", "exch"):
+        form.step.cost = POLL_COST
+    b_slots = [form.read(item, view.name) for item in _operand_registers(form, operands[2], lanes, True)]
+    # After the operands may stand a cache policy.
+    c_slots = [form.read(operands[3], view.name)] if operation == "cas" else b_slots
+    combine = select_atomic_function(operation, view)
+    width = view.bits // 8
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        addresses = pointer(cta, threads)
+        members = cta.thread_ids[threads]
+        is_alone = len(np.unique(addresses)) == len(addresses)
+        # Threads at one address execute one after the other, in the order of their numbers.
+        selections = [slice(None)] if is_alone else [slice(at, at + 1) for at in range(len(addresses))]
+        for lane, (b_slot, c_slot) in enumerate(zip(b_slots, c_slots, strict=True)):
+            b, c = cta.views[b_slot][threads], cta.views[c_slot][threads]
+            old = np.empty_like(b)
+            at = addresses + lane * width
+            for selection in selections:
+                seen = load(cta, members[selection], at[selection], width).view(view.dtype).reshape(b[selection].shape)
+                old[selection] = seen
+                new = np.ascontiguousarray(combine(seen, b[selection], c[selection]), dtype=view.dtype)
+                store(cta, members[selection], at[selection], width, new.view(WORD_TYPES[width]).reshape(-1))
+            if returns:
+                cta.views[targets[lane]][threads] = old
+
+    form.step.run = run_step
+
+
+def _operand_registers(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Operand, ...]:
+    items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
+    if not is_used or operand == Reg("_"):
+        return (Reg("_"),) * lanes
+    if len(items) != lanes:
+        raise form.unsupported(f"{len(items)} registers instead of {lanes}")
+    return items
+
+
+def _decode_atomic_128(form: Form, operation: str) -> None:
+    """Decode `atom.exch.b128` and `atom.cas.b128`, whose registers are pairs."""
+    if operation not in ("exch", "cas") or form.stem != "atom":
+        raise form.unsupported("this operation")
+    load, store = select_load(form), select_store(form)
+    targets = [form.write(item, "b64") for item in _operand_registers(form, form.operands[0], 2, True)]
+    pointer = form.build_address(form.operands[1])
+    slots = [
+        [form.read(item, "b64") for item in _operand_registers(form, operand, 2, True)]
+        for operand in form.operands[2:4]
+    ]
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        addresses = pointer(cta, threads)
+        members = cta.thread_ids[threads]
+        operands = [np.stack([cta.views[slot][threads] for slot in pair], axis=1) for pair in slots]
+        old = np.empty((len(addresses), 2), np.uint64)
+        for position in range(len(addresses)):
+            one = slice(position, position + 1)
+            old[one] = load(cta, members[one], addresses[one], 16)
+            if operation == "exch":
+                store(cta, members[one], addresses[one], 16, operands[0][one])
+            elif (old[one] == operands[0][one]).all():
+                store(cta, members[one], addresses[one], 16, operands[1][one])
+        for lane, target in enumerate(targets):
+            cta.views[target][threads] = old[:, lane]
+
+    form.step.run = run_step

@@ -1,0 +1,212 @@
+"""Further integer instructions: 24-bit products, dot products, masks, SIMD within a register, and sums with a carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.numbers import TYPES, Array, clamp_integer, multiply_high
+from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.machine import Cta, Threads
+
+
+@register_decoder("mul24", "mad24", accepts="lo sat")
+def _decode_product24(form: Form) -> None:
+    view = form.parse_type()
+    is_high = form.has("hi")
+
+    def sign_extend_24(values: Array) -> Array:
+        wide = (values.astype(np.int64) & 0xFFFFFF).astype(np.int64)
+        return np.where(wide & 0x800000, wide - 0x1000000, wide) if view.kind == "s" else wide
+
+    def multiply_24(a: Array, b: Array, *addend: Array) -> Array:
+        product = sign_extend_24(a) * sign_extend_24(b)
+        part = product >> 16 if is_high else product
+        part = ((part & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 if view.kind == "s" else part & 0xFFFFFFFF
+        total = part + addend[0] if addend else part
+        if form.has("sat"):
+            return clamp_integer(total, view.dtype)
+        return total.astype(view.dtype)
+
+    decode_elementwise(form, multiply_24, view.name, *[view.name] * (len(form.operands) - 1))
+
+
+@register_decoder("dp2a", accepts="lo")
+def _decode_dp2a(form: Form) -> None:
+    left, right = form.types[-2], form.types[-1]
+    first = 2 if form.has("hi") else 0
+
+    def dot_halves(a: Array, b: Array, c: Array) -> Array:
+        halves = np.ascontiguousarray(a).view(np.int16 if left[0] == "s" else np.uint16).reshape(-1, 2)
+        parts = np.ascontiguousarray(b).view(np.int8 if right[0] == "s" else np.uint8).reshape(-1, 4)
+        total: Array = (halves.astype(np.int64) * parts[:, first : first + 2]).sum(axis=1) + c
+        return total.astype(np.uint32)
+
+    decode_elementwise(form, dot_halves, "b32", "b32", "b32", "s32" if "s" in left[0] + right[0] else "u32")
+
+
+@register_decoder("szext", accepts="clamp")
+def _decode_szext(form: Form) -> None:
+    view = form.parse_type()
+    wraps = form.has("wrap")
+
+    def extend_field(a: Array, width: Array) -> Array:
+        count = (width & np.uint32(31) if wraps else np.minimum(width, np.uint32(32))).astype(np.int64)
+        wide = a.astype(np.int64) & 0xFFFFFFFF
+        field = wide & ((np.int64(1) << count) - 1)
+        if view.kind == "s":
+            sign = (count > 0) & ((wide >> np.maximum(count - 1, 0)) & 1 == 1)
+            field = np.where(sign, field - (np.int64(1) << count), field)
+        return field.astype(view.dtype)
+
+    decode_elementwise(form, extend_field, view.name, view.name, "u32")
+
+
+@register_decoder("bmsk", accepts="clamp")
+def _decode_bmsk(form: Form) -> None:
+    wraps = form.has("wrap")
+
+    def make_mask(start: Array, width: Array) -> Array:
+        if wraps:
+            start, width = start & np.uint32(31), width & np.uint32(31)
+        first, count = np.minimum(start, 32).astype(np.uint64), np.minimum(width, 32).astype(np.uint64)
+        bits = ((np.uint64(1) << count) - np.uint64(1)) << first
+        return (bits & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+
+    decode_elementwise(form, make_mask, "b32", "u32", "u32")
+
+
+@register_decoder("fns")
+def _decode_fns(form: Form) -> None:
+    def find_set_bits(mask: Array, base: Array, offset: Array) -> Array:
+        rows = zip(mask.tolist(), base.tolist(), offset.tolist(), strict=True)
+        return np.array([_find_nth_set_bit(bits, start, count) for bits, start, count in rows], np.uint32)
+
+    decode_elementwise(form, find_set_bits, "b32", "b32", "u32", "s32")
+
+
+def _find_nth_set_bit(mask: int, base: int, offset: int) -> int:
+    """Return the position of the n-th set bit from `base` on, upwards, or downwards where n is negative."""
+    if base > 31:
+        return 0xFFFFFFFF
+    if offset == 0:
+        return base if mask >> base & 1 else 0xFFFFFFFF
+    positions = range(base, 32) if offset > 0 else range(base, -1, -1)
+    found = [position for position in positions if mask >> position & 1]
+    return found[abs(offset) - 1] if len(found) >= abs(offset) else 0xFFFFFFFF
+
+
+# -- SIMD within a register --------------------------------------------------------------------------------------------
+
+_LANE_OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "vadd": lambda a, b: a + b,
+    "vsub": lambda a, b: a - b,
+    "vavrg": lambda a, b: (a + b + 1) >> 1,
+    "vabsdiff": lambda a, b: np.abs(a - b),
+    "vmin": np.minimum,
+    "vmax": np.maximum,
+}
+
+
+@register_decoder(*(f"{name}{lanes}" for name in _LANE_OPERATIONS for lanes in (2, 4)), accepts="add sat")
+def _decode_simd(form: Form) -> None:
+    count = int(form.stem[-1])
+    operation = _LANE_OPERATIONS[form.stem[:-1]]
+    if len(form.types) != 3:
+        raise form.unsupported("three types are needed")
+    size = 4 // count
+    result_type, a_type, b_type = (np.dtype(f"{'i' if name[0] == 's' else 'u'}{size}") for name in form.types)
+    target = form.write(form.operands[0], "b32")
+    slots = [form.read(operand, "b32") for operand in form.operands[1:]]
+
+    def combine_lanes(a: Array, b: Array, *rest: Array) -> Array:
+        left = np.ascontiguousarray(a).view(a_type).reshape(-1, count).astype(np.int64)
+        right = np.ascontiguousarray(b).view(b_type).reshape(-1, count).astype(np.int64)
+        lanes = operation(left, right)
+        if form.has("add"):
+            # The lanes are added up, and to the third operand.
+            total: Array = lanes.sum(axis=1) + rest[0]
+            return total.astype(np.uint32)
+        if form.has("sat"):
+            lanes = clamp_integer(lanes, result_type)
+        return np.ascontiguousarray(lanes.astype(result_type)).view(np.uint32).reshape(-1)
+
+    form.step.run = build_elementwise_step(combine_lanes, target, slots)
+
+
+# -- hints that change no value ----------------------------------------------------------------------------------------
+
+
+@register_decoder("pmevent", "prefetchu", "discard", "applypriority", accepts="L1 L2 global mask")
+def _decode_hint(form: Form) -> None:
+    # Their addresses need not even be valid.
+    def run_step(cta: Cta, threads: Threads) -> None:
+        return
+
+    form.step.run = run_step
+
+
+def _add_with_carry(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
+    partial = a + b
+    total = partial + carry
+    return total, (partial < a) | (total < partial)
+
+
+def _subtract_with_borrow(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
+    # The condition code holds the borrow.
+    partial = a - b
+    total = partial - borrow
+    return total, (a < b) | (partial < borrow)
+
+
+def _build_carry_step(
+    form: Form, operation: Callable[..., tuple[Array, Array]], reads_carry: bool, signed_sources: bool = False
+) -> None:
+    view = form.parse_type()
+    # Signed and unsigned sums have the same bits; the carry is the unsigned one.
+    unsigned = f"u{view.bits}"
+    target = form.write(form.operands[0], unsigned)
+    sources = form.operands[1:]
+    slots = [
+        form.read(operand, view.name if signed_sources and i < 2 else unsigned) for i, operand in enumerate(sources)
+    ]
+    flag = form.program.find_slot(form.program.place_carry(), TYPES["pred"])
+    writes_carry = form.has("cc") or form.stem.endswith(".cc")
+    dtype = np.dtype(unsigned[0] + str(view.bits // 8))
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        views = cta.views
+        values = [views[slot][threads] for slot in slots]
+        carry = views[flag][threads].astype(dtype) if reads_carry else np.zeros(len(values[0]), dtype)
+        total, out = operation(*values, carry)
+        views[target][threads] = total
+        if writes_carry:
+            views[flag][threads] = out
+
+    form.step.run = run_step
+
+
+@register_decoder("add.cc", "addc")
+def _decode_addc(form: Form) -> None:
+    _build_carry_step(form, _add_with_carry, form.stem == "addc")
+
+
+@register_decoder("sub.cc", "subc")
+def _decode_subc(form: Form) -> None:
+    _build_carry_step(form, _subtract_with_borrow, form.stem == "subc")
+
+
+@register_decoder("mad.lo.cc", "mad.hi.cc", "madc", accepts="lo")
+def _decode_madc(form: Form) -> None:
+    is_high = form.has("hi") or form.stem == "mad.hi.cc"
+
+    def multiply_add(a: Array, b: Array, c: Array, carry: Array) -> tuple[Array, Array]:
+        product = multiply_high(a, b) if is_high else a * b
+        return _add_with_carry(np.ascontiguousarray(product).view(c.dtype), c, carry)
+
+    _build_carry_step(form, multiply_add, form.stem == "madc", signed_sources=True)

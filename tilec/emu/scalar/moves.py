@@ -1,0 +1,219 @@
+"""Decoders of moves and of conversions of addresses between state spaces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.machine.steps import TIMER_REGISTERS
+from tilec.emu.memory.memory import (
+    CALL_PARAMS,
+    GLOBAL_BASE,
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_RANK_SHIFT,
+    SHARED_WINDOW,
+    WINDOW_SHIFT,
+)
+from tilec.emu.numbers import (
+    TYPES,
+    Array,
+    PtxType,
+)
+from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise
+from tilec.ptx.module import Imm, Operand, Reg, Vector
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.machine import Cta, Threads
+
+
+@register_decoder("mov")
+def _decode_mov(form: Form) -> None:
+    destination, source = form.operands
+    if form.has("b128"):
+        # A register of 128 bits is a vector of two.
+        _decode_pair_move(form, destination, source)
+        return
+    view = form.parse_type()
+    if isinstance(source, Vector):
+        _decode_pack(form, view, source)
+        return
+    if isinstance(destination, Vector):
+        _decode_unpack(form, view, destination)
+        return
+    if isinstance(source, Reg) and source.name in TIMER_REGISTERS:
+        _decode_timer_read(form, view)
+        return
+    name = view.name if view.kind == "pred" else f"b{view.bits}"
+    # An immediate is read in the instruction's type, also where the register is untyped.
+    slot = form.read(source, name if isinstance(source, Reg) else view.name)
+    target = form.write(destination, name if isinstance(source, Reg) else view.name)
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        views = cta.views
+        views[target][threads] = views[slot][threads]
+
+    form.step.run = run_step
+
+
+def _decode_pair_move(form: Form, destination: Operand, source: Operand) -> None:
+    if not isinstance(destination, Vector) or not isinstance(source, Vector) or len(destination.items) != 2:
+        raise form.unsupported("halves of 128 bits")
+    targets = [form.write(item, "b64") for item in destination.items]
+    slots = [form.read(item, "b64") for item in source.items]
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        values = [cta.views[slot][threads].copy() for slot in slots]
+        for target, value in zip(targets, values, strict=True):
+            cta.views[target][threads] = value
+
+    form.step.run = run_step
+
+
+def _decode_timer_read(form: Form, view: PtxType) -> None:
+    target = form.write(form.operands[0], f"u{view.bits}")
+    source = form.operands[1]
+    shift = 32 if isinstance(source, Reg) and source.name.endswith("_hi") else 0
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        # Time must advance: library wait loops read it.
+        cta.launch.clock += 1000
+        cta.views[target][threads] = (cta.launch.clock >> shift) & ((1 << min(view.bits, 63)) - 1)
+
+    form.step.run = run_step
+
+
+def _split_type(view: PtxType, count: int, form: Form) -> PtxType:
+    if view.bits % count or view.bits // count < 8:
+        raise form.unsupported(f"{count} parts")
+    return TYPES[f"b{view.bits // count}"]
+
+
+def _decode_pack(form: Form, view: PtxType, source: Vector) -> None:
+    part = _split_type(view, len(source.items), form)
+    target = form.write(form.operands[0], f"b{view.bits}")
+    slots = [form.read(item, part.name) for item in source.items]
+    whole = np.dtype(f"u{view.bits // 8}")
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        views = cta.views
+        result = views[slots[0]][threads].astype(whole)
+        for position, slot in enumerate(slots[1:], start=1):
+            result |= views[slot][threads].astype(whole) << whole.type(position * part.bits)
+        views[target][threads] = result
+
+    form.step.run = run_step
+
+
+def _decode_unpack(form: Form, view: PtxType, destination: Vector) -> None:
+    part = _split_type(view, len(destination.items), form)
+    source = form.read(form.operands[1], f"b{view.bits}")
+    targets = [form.write(item, part.name) for item in destination.items]
+    whole = np.dtype(f"u{view.bits // 8}")
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        views = cta.views
+        value = views[source][threads].copy()
+        for position, target in enumerate(targets):
+            views[target][threads] = (value >> whole.type(position * part.bits)).astype(part.dtype)
+
+    form.step.run = run_step
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+
+_OFFSET_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+"""Spaces whose addresses become generic by adding a base; addresses of other spaces are generic already."""
+
+
+@register_decoder("cvta")
+def _decode_cvta(form: Form) -> None:
+    view = form.parse_type()
+    spaces = ("global", "const", "param", "param::entry", "shared", "shared::cta", "shared::cluster", "local")
+    space = form.find_modifier(*spaces)
+    if not space:
+        raise form.unsupported("no state space")
+    if space.startswith("param"):
+        _decode_cvta_param(form, view)
+        return
+    window = _OFFSET_WINDOWS.get(space.partition("::")[0], 0)
+    if form.has("to"):
+        decode_elementwise(form, lambda a: a - view.dtype.type(window), view.name, view.name)
+    else:
+        decode_elementwise(form, lambda a: a + view.dtype.type(window), view.name, view.name)
+
+
+def _decode_cvta_param(form: Form, view: PtxType) -> None:
+    """Decode cvta of parameters: the kernel's have a window of their own, those of calls lie in local memory."""
+    if view.bits != 64:
+        raise form.unsupported("an address of 32 bits")
+    local, params, calls = (np.uint64(base) for base in (LOCAL_WINDOW, PARAM_WINDOW, CALL_PARAMS))
+    if form.has("to"):
+        back = lambda a: np.where(a >= local, a - local + calls, a - params)  # noqa: E731
+        decode_elementwise(form, back, view.name, view.name)
+        return
+    decode_elementwise(form, lambda a: np.where(a >= calls, a - calls + local, a + params), view.name, view.name)
+
+
+_SPACE_WINDOWS = {"global": GLOBAL_BASE, "const": GLOBAL_BASE, "param": PARAM_WINDOW, **_OFFSET_WINDOWS}
+
+
+@register_decoder("isspacep", accepts="global const local shared shared::cta shared::cluster param param::entry")
+def _decode_isspacep(form: Form) -> None:
+    space = form.modifiers[0]
+    window = np.uint64(_SPACE_WINDOWS[space.partition("::")[0]] >> WINDOW_SHIFT)
+    # Only the block's own memory is shared::cta: addresses without a rank, or with the block's own.
+    target, source = form.write(form.operands[0], "pred"), form.read(form.operands[1], "u64")
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        address = cta.views[source][threads]
+        inside = (address >> np.uint64(WINDOW_SHIFT)) == window
+        if space in ("shared", "shared::cta"):
+            rank = (address & np.uint64(0xFFFFFFFF)) >> np.uint64(SHARED_RANK_SHIFT)
+            inside &= (rank == 0) | (rank == cta.rank + 1)
+        cta.views[target][threads] = inside
+
+    form.step.run = run_step
+
+
+@register_decoder("mapa", accepts="shared::cluster")
+def _decode_mapa(form: Form) -> None:
+    view = form.parse_type()
+    mask = (1 << SHARED_RANK_SHIFT) - 1
+
+    def map_address(address: Array, rank: Array) -> Array:
+        word = view.dtype.type
+        window = address & ~word(0xFFFFFFFF) if view.bits == 64 else word(0)
+        in_cluster = (rank.astype(view.dtype) + word(1)) << word(SHARED_RANK_SHIFT)
+        mapped: Array = window | (address & word(mask)) | in_cluster
+        return mapped
+
+    decode_elementwise(form, map_address, view.name, view.name, "u32")
+
+
+@register_decoder("getctarank", accepts="shared::cluster")
+def _decode_getctarank(form: Form) -> None:
+    target = form.write(form.operands[0], "u32")
+    source = form.read(form.operands[1], form.parse_type().name)
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        low = cta.views[source][threads].astype(np.int64) & 0xFFFFFFFF
+        rank = low >> SHARED_RANK_SHIFT
+        cta.views[target][threads] = np.where(rank == 0, cta.rank, rank - 1)
+
+    form.step.run = run_step
+
+
+@register_decoder(
+    "createpolicy",
+    "createpolicy.fractional",
+    "createpolicy.range",
+    "createpolicy.cvt",
+    accepts="global fractional range cvt L2",
+)
+def _decode_createpolicy(form: Form) -> None:
+    target = form.write(form.operands[0], "b64")
+    slot = form.read(Imm(0), "b64")
+    form.step.run = build_elementwise_step(lambda a: a, target, [slot])

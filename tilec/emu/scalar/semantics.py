@@ -1,0 +1,516 @@
+"""Decoders of arithmetic and comparison on each thread's own registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.machine.steps import StepFunction
+from tilec.emu.numbers import (
+    TYPES,
+    Array,
+    PtxType,
+    bf16_to_f32,
+    clamp_integer,
+    divide_truncating,
+    f32_to_bf16,
+    flush_subnormals,
+    fma_f64,
+    multiply_high,
+    narrow_float,
+)
+from tilec.emu.scalar.rounding import add_to_odd, compute_directed, fma_f32, round_to_odd_f32
+from tilec.ptx.module import NotPred, Operand, Pair
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.machine import Cta, Threads
+
+_ROUNDINGS = ("rn", "rz", "rm", "rp")
+
+
+def decode_elementwise(form: Form, operation: Callable[..., Array], result: str, *sources: str) -> None:
+    """Decode `result = operation(sources)` over all active threads, into the types `result` and `sources`."""
+    target = form.write(form.operands[0], result)
+    slots = [form.read(operand, name) for operand, name in zip(form.operands[1:], sources, strict=True)]
+    form.step.run = build_elementwise_step(operation, target, slots)
+
+
+def build_elementwise_step(operation: Callable[..., Array], target: int, slots: list[int]) -> StepFunction:
+    """Return a step function for an operation on slots, without a loop over operands: this is the hot path."""
+    if len(slots) == 1:
+        (a,) = slots
+
+        def run_one(cta: Cta, threads: Threads) -> None:
+            views = cta.views
+            views[target][threads] = operation(views[a][threads])
+
+        return run_one
+    if len(slots) == 2:
+        a, b = slots
+
+        def run_two(cta: Cta, threads: Threads) -> None:
+            views = cta.views
+            views[target][threads] = operation(views[a][threads], views[b][threads])
+
+        return run_two
+
+    def run_many(cta: Cta, threads: Threads) -> None:
+        views = cta.views
+        views[target][threads] = operation(*[views[slot][threads] for slot in slots])
+
+    return run_many
+
+
+def _wrap_float_operation(form: Form, view: PtxType, operation: Callable[..., Array]) -> Callable[..., Array]:
+    """Wrap an operation on floats in what the opcode demands: bf16, `.ftz`, `.sat`, `.relu`."""
+    wrapped = operation
+    if view.kind == "bf16":
+
+        def compute_in_f32(*values: Array) -> Array:
+            return f32_to_bf16(operation(*[bf16_to_f32(value) for value in values]))
+
+        wrapped = compute_in_f32
+    elif form.has("ftz") and view.name != "f64":
+
+        def compute_flushed(*values: Array) -> Array:
+            return flush_subnormals(operation(*[flush_subnormals(value) for value in values]))
+
+        wrapped = compute_flushed
+    if form.has("sat", "relu") and view.kind != "bf16":
+        inner, top = wrapped, 1.0 if form.has("sat") else np.inf
+
+        def compute_clamped(*values: Array) -> Array:
+            result = inner(*values)
+            # The interval begins at +0 (CUDA's `__saturatef` gives +0 for x ≤ 0), and −0 lies below it.
+            clamped = np.clip(result, 0.0, top) + 0.0
+            return np.where(np.isnan(result) & form.has("sat"), 0, clamped).astype(result.dtype)
+
+        return compute_clamped
+    if form.has("relu"):
+        inner = wrapped
+        return lambda *values: np.where((inner(*values) & 0x8000) != 0, np.uint16(0), inner(*values))
+    return wrapped
+
+
+def _apply_rounding(form: Form, view: PtxType, operation: Callable[..., Array], name: str) -> Callable[..., Array]:
+    """Return the operation rounded by `.rz`, `.rm` or `.rp`: numpy rounds to nearest only."""
+    rounding = form.find_modifier(*_ROUNDINGS, default="rn")
+    if rounding == "rn" or view.kind != "f":
+        return operation
+    return lambda *values: compute_directed(name, view.dtype, rounding, *values)
+
+
+# -- sums, products, quotients -----------------------------------------------------------------------------------------
+
+
+@register_decoder("add", "sub", accepts="rn noftz")
+def _decode_add(form: Form) -> None:
+    if len(form.types) == 2:
+        _decode_mixed(form, form.stem)
+        return
+    view = form.parse_type()
+    operation: Callable[..., Array] = np.add if form.stem == "add" else np.subtract
+    if view.kind in ("f", "bf16"):
+        operation = _wrap_float_operation(form, view, _apply_rounding(form, view, operation, form.stem))
+    elif form.has("sat"):
+        # `.sat` has at most 32 bits, so int64 holds every sum.
+        exact = operation
+        operation = lambda a, b: clamp_integer(exact(a.astype(np.int64), b.astype(np.int64)), view.dtype)  # noqa: E731
+    decode_elementwise(form, operation, view.name, view.name, view.name)
+
+
+@register_decoder("mul", accepts="rn lo hi wide")
+def _decode_mul(form: Form) -> None:
+    view = form.parse_type()
+    if view.kind in ("f", "bf16"):
+        operation = _wrap_float_operation(form, view, _apply_rounding(form, view, np.multiply, "mul"))
+        decode_elementwise(form, operation, view.name, view.name, view.name)
+    elif form.has("wide"):
+        wide = _double_width(view)
+        decode_elementwise(form, lambda a, b: a.astype(wide.dtype) * b, wide.name, view.name, view.name)
+    else:
+        decode_elementwise(form, multiply_high if form.has("hi") else np.multiply, view.name, view.name, view.name)
+
+
+@register_decoder("mad", accepts="lo hi")
+def _decode_mad(form: Form) -> None:
+    view = form.parse_type()
+    if view.kind == "f":
+        _decode_fma(form)
+    elif form.has("sat"):
+        saturated = lambda a, b, c: clamp_integer(  # noqa: E731
+            multiply_high(a, b).astype(np.int64) + c, view.dtype
+        )
+        decode_elementwise(form, saturated, view.name, *[view.name] * 3)
+    elif form.has("wide"):
+        wide = _double_width(view)
+        decode_elementwise(
+            form, lambda a, b, c: a.astype(wide.dtype) * b + c, wide.name, view.name, view.name, wide.name
+        )
+    elif form.has("hi"):
+        decode_elementwise(form, lambda a, b, c: multiply_high(a, b) + c, view.name, *[view.name] * 3)
+    else:
+        decode_elementwise(form, lambda a, b, c: a * b + c, view.name, *[view.name] * 3)
+
+
+def _double_width(view: PtxType) -> PtxType:
+    return TYPES[f"{view.kind}{view.bits * 2}"]
+
+
+def _decode_mixed(form: Form, name: str) -> None:
+    """Decode `add.f32.f16 d, a, c` and its like: all operands are halves, except the last one, which is f32."""
+    result, half = form.types
+    if result != "f32" or half not in ("f16", "bf16") or form.has("ftz"):
+        raise form.unsupported("this mixture of types")
+    view = TYPES["f32"]
+    rounding = form.find_modifier(*_ROUNDINGS, default="rn")
+    widen: Callable[[Array], Array] = bf16_to_f32 if half == "bf16" else lambda a: a.astype(np.float32)
+
+    def compute_exact(*values: Array) -> Array:
+        *halves, last = values
+        wide = [widen(value) for value in halves]
+        if name == "fma":
+            return fma_f32(wide[0], wide[1], last, rounding)
+        if rounding != "rn":
+            return compute_directed(name, view.dtype, rounding, *wide, last)
+        return wide[0] + last if name == "add" else wide[0] - last
+
+    sources = [half] * (len(form.operands) - 2)
+    decode_elementwise(form, _wrap_float_operation(form, view, compute_exact), "f32", *sources, "f32")
+
+
+@register_decoder("fma")
+def _decode_fma(form: Form) -> None:
+    if len(form.types) == 2:
+        _decode_mixed(form, "fma")
+        return
+    view = form.parse_type()
+    rounding = form.find_modifier(*_ROUNDINGS, default="rn")
+
+    def fma_half(a: Array, b: Array, c: Array) -> Array:
+        return add_to_odd(a.astype(np.float64) * b, c.astype(np.float64)).astype(np.float16)
+
+    def fma_single(a: Array, b: Array, c: Array) -> Array:
+        return fma_f32(a, b, c, rounding)
+
+    def fma_bf16(a: Array, b: Array, c: Array) -> Array:
+        # Kept odd in f32, so that rounding once more to bf16 is the only rounding.
+        return round_to_odd_f32(add_to_odd(a.astype(np.float64) * b, c.astype(np.float64)))
+
+    def fma_double(a: Array, b: Array, c: Array) -> Array:
+        return fma_f64(a, b, c) if rounding == "rn" else compute_directed("fma", view.dtype, rounding, a, b, c)
+
+    exact: Callable[..., Array] = fma_single
+    if view.dtype == np.float16:
+        exact = fma_half
+    elif view.kind == "bf16":
+        exact = fma_bf16
+    elif view.name == "f64":
+        exact = fma_double
+    decode_elementwise(form, _wrap_float_operation(form, view, exact), view.name, *[view.name] * 3)
+
+
+@register_decoder("div", accepts="approx full")
+def _decode_div(form: Form) -> None:
+    view = form.parse_type()
+    if view.kind == "f":
+        operation = _wrap_float_operation(form, view, _apply_rounding(form, view, np.divide, "div"))
+        decode_elementwise(form, operation, view.name, view.name, view.name)
+    else:
+        decode_elementwise(form, lambda a, b: divide_truncating(a, b)[0], view.name, view.name, view.name)
+
+
+@register_decoder("rem")
+def _decode_rem(form: Form) -> None:
+    name = form.parse_type().name
+    decode_elementwise(form, lambda a, b: divide_truncating(a, b)[1], name, name, name)
+
+
+@register_decoder("sad")
+def _decode_sad(form: Form) -> None:
+    name = form.parse_type().name
+    decode_elementwise(form, lambda a, b, c: np.where(a > b, a - b, b - a) + c, name, name, name, name)
+
+
+@register_decoder("dp4a")
+def _decode_dp4a(form: Form) -> None:
+    left, right = form.types[-2], form.types[-1]
+
+    def dot_bytes(a: Array, b: Array, c: Array) -> Array:
+        bytes_a = np.ascontiguousarray(a).view(np.int8 if left[0] == "s" else np.uint8).reshape(-1, 4)
+        bytes_b = np.ascontiguousarray(b).view(np.int8 if right[0] == "s" else np.uint8).reshape(-1, 4)
+        total: Array = (bytes_a.astype(np.int64) * bytes_b).sum(axis=1) + c
+        return total.astype(np.uint32)
+
+    decode_elementwise(form, dot_bytes, "b32", "b32", "b32", left)
+
+
+def select_float_extreme(stem: str, propagates_nan: bool) -> Callable[[Array, Array], Array]:
+    """Return `min` or `max` of floats, with −0 below +0."""
+    pick = {("min", False): np.fmin, ("max", False): np.fmax, ("min", True): np.minimum, ("max", True): np.maximum}[
+        stem, propagates_nan
+    ]
+    is_min = stem == "min"
+
+    def choose_extreme(a: Array, b: Array) -> Array:
+        picked = pick(a, b)
+        if picked.all():
+            return picked
+        return np.where((a == 0) & (b == 0), np.where(np.signbit(a) == is_min, a, b), picked)
+
+    return choose_extreme
+
+
+@register_decoder("min", "max")
+def _decode_min_max(form: Form) -> None:
+    view = form.parse_type()
+    operation: Callable[..., Array] = np.minimum if form.stem == "min" else np.maximum
+    if view.kind in ("f", "bf16"):
+        pick = select_float_extreme(form.stem, form.has("NaN"))
+
+        def choose_with_sign(a: Array, b: Array) -> Array:
+            # `.xorsign.abs`: the extreme magnitude, with the product of the signs.
+            return np.copysign(pick(np.abs(a), np.abs(b)), np.where(np.signbit(a) ^ np.signbit(b), -1.0, 1.0)).astype(
+                a.dtype
+            )
+
+        two: Callable[..., Array] = choose_with_sign if form.has("xorsign") else pick
+        if form.has("abs") and not form.has("xorsign"):
+            two = lambda a, b: pick(np.abs(a), np.abs(b))  # noqa: E731
+        many = two
+        if len(form.operands) == 4:
+            many = lambda a, b, c: two(two(a, b), c)  # noqa: E731
+        operation = _wrap_float_operation(form, view, many)
+    elif form.has("relu"):
+        integer = operation
+        operation = lambda a, b: np.maximum(integer(a, b), 0)  # noqa: E731
+    decode_elementwise(form, operation, view.name, *[view.name] * (len(form.operands) - 1))
+
+
+@register_decoder("abs", "neg", accepts="ftz")
+def _decode_abs_neg(form: Form) -> None:
+    view = form.parse_type()
+    if view.kind == "bf16":
+        bits = {"abs": lambda a: a & np.uint16(0x7FFF), "neg": lambda a: a ^ np.uint16(0x8000)}[form.stem]
+        decode_elementwise(form, bits, view.name, view.name)
+        return
+    operation: Callable[..., Array] = np.abs if form.stem == "abs" else np.negative
+    if view.kind == "f":
+        operation = _wrap_float_operation(form, view, operation)
+    decode_elementwise(form, operation, view.name, view.name)
+
+
+@register_decoder("copysign")
+def _decode_copysign(form: Form) -> None:
+    name = form.parse_type().name
+    decode_elementwise(form, lambda sign, value: np.copysign(value, sign), name, name, name)
+
+
+# -- transcendental functions ------------------------------------------------------------------------------------------
+
+_TRANSCENDENTALS: dict[str, Callable[[Array], Array]] = {
+    "rcp": lambda a: 1.0 / a,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda a: 1.0 / np.sqrt(a),
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+}
+
+
+@register_decoder(*_TRANSCENDENTALS, accepts="approx ftz")
+def _decode_transcendental(form: Form) -> None:
+    view = form.parse_type()
+    function = _TRANSCENDENTALS[form.stem]
+    rounding = form.find_modifier(*_ROUNDINGS, default="rn")
+
+    def compute_in_f64(values: Array) -> Array:
+        # Computed in float64 and rounded once: as good as the best approximation the hardware may give.
+        result_type = np.dtype(np.float32) if view.kind == "bf16" else view.dtype
+        return narrow_float(function(values.astype(np.float64)), result_type, rounding)
+
+    def approximate_in_f64(values: Array) -> Array:
+        # Only the upper halves of argument and result count.
+        upper = (values.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+        return (function(upper).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+
+    operation = function if view.name == "f64" else compute_in_f64
+    if view.name == "f64" and form.has("approx") and form.has("ftz"):
+        operation = approximate_in_f64
+    elif rounding != "rn" and view.kind == "f":
+        operation = lambda values: compute_directed(form.stem, view.dtype, rounding, values)  # noqa: E731
+    decode_elementwise(form, _wrap_float_operation(form, view, operation), view.name, view.name)
+
+
+# -- comparison and choice ---------------------------------------------------------------------------------------------
+
+_INTEGER_TESTS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lo": np.less,
+    "ls": np.less_equal,
+    "hi": np.greater,
+    "hs": np.greater_equal,
+}
+_PREDICATE_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+}
+
+
+def _is_unordered(a: Array, b: Array) -> Array:
+    return np.isnan(a) | np.isnan(b)
+
+
+def _select_float_test(name: str) -> Callable[[Any, Any], Any]:
+    if name == "num":
+        return lambda a, b: ~_is_unordered(a, b)
+    if name == "nan":
+        return _is_unordered
+    if name == "ne":
+        return lambda a, b: (a != b) & ~_is_unordered(a, b)
+    if name in _INTEGER_TESTS:
+        return _INTEGER_TESTS[name]
+    ordered = _INTEGER_TESTS[name[:-1]]
+    return lambda a, b: ordered(a, b) | _is_unordered(a, b)
+
+
+_FLOAT_TESTS = ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+
+
+def _select_test(form: Form, view: PtxType) -> Callable[[Any, Any], Any]:
+    if view.kind not in ("f", "bf16"):
+        name = form.find_modifier(*_INTEGER_TESTS)
+        if not name:
+            raise form.unsupported("no comparison of integers")
+        return _INTEGER_TESTS[name]
+    name = form.find_modifier(*_FLOAT_TESTS)
+    if not name:
+        raise form.unsupported("no comparison of floats")
+    test = _select_float_test(name)
+    if view.kind == "bf16":
+        return lambda a, b: test(bf16_to_f32(a), bf16_to_f32(b))
+    if form.has("ftz") and view.name == "f32":
+        return lambda a, b: test(flush_subnormals(a), flush_subnormals(b))
+    return test
+
+
+def read_predicate(form: Form, operand: Operand) -> tuple[int, bool]:
+    """Return the slot of `p` or `!p`, and whether it is negated."""
+    if isinstance(operand, NotPred):
+        return form.read(operand.reg, "pred"), True
+    return form.read(operand, "pred"), False
+
+
+@register_decoder("setp")
+def _decode_setp(form: Form) -> None:
+    view = form.parse_type()
+    test = _select_test(form, view)
+    destination = form.operands[0]
+    other_slot = -1
+    if isinstance(destination, Pair):
+        other_slot = form.write(destination.second, "pred")
+        destination = destination.first
+    target = form.write(destination, "pred")
+    a, b = form.read(form.operands[1], view.name), form.read(form.operands[2], view.name)
+    if len(form.operands) == 3 and other_slot < 0:
+        form.step.run = build_elementwise_step(test, target, [a, b])
+        return
+    combine = _PREDICATE_OPERATIONS[form.find_modifier(*_PREDICATE_OPERATIONS, default="and")]
+    extra, is_negated = read_predicate(form, form.operands[3]) if len(form.operands) == 4 else (-1, False)
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        views = cta.views
+        result = test(views[a][threads], views[b][threads])
+        # Of packed halves the second result is that of the upper half, of single numbers it is the opposite.
+        result, second = (result[:, 0], result[:, 1]) if view.lanes == 2 else (result, ~result)
+        if extra >= 0:
+            with_value = views[extra][threads] ^ is_negated
+            result, second = combine(result, with_value), combine(second, with_value)
+        views[target][threads] = result
+        if other_slot >= 0:
+            views[other_slot][threads] = second
+
+    form.step.run = run_step
+
+
+@register_decoder("set")
+def _decode_set(form: Form) -> None:
+    view, result = form.parse_type(-1), form.parse_type(0)
+    test = _select_test(form, view)
+    # Integers get all ones, floats 1.0.
+    if result.kind == "bf16":
+        value = np.array(0x3F80, np.uint16)
+    else:
+        value = np.array(1.0, result.dtype) if result.kind == "f" else np.array(-1).astype(result.dtype)
+    zero = np.array(0, result.dtype)
+    if result.lanes < view.lanes:
+        # `set.eq.u32.f16x2` gives a mask of 16 bits for each half.
+        result, value, zero = TYPES["u16x2"], np.array(0xFFFF, np.uint16), np.array(0, np.uint16)
+    target = form.write(form.operands[0], result.name)
+    slots = [form.read(operand, view.name) for operand in form.operands[1:3]]
+    if len(form.operands) == 3:
+        form.step.run = build_elementwise_step(lambda a, b: np.where(test(a, b), value, zero), target, slots)
+        return
+    combine = _PREDICATE_OPERATIONS[form.find_modifier(*_PREDICATE_OPERATIONS, default="and")]
+    extra, is_negated = read_predicate(form, form.operands[3])
+
+    def select_with_predicate(a: Array, b: Array, c: Array) -> Array:
+        other = c ^ is_negated
+        return np.where(combine(test(a, b), other[:, None] if view.lanes == 2 else other), value, zero)
+
+    form.step.run = build_elementwise_step(select_with_predicate, target, [*slots, extra])
+
+
+@register_decoder("slct", accepts="ftz")
+def _decode_slct(form: Form) -> None:
+    name, by = form.types[0], form.types[1]
+
+    def choose_by_sign(a: Array, b: Array, c: Array) -> Array:
+        sign = flush_subnormals(c) if form.has("ftz") and by == "f32" else c
+        return np.where(sign >= 0, a, b)
+
+    decode_elementwise(form, choose_by_sign, name, name, name, by)
+
+
+_FLOAT_CLASS_TESTS: dict[str, Callable[[Array], Array]] = {
+    "finite": np.isfinite,
+    "infinite": np.isinf,
+    "number": lambda a: ~np.isnan(a),
+    "notanumber": np.isnan,
+    "normal": lambda a: np.isfinite(a) & (np.abs(a) >= np.finfo(a.dtype).tiny),
+    "subnormal": lambda a: (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0),
+}
+
+
+@register_decoder("testp")
+def _decode_testp(form: Form) -> None:
+    name = form.find_modifier(*_FLOAT_CLASS_TESTS)
+    if not name:
+        raise form.unsupported("no such test")
+    decode_elementwise(form, _FLOAT_CLASS_TESTS[name], "pred", form.parse_type().name)
+
+
+@register_decoder("selp")
+def _decode_selp(form: Form) -> None:
+    name = form.parse_type().name
+    target = form.write(form.operands[0], name)
+    a, b = form.read(form.operands[1], name), form.read(form.operands[2], name)
+    condition, is_negated = read_predicate(form, form.operands[3])
+    if is_negated:
+        a, b = b, a
+
+    def choose_by_predicate(x: Array, y: Array, chosen: Array) -> Array:
+        return np.where(chosen, x, y)
+
+    form.step.run = build_elementwise_step(choose_by_predicate, target, [a, b, condition])

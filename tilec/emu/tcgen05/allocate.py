@@ -1,0 +1,150 @@
+"""Decoders of tensor memory allocation, by whole warps, and for pairs of blocks by a warp of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.barriers.mbarrier import to_shared_address
+from tilec.emu.fault import Fault
+from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.numbers import Array
+from tilec.emu.tcgen05.tcgen05 import find_group_blocks, read_cta_group, require_uniform, split_into_warps, warp_slice
+from tilec.emu.tcgen05.tmem import COLUMNS, LANES, TensorMemory, TensorOperation, get_tensor_memory, make_rectangle
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.machine import Cta, Group, Threads
+
+_WARP = 32
+_UNIT = 32
+"""Columns are allocated in multiples of this."""
+
+
+def _split_off_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
+    """Leave one warp in the group, since it may have to wait alone; the others go on, or repeat the step."""
+    first, *others = split_into_warps(cta, threads, name)
+    idle = np.setdiff1d(group.indices, cta.thread_ids[threads])
+    if len(idle):
+        cta.split(group, idle, group.pc + 1)
+    for warp in others:
+        cta.split(group, warp, group.pc)
+    return first
+
+
+def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
+    """Return the number of the pair's collective that a warp has reached, or park it and return None until its peer
+    has."""
+    mine, peer = (get_tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
+    key = (int(warp[0]), group.pc)
+    entered, met = mine.entered.setdefault(name, []), peer.entered.setdefault(name, [])
+    if key not in mine.tickets:
+        mine.tickets[key] = len(entered)
+        entered.append(columns)
+    ticket = mine.tickets[key]
+    if len(met) <= ticket:
+        group.park(lambda: f"a warp of block {peer.cta.position} to run {name} too", lambda: len(met) > ticket)
+        return None
+    if met[ticket] != columns:
+        message = f"{name} of {columns} columns, where the peer block has {met[ticket]}"
+        raise Fault("bad-tmem-allocation", message)
+    return ticket
+
+
+def _find_free_columns(memories: list[TensorMemory], columns: int) -> int | None:
+    """Return the first columns that are free in all of these memories, or None."""
+    units = columns // _UNIT
+    for start in range(0, COLUMNS // _UNIT, units):
+        if all(memory.is_free[start : start + units].all() for memory in memories):
+            return start * _UNIT
+    return None
+
+
+@register_decoder("tcgen05.alloc", accepts="shared::cta")
+def _decode_alloc(form: Form) -> None:
+    form.step.gather = _WARP
+    group_size = read_cta_group(form)
+    pointer = form.build_address(form.operands[0])
+    columns_slot = form.read(form.operands[1], "u32")
+    line = form.step.instruction.line
+
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        warp = _split_off_warp(cta, group, threads, "tcgen05.alloc")
+        columns = require_uniform(cta.views[columns_slot][warp], "the number of columns")
+        memory = get_tensor_memory(cta)
+        blocks = [get_tensor_memory(block) for block in find_group_blocks(cta, group_size)]
+        ticket = None
+        if (int(warp[0]), group.pc) not in memory.tickets:
+            memory.check_request(columns)
+        if group_size == 2:
+            ticket = _wait_for_peer(cta, group, warp, "tcgen05.alloc", columns)
+            if ticket is None:
+                return False
+        start = memory.granted.pop(ticket, None) if ticket is not None else None
+        if start is None:
+            start = _find_free_columns(blocks, columns)
+            if start is None:
+                versions = [block.version for block in blocks]
+                return group.park(
+                    lambda: f"{columns} free columns of tensor memory (tcgen05.dealloc)",
+                    lambda: [block.version for block in blocks] != versions,
+                )
+            for block in blocks:
+                block.allocate(start, columns, line)
+                if ticket is not None and block is not memory:
+                    block.granted[ticket] = start
+        memory.tickets.pop((int(warp[0]), group.pc), None)
+        address = to_shared_address(require_uniform(pointer(cta, warp_slice(warp)), "the address"))
+        where = np.array([address])
+        cta.shared.store(where, 4, np.array([start], np.uint32), cta.actors[warp[:1]])
+        cta.shared.mark_arrived(where, 4)  # the machine stores the address: no thread could fence it
+        if cta.order is not None:
+            # All lanes may read the address at once.
+            cta.order.sync_warps(cta.actors[warp])
+        group.pc += 1
+        return True
+
+    form.step.control = move_group
+
+
+@register_decoder("tcgen05.dealloc")
+def _decode_dealloc(form: Form) -> None:
+    form.step.gather = _WARP
+    group_size = read_cta_group(form)
+    address_slot, columns_slot = form.read(form.operands[0], "u32"), form.read(form.operands[1], "u32")
+    line = form.step.instruction.line
+
+    def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        warp = _split_off_warp(cta, group, threads, "tcgen05.dealloc")
+        find_group_blocks(cta, group_size)
+        columns = require_uniform(cta.views[columns_slot][warp], "the number of columns")
+        address = require_uniform(cta.views[address_slot][warp], "the address")
+        memory = get_tensor_memory(cta)
+        allocation = memory.find_allocation(address, columns)
+        if group_size == 2 and _wait_for_peer(cta, group, warp, "tcgen05.dealloc", columns) is None:
+            return False
+        memory.tickets.pop((int(warp[0]), group.pc), None)
+        actors = cta.actors[warp]
+        clock = None if cta.order is None else cta.order.clock_of_any(actors)
+        ending = TensorOperation("tcgen05.dealloc", line, cta.launch.events.pc, actors, clock)
+        cells = make_rectangle(np.arange(LANES), address, columns)
+        memory.require_finished(ending, cells, "tcgen05.dealloc")
+        if group_size == 2:
+            get_tensor_memory(cta.cluster.ctas[cta.rank ^ 1]).require_peer_knows(ending, cells)
+        memory.free(allocation)
+        group.pc += 1
+        return True
+
+    form.step.control = move_group
+
+
+@register_decoder("tcgen05.relinquish_alloc_permit")
+def _decode_relinquish(form: Form) -> None:
+    form.step.gather = _WARP
+    read_cta_group(form)
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        split_into_warps(cta, threads, "tcgen05.relinquish_alloc_permit")
+        get_tensor_memory(cta).is_relinquished = True
+
+    form.step.run = run_step

@@ -1,0 +1,366 @@
+"""Asynchronous operations in flight in a block, and the decoders of cp.async.
+
+A copy owns its destination from its issue until a wait has seen it arrive, and no access is allowed in between;
+`moments` chooses when it reads and writes. A kernel that reads too early therefore always faults, though hardware would
+be right most of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.barriers.mbarrier import (
+    DeferredArrivals,
+    MBarrier,
+    end_overwritten_barriers,
+    find_barrier,
+    group_by_address,
+)
+from tilec.emu.fault import Fault
+from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.machine.steps import RegisterIndex, Step
+from tilec.emu.numbers import Array
+from tilec.emu.tma.moments import AsyncEffect
+from tilec.ptx.module import Reg
+from tilec.support.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.machine import Cta, Group, Threads
+    from tilec.emu.tcgen05.tmem import TensorMemory
+
+
+@dataclass(slots=True, eq=False)
+class ThreadCopies:
+    """One `cp.async` of many threads. Arrays are over all threads of the block; `active` marks pending copies."""
+
+    line: int
+    pc: int
+    width: int
+    active: Array
+    destination: Array
+    source: Array
+    source_bytes: Array
+    batch: Array
+    sequence: int
+    is_written: Array
+    """Marks copies whose bytes are written, although no thread may read them yet."""
+
+
+@dataclass(slots=True)
+class BulkGroups:
+    """The bulk stores of one thread: those not yet committed, and the committed groups, oldest first."""
+
+    open: list[BulkStore] = field(default_factory=list)
+    committed: list[list[BulkStore]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class BulkStore:
+    """A copy out of shared memory: `read` takes the bytes, `write` writes them. `release` ends the read of the source
+    when the program has waited for it."""
+
+    line: int
+    read: AsyncEffect
+    write: AsyncEffect
+    release: Callable[[], None]
+    is_read: bool = False
+    is_written: bool = False
+    arrive: Callable[[], None] = lambda: None
+    """Tells the race detector that the store has been waited for."""
+
+    def finish_read(self) -> None:
+        if not self.is_read:
+            self.is_read = True
+            self.read.do()
+            self.release()
+
+    def finish_write(self) -> None:
+        self.finish_read()
+        self.write.do()
+        self.arrive()
+        self.is_written = True
+
+
+class RegisterOwner:
+    """A pending operation that owns registers: an issued `wgmma`, or a `tcgen05.ld`."""
+
+    line: int
+    accumulators: frozenset[RegisterIndex]
+    inputs: frozenset[RegisterIndex]
+    size = 128
+    """The threads of its unit: a warpgroup or a warp."""
+
+    def check_access(self, step: Step) -> None:
+        """Raise a fault: an ordinary instruction accesses its registers."""
+        name = "an accumulator" if self.accumulators & step.registers else "an A register"
+        message = f"touches {name} of the wgmma of PTX line {self.line}"
+        raise Fault("unarrived-read", f"{message}, which has not been waited for (wgmma.wait_group)")
+
+
+class AsyncState:
+    """The operations in flight in one block."""
+
+    def __init__(self, cta: Cta) -> None:
+        self.cta = cta
+        self.barriers: dict[int, MBarrier] = {}
+        self.overwritten: dict[int, str] = {}
+        """Addresses of mbarriers that data has overwritten, with the step that did it."""
+        self.copies: list[ThreadCopies] = []
+        self.committed = np.zeros(cta.thread_count, np.int64)
+        self.sequence = 0
+        self.bulk: dict[int, BulkGroups] = {}
+        self.regions: list[tuple[Array, int, str]] = []
+        """The shared rows that bulk copies own, with the line that issued them."""
+        self.readers: list[tuple[Array, int, str]] = []
+        """The shared rows that asynchronous operations may still read, with the line that issued them."""
+        self.matrix: dict[int, Any] = {}
+        """The pending `wgmma`, by warpgroup."""
+        self.owned: list[tuple[int, RegisterOwner]] = []
+        self.owned_registers: set[RegisterIndex] = set()
+        self.unfenced_registers: dict[int, set[RegisterIndex]] = {}
+        """Matrix registers that ordinary instructions wrote since the last `wgmma.fence`, by warpgroup."""
+        self.tensor: TensorMemory | None = None
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def explain(self, address: int) -> str:
+        """Name the operation in flight that owns a shared address, as the end of a sentence."""
+        for copies in self.copies:
+            inside = copies.active & (copies.destination <= address) & (address < copies.destination + copies.width)
+            if inside.any():
+                return f" before cp.async of PTX line {copies.line} was waited for"
+        for rows, line, what in self.regions:
+            if (rows == (address - self.cta.shared.base) // 16).any():
+                return f" before {what} of PTX line {line} was waited for"
+        return ""
+
+    def end_barriers(self, addresses: Array, actors: Array) -> None:
+        """End mbarriers at bytes that actors, one each, are about to write."""
+        end_overwritten_barriers(self.cta, addresses, actors)
+
+    def explain_reader(self, row: int) -> str:
+        """Name the operation that may still read a 16-byte row of shared memory."""
+        for rows, line, what in self.readers:
+            if (rows == row).any():
+                return f"{what} of PTX line {line}"
+        return "an asynchronous operation"
+
+    def begin_reading(self, rows: Array, line: int, what: str) -> Callable[[], None]:
+        """Record an operation that reads these rows; call the result when the program has waited for it."""
+        region = (rows, line, what)
+        self.readers.append(region)
+        self.cta.shared.begin_reading(rows)
+
+        def end_reading() -> None:
+            self.readers[:] = [other for other in self.readers if other is not region]
+            self.cta.shared.end_reading(rows)
+
+        return end_reading
+
+    def own_registers(self, number: int, owner: RegisterOwner) -> None:
+        """Give registers of the warpgroup (or warp) with this number to the owner."""
+        self.owned.append((number, owner))
+        self.owned_registers |= owner.accumulators | owner.inputs
+
+    def release_registers(self, finished: list[RegisterOwner]) -> None:
+        self.owned = [(number, owner) for number, owner in self.owned if owner not in finished]
+        self.owned_registers = set().union(*(owner.accumulators | owner.inputs for _, owner in self.owned))
+
+    def require_registers(self, step: Step, group: Group) -> None:
+        """Require that an ordinary instruction accesses no registers of a pending `wgmma` or `tcgen05.ld`."""
+        if step.stem in ("wgmma.mma_async", "wgmma.mma_async.sp"):
+            return
+        for number, owner in list(self.owned):
+            taken = not step.registers.isdisjoint(owner.accumulators | owner.inputs)
+            if taken and (group.indices // owner.size == number).any():
+                owner.check_access(step)
+
+    def note_unfenced_registers(self, step: Step, indices: Array) -> None:
+        """Record that an ordinary instruction has written registers of some wgmma."""
+        for warpgroup in np.unique(indices // 128).tolist():
+            if warpgroup in self.unfenced_registers:
+                self.unfenced_registers[warpgroup] |= step.written_matrix_registers
+
+    def check_at_end(self) -> None:
+        """Check that nothing is in flight at the end of the block that must not be."""
+        for barrier in self.barriers.values():
+            barrier.try_complete_phase()
+            if barrier.copies:
+                copy = barrier.copies[0]
+                message = f"the block ends before the bulk copy of PTX line {copy.line} has arrived, which the mbarrier"
+                raise Fault("exit-before-arrival", f"{message} at {barrier.address:#x} reports", copy.line)
+        if self.tensor is not None:
+            self.tensor.require_no_leak()
+        for thread, groups in sorted(self.bulk.items()):
+            stores = [*groups.open, *(store for batch in groups.committed for store in batch)]
+            for store in stores:
+                if not store.is_read:
+                    message = f"thread {thread} ends before its bulk store of PTX line {store.line} has read its source"
+                    raise Fault("exit-before-read", f"{message} (cp.async.bulk.wait_group.read)", store.line)
+                if not store.is_written:
+                    store.arrive()
+                    self.cta.launch.late_stores.append(store.write.do)
+
+    # -- cp.async ------------------------------------------------------------------------------------------------------
+
+    def finish_copies(self, limit: Array, sequence: int = 1 << 62) -> None:
+        """Complete every thread's copies of batches below its `limit` that are older than `sequence`."""
+        remaining = []
+        for copies in self.copies:
+            if copies.sequence < sequence:
+                due = copies.active & (copies.batch < limit)
+                if due.any():
+                    self.copy_bytes(copies, due)
+                    self.cta.shared.arrive(copies.destination[due], copies.width, self.cta.actors[due], copies.pc)
+                    copies.active &= ~due
+            if copies.active.any():
+                remaining.append(copies)
+        self.copies = remaining
+
+    def copy_bytes(self, copies: ThreadCopies, due: Array) -> None:
+        """Copy the bytes of those threads whose copy is due."""
+        due = due & ~copies.is_written
+        if not due.any():
+            return
+        copies.is_written |= due
+        width = copies.width
+        source, count = copies.source[due], copies.source_bytes[due]
+        data = np.zeros((len(source), width), np.uint8)
+        whole = count == width
+        memory = self.cta.launch.memory
+        if whole.any():
+            data[whole] = memory.load(source[whole], width).reshape(int(whole.sum()), -1).view(np.uint8)
+        for index in np.flatnonzero(~whole & (count > 0)).tolist():
+            addresses = source[index] + np.arange(count[index])
+            data[index, : count[index]] = memory.load(addresses, 1)
+        self.cta.shared.fill(copies.destination[due], width, data)
+
+    # -- mbarrier ------------------------------------------------------------------------------------------------------
+
+    def find_barrier(self, address: int) -> MBarrier:
+        found = self.barriers.get(address)
+        if found is None:
+            if address in self.overwritten:
+                message = f"the mbarrier at shared address {address:#x} is used, and {self.overwritten[address]}"
+                raise Fault("barrier-overwrite", f"{message} has written data over it")
+            raise Fault("bad-barrier", f"no mbarrier was initialised at shared address {address:#x}")
+        return found
+
+
+# -- cp.async ----------------------------------------------------------------------------------------------------------
+
+
+@register_decoder("cp.async", accepts="ca shared shared::cta global")
+def _decode_cp_async(form: Form) -> None:
+    destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
+    width = form.parse_constant(form.operands[2])
+    if width not in (4, 8, 16) or (form.has("cg") and width != 16):
+        raise form.unsupported(f"a copy of {width} bytes")
+    # After the size comes the number of bytes to read, or, as the last operand, a cache policy.
+    rest = form.operands[3:]
+    has_policy = form.has("L2::cache_hint")
+    sizes = rest[: len(rest) - has_policy]
+    # A predicate says whether to ignore the source and fill with zeros.
+    ignores = bool(sizes) and isinstance(sizes[0], Reg) and form.find_register(sizes[0])[0] == "pred"
+    size_slot = form.read(sizes[0], "pred" if ignores else "u32") if sizes else -1
+    line = form.step.instruction.line
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        state = cta.asynchronous
+        to, source_at = destination(cta, threads), source(cta, threads)
+        count = np.full(len(to), width) if size_slot < 0 else cta.views[size_slot][threads].astype(np.int64)
+        if ignores:
+            count = np.where(count, 0, width)
+        if (count > width).any():
+            raise Fault("out-of-bounds", f"cp.async reads {int(count.max())} bytes for a copy of {width}")
+        actors = cta.actors[threads]
+        cta.shared.claim(to, width, actors)
+        read = source_at[count > 0]
+        if len(read):
+            cta.launch.memory.load(read, width if size_slot < 0 else 1, actors[count > 0])
+            if size_slot >= 0 and (read & (width - 1)).any():
+                raise Fault("misaligned", f"a source of cp.async is not a multiple of {width}")
+        active = np.zeros(cta.thread_count, np.bool_)
+        active[threads] = True
+        destinations, sources, counts = (np.zeros(cta.thread_count, np.int64) for _ in range(3))
+        destinations[threads], sources[threads], counts[threads] = to, source_at, count
+        state.sequence += 1
+        batch = state.committed.copy()
+        copies = ThreadCopies(
+            line,
+            cta.launch.events.pc,
+            width,
+            active,
+            destinations,
+            sources,
+            counts,
+            batch,
+            state.sequence,
+            np.zeros(cta.thread_count, np.bool_),
+        )
+        state.copies.append(copies)
+        cta.launch.effect_scheduler.schedule_effects(AsyncEffect(lambda: state.copy_bytes(copies, copies.active)))
+
+    form.step.run = run_step
+
+
+@register_decoder("cp.async.commit_group")
+def _decode_cp_async_commit(form: Form) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
+        cta.asynchronous.committed[threads] += 1
+
+    form.step.run = run_step
+
+
+def _build_wait_step(groups_left: int | None) -> Callable[[Cta, Threads], None]:
+    def run_step(cta: Cta, threads: Threads) -> None:
+        state = cta.asynchronous
+        limit = np.full(cta.thread_count, -1, np.int64)
+        if groups_left is None:
+            limit[threads] = 1 << 60
+        else:
+            limit[threads] = state.committed[threads] - groups_left
+        state.finish_copies(limit)
+
+    return run_step
+
+
+@register_decoder("cp.async.wait_group")
+def _decode_cp_async_wait(form: Form) -> None:
+    form.step.run = _build_wait_step(form.parse_constant(form.operands[0]))
+
+
+@register_decoder("cp.async.wait_all")
+def _decode_cp_async_wait_all(form: Form) -> None:
+    form.step.run = _build_wait_step(None)
+
+
+@register_decoder("cp.async.mbarrier.arrive", accepts="shared shared::cta b64")
+def _decode_cp_async_arrive(form: Form) -> None:
+    pointer = form.build_address(form.operands[0])
+    is_counted = form.has("noinc")
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        state = cta.asynchronous
+        members = cta.thread_ids[threads]
+        for address, chosen in group_by_address(pointer(cta, threads)):
+            actors = cta.actors[threads][chosen]
+            barrier = find_barrier(cta, address, actors)
+            limit = np.full(cta.thread_count, -1, np.int64)
+            limit[members[chosen]] = 1 << 60
+            count = int(chosen.sum())
+            if not is_counted:
+                barrier.pending += count
+            sequence = state.sequence + 1
+
+            def finish_earlier_copies(limit: Array = limit, sequence: int = sequence) -> None:
+                state.finish_copies(limit, sequence)
+
+            barrier.deferred.append(DeferredArrivals(count, actors, finish_earlier_copies))
+            barrier.version += 1
+
+    form.step.run = run_step

@@ -1,0 +1,558 @@
+"""Bulk copies: `cp.async.bulk` and its tensor form (TMA), between global and shared memory.
+
+A load owns its destination from its issue until a wait on its mbarrier needs the bytes. A store has read shared memory
+when `wait_group.read` (or `wait_group`) returns, and written global memory at `wait_group` or at the end of the kernel.
+`moments` chooses the time in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.barriers.mbarrier import PendingCopy, describe_barrier, find_barrier, record_event, to_shared_address
+from tilec.emu.fault import Fault
+from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.memory.memory import PARAM_WINDOW, SHARED_RANK_SHIFT, WINDOW_SHIFT
+from tilec.emu.numbers import Array
+from tilec.emu.tma.asyncops import BulkGroups, BulkStore
+from tilec.emu.tma.moments import AsyncEffect
+from tilec.emu.tma.tensormap import (
+    MAP_BYTES,
+    FourRows,
+    Im2colBox,
+    MapLayout,
+    TileBox,
+    combine_elements,
+    decode_map,
+    find_box_rows,
+)
+from tilec.ptx.module import Operand, TensorAddress, Vector
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.machine import Cta, Threads
+    from tilec.emu.machine.steps import StepFunction
+
+ReadFunction = Callable[[], Array]
+GranuleFunction = Callable[[int], Array]
+"""Returns the granules, of a given size, of global memory that a copy accesses."""
+ROW_BYTES = 16
+"""TMA addresses global memory in rows of this size."""
+_RANKS = {f"{rank}d": rank for rank in range(1, 6)}
+_EXTREMES = ("uint32", "int32", "uint64", "int64", "float16", "bfloat16")
+_BITS = ("uint32", "int32", "float32", "uint64", "int64", "float64")
+_REDUCTION_TYPES: dict[str, tuple[str, ...]] = {
+    "add": ("uint32", "int32", "uint64", "float32", "float16", "bfloat16"),
+    **dict.fromkeys(("min", "max"), _EXTREMES),
+    **dict.fromkeys(("and", "or", "xor"), _BITS),
+    **dict.fromkeys(("inc", "dec"), ("uint32",)),
+}
+"""The element types of tensors by the reduction (PTX ISA, cp.reduce.async.bulk.tensor)."""
+_REDUCTIONS = tuple(_REDUCTION_TYPES)
+
+
+def _return_data(data: Array) -> Array:
+    """Return bytes that have been read already, as a `ReadFunction`."""
+    return data
+
+
+def read_tensor_map(cta: Cta, thread: int, address: int) -> MapLayout:
+    """Decode the tensor map at an address, which thread `thread` names."""
+    in_params = address >> WINDOW_SHIFT == PARAM_WINDOW >> WINDOW_SHIFT
+    memory = cta.launch.params if in_params else cta.launch.memory
+    if address % 64:
+        raise Fault("misaligned", f"a tensor map at {address:#x}, which is not a multiple of 64")
+    start = memory.find_offset(address, MAP_BYTES, "the tensor map")
+    if memory.race_detector is not None:
+        memory.race_detector.require_fenced_map(int(cta.actors[thread]), start, MAP_BYTES)
+    return decode_map(memory.bytes[start : start + MAP_BYTES].tobytes())
+
+
+def _find_shared_rows(cta: Cta, address: int, size: int, swizzle: int, what: str) -> Array:
+    cta.shared.find_offset(address, size, what)
+    return find_box_rows(address, size, swizzle)
+
+
+def issue_load(
+    cta: Cta,
+    thread: int,
+    target: Cta,
+    address: int,
+    rows: Array,
+    barrier_address: int,
+    line: int,
+    read: ReadFunction,
+    swizzle: int,
+    release: Callable[[], None] = lambda: None,
+    places: GranuleFunction | None = None,
+) -> None:
+    """Issue a copy by thread `thread` of `cta` into `target`: claim the destination and add the copy to its barrier."""
+    memory = target.shared
+    state = target.asynchronous
+    actor = int(cta.actors[thread])
+    step = cta.launch.events.pc
+    memory.claim_rows(rows, actor)
+    region = (rows, line, "the bulk copy")
+    state.regions.append(region)
+
+    def write_rows() -> None:
+        memory.rows[rows] = read()
+
+    effect = AsyncEffect(write_rows)
+
+    def finish_load(column: int) -> None:
+        effect.do()
+        memory.arrive_rows(rows, column, step, swizzle)
+        release()
+        state.regions[:] = [other for other in state.regions if other is not region]
+        timeline = cta.launch.timeline
+        if timeline is not None:
+            timeline.add(target.position, -1, "", "done", f"copy to {address:#x}", line)
+
+    barrier = find_barrier(cta, barrier_address, np.array([actor]))
+    detector = cta.launch.memory.race_detector
+    if detector is not None and places is not None:
+        detector.start_bulk_load(actor, places(detector.granule), barrier.column, "the bulk copy")
+    record_event(cta, np.array([thread]), "issue", f"copy to {address:#x} for {describe_barrier(barrier)}", line)
+    barrier.add_copy(PendingCopy(len(rows) * 16, line, finish_load))
+    cta.launch.effect_scheduler.schedule_effects(effect)
+
+
+def to_cluster_address(target: Cta, address: int) -> int:
+    """Return the address by which the blocks of the cluster name a shared address of `target`."""
+    return (target.rank + 1 << SHARED_RANK_SHIFT) + address
+
+
+def _add_bulk_store(cta: Cta, thread: int, store: BulkStore, places: GranuleFunction, is_reduction: bool) -> None:
+    detector = cta.launch.memory.race_detector
+    if detector is not None:
+        actor, what = int(cta.actors[thread]), "the bulk reduction" if is_reduction else "the bulk store"
+        store.arrive = detector.start_bulk_store(actor, places(detector.granule), what, is_reduction=is_reduction)
+    cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
+
+
+def _issue_store(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[Array], None]) -> BulkStore:
+    """Issue a bulk store from these rows, which must be ready now and unchanged until they are read."""
+    memory = cta.shared
+    memory.require_async_readable(rows, "the bulk store")
+    actor, step = int(cta.actors[thread]), cta.launch.events.pc
+    order, detector = cta.order, memory.race_detector
+    if detector is not None and order is not None:
+        detector.require_known(order.clock_of_any(slice(actor, actor + 1)), rows, f"the bulk store of thread {thread}")
+    end = cta.asynchronous.begin_reading(rows, line, "the bulk store")
+    data: list[Array] = []
+    reading = AsyncEffect(lambda: data.append(memory.rows[rows]))
+
+    def write_data() -> None:
+        reading.do()
+        write(data[0])
+
+    def release_rows() -> None:
+        end()
+        if detector is not None:
+            detector.read_by_engine(actor, rows, step)
+
+    writing = AsyncEffect(write_data)
+    record_event(cta, np.array([thread]), "issue", f"store from {int(rows[0]) * 16:#x}", line)
+    cta.launch.effect_scheduler.schedule_effects(reading, writing)
+    return BulkStore(line, reading, writing, release_rows)
+
+
+# -- tensors -----------------------------------------------------------------------------------------------------------
+
+
+def _tensor_rank(form: Form) -> int:
+    return next(_RANKS[part] for part in form.stem.split(".") if part in _RANKS)
+
+
+def _parse_coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Threads], Array], list[int]]:
+    rank = _tensor_rank(form)
+    if not isinstance(operand, TensorAddress):
+        raise form.unsupported(f"{operand} where a tensor address belongs")
+    is_rows = form.has("tile::gather4", "tile::scatter4")
+    if is_rows and rank != 2:
+        raise form.unsupported("four rows of other than a matrix")
+    if len(operand.coordinates) != (5 if is_rows else rank):
+        raise form.unsupported(f"{len(operand.coordinates)} coordinates of a {rank}d tensor")
+    return form.build_pointer(operand.map), [form.read(coordinate, "s32") for coordinate in operand.coordinates]
+
+
+def _im2col_operands(form: Form, operand: Operand) -> tuple[Operand, ...]:
+    wanted = _tensor_rank(form) - 2
+    if not isinstance(operand, Vector) or len(operand.items) != wanted or wanted < 1:
+        raise form.unsupported(f"im2col offsets other than {wanted}")
+    return operand.items
+
+
+def _read_copy_layout(cta: Cta, thread: int, address: int, rank: int, point: list[int]) -> MapLayout:
+    """Decode the tensor map of a copy of this rank whose box begins at `point`."""
+    layout = read_tensor_map(cta, thread, address)
+    if len(layout.sizes) != rank:
+        raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.sizes)}")
+    if point[0] * layout.element_bytes % ROW_BYTES:
+        # An H200 reports an illegal instruction. The PTX manual does not state the rule; Triton does.
+        message = f"a box that begins at element {point[0]} of a row, elements of {layout.element_bytes} bytes"
+        raise Fault("misaligned", f"{message}: its first coordinate must be a multiple of {ROW_BYTES} bytes")
+    return layout
+
+
+def _multicast_targets(cta: Cta, mask: int) -> list[Cta]:
+    """Return the blocks of the cluster that a multicast mask names."""
+    blocks = cta.cluster.ctas
+    if not 0 < mask < 1 << len(blocks):
+        raise Fault("out-of-bounds", f"a multicast to blocks {mask:#b} of a cluster of {len(blocks)}")
+    return [peer for rank, peer in enumerate(blocks) if mask >> rank & 1]
+
+
+def _find_destination(form: Form, cta: Cta, place: int) -> tuple[Cta, int]:
+    """Return the block that a copy's destination lies in, and the address there."""
+    target, address = cta.find_peer(to_shared_address(place))
+    if target is not cta and form.stem.endswith(".shared::cta"):
+        message = f"a copy to .shared::cta goes to the memory of block {target.position}"
+        raise Fault("out-of-bounds", f"{message}: that is a block's own, write .shared::cluster for another one's")
+    return target, address
+
+
+@register_decoder(
+    *(f"cp.async.bulk.tensor.{rank}.{space}" for rank in _RANKS for space in ("shared::cluster", "shared::cta")),
+    accepts="global tile mbarrier::complete_tx::bytes",
+)
+def _decode_tensor_load(form: Form) -> None:
+    is_gather = form.has("tile::gather4")
+    destination = form.build_address(form.operands[0])
+    map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[1])
+    barrier = form.build_address(form.operands[2])
+    # After the barrier come the offsets of an im2col copy, then the mask of a multicast.
+    rest = list(form.operands[3:])
+    offset_slots = (
+        [form.read(item, "u16") for item in _im2col_operands(form, rest.pop(0))] if form.has("im2col") else []
+    )
+    mask_slot = form.read(rest[0], "u16") if form.has("multicast::cluster") else -1
+    is_paired = form.has("cta_group::2")
+    rank = _tensor_rank(form)
+    line = form.step.instruction.line
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        offsets = np.array([cta.views[slot][threads] for slot in offset_slots]).astype(np.int64).T.tolist()
+        places, maps, barriers = destination(cta, threads), map_pointer(cta, threads), barrier(cta, threads)
+        points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
+        masks = cta.views[mask_slot][threads].tolist() if mask_slot >= 0 else [0] * len(places)
+        members = cta.thread_ids[threads].tolist()
+        for index, (thread, place, map_address, bar, point, mask) in enumerate(
+            zip(members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True)
+        ):
+            layout = _read_copy_layout(cta, thread, map_address, rank, point)
+            first, address = _find_destination(form, cta, place)
+            targets = _multicast_targets(cta, mask) if mask_slot >= 0 else [first]
+            if address % 128:
+                raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
+            box: TileBox | Im2colBox | FourRows
+            if offset_slots:
+                box = Im2colBox(layout, point, offsets[index], cta.launch.memory)
+            else:
+                box = (FourRows if is_gather else TileBox)(layout, point, cta.launch.memory)
+            size = layout.box_bytes * (4 if is_gather else 1)
+            rows = _find_shared_rows(cta, address, size, layout.swizzle, "the box")
+            bar_owner, bar_address = cta.find_peer(to_shared_address(bar))
+            if not is_paired and mask_slot < 0 and bar_owner is not first:
+                message = "the mbarrier of a tensor load lies in another block than its destination"
+                raise Fault("bad-barrier", f"{message}, which takes .cta_group::2")
+            for target in targets:
+                # With .cta_group::2 the barrier may be the peer's: of each pair the block of the same parity.
+                holder = cta.cluster.ctas[target.rank & ~1 | bar_owner.rank & 1] if is_paired else target
+                bar_at = to_cluster_address(holder, bar_address)
+                issue_load(
+                    cta, thread, target, address, rows, bar_at, line, box.load, layout.swizzle, places=box.find_granules
+                )
+
+    form.step.run = run_step
+
+
+def build_arrival_only_step(form: Form) -> StepFunction:
+    """Return a step that arrives at the barriers of a tensor load without moving its bytes: a kernel whose control flow
+    depends on no loaded data runs the same."""
+    map_pointer, _ = _parse_coordinates(form, form.operands[1])
+    destination, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[2])
+    mask_slot = form.read(form.operands[-1], "u16") if form.has("multicast::cluster") else -1
+    is_gather, is_paired = form.has("tile::gather4"), form.has("cta_group::2")
+    line = form.step.instruction.line
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        maps, places, barriers = map_pointer(cta, threads), destination(cta, threads), barrier(cta, threads)
+        for index, thread in enumerate(cta.thread_ids[threads].tolist()):
+            size = read_tensor_map(cta, thread, int(maps[index])).box_bytes * (4 if is_gather else 1)
+            first, _ = cta.find_peer(to_shared_address(int(places[index])))
+            owner, address = cta.find_peer(to_shared_address(int(barriers[index])))
+            mask = int(cta.views[mask_slot][threads][index]) if mask_slot >= 0 else 1 << first.rank
+            for target in cta.cluster.ctas:
+                if mask >> target.rank & 1:
+                    holder = cta.cluster.ctas[target.rank & ~1 | owner.rank & 1] if is_paired else target
+                    found_barrier = find_barrier(
+                        cta, to_cluster_address(holder, address), cta.actors[thread : thread + 1]
+                    )
+                    found_barrier.add_copy(PendingCopy(size, line, _finish_nothing))
+
+    return run_step
+
+
+def _finish_nothing(column: int) -> None:
+    return
+
+
+@register_decoder(
+    *(f"cp{kind}.async.bulk.tensor.{rank}.global" for kind in ("", ".reduce") for rank in _RANKS),
+    accepts="shared::cta tile bulk_group",
+)
+def _decode_tensor_store(form: Form) -> None:
+    is_scatter = form.has("tile::scatter4")
+    if form.has("im2col_no_offs", "tile::scatter4") and form.stem.startswith("cp.reduce"):
+        raise form.unsupported("this mode")
+    no_offsets = [0] * (_tensor_rank(form) - 2) if form.has("im2col_no_offs") else None
+    map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[0])
+    source = form.build_address(form.operands[1])
+    operation = form.find_modifier(*_REDUCTIONS) if form.stem.startswith("cp.reduce") else ""
+    if form.stem.startswith("cp.reduce") and not operation:
+        raise form.unsupported("this reduction")
+    rank = _tensor_rank(form)
+    line = form.step.instruction.line
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        places, maps = source(cta, threads), map_pointer(cta, threads)
+        points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
+        members = cta.thread_ids[threads].tolist()
+        for thread, place, map_address, point in zip(members, places.tolist(), maps.tolist(), points, strict=True):
+            layout = _read_copy_layout(cta, thread, map_address, rank, point)
+            address = to_shared_address(place)
+            if min(point) < 0:
+                raise Fault("out-of-bounds", f"a store of a box that begins at {point}: no coordinate may be negative")
+            if operation and layout.element not in _REDUCTION_TYPES[operation]:
+                raise Fault("bad-descriptor", f".{operation} of a tensor of {layout.element}")
+            if address % 128:
+                raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
+            size = layout.box_bytes * (4 if is_scatter else 1)
+            rows = _find_shared_rows(cta, address, size, layout.swizzle, "the box")
+            box: TileBox | Im2colBox | FourRows
+            if no_offsets is None:
+                box = (FourRows if is_scatter else TileBox)(layout, point, cta.launch.memory)
+            else:
+                _check_im2col_corners(layout)
+                box = Im2colBox(layout, point, no_offsets, cta.launch.memory)
+
+            def write_box(data: Array, box: TileBox | Im2colBox | FourRows = box) -> None:
+                if operation and isinstance(box, TileBox):
+                    box.reduce(data, operation)
+                else:
+                    box.store(data)
+
+            _add_bulk_store(
+                cta, thread, _issue_store(cta, thread, rows, line, write_box), box.find_granules, bool(operation)
+            )
+
+    form.step.run = run_step
+
+
+def _check_im2col_corners(layout: MapLayout) -> None:
+    """Require that an im2col store lies inside the tensor (PTX ISA, "Restriction on Tensor Copy instructions")."""
+    columns = layout.columns
+    if columns is not None and (min(columns.lower) < 0 or max(columns.upper) > 0):
+        corners = f"the corners {list(columns.lower)} and {list(columns.upper)} of its map"
+        message = f"an im2col store by {corners}, which lie outside of the tensor"
+        raise Fault("out-of-bounds", f"{message}: lower ones may not be negative, upper ones not positive")
+
+
+@register_decoder(*(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS), accepts="global tile im2col L2")
+def _decode_tensor_prefetch(form: Form) -> None:
+    map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[0])
+    rank = _tensor_rank(form)
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
+        members, maps = cta.thread_ids[threads].tolist(), map_pointer(cta, threads).tolist()
+        for thread, map_address, point in zip(members, maps, points, strict=True):
+            _read_copy_layout(cta, thread, map_address, rank, point)
+
+    form.step.run = run_step
+
+
+@register_decoder("cp.async.bulk.prefetch", accepts="global L2")
+def _decode_prefetch(form: Form) -> None:
+    source, size_slot = form.build_address(form.operands[0]), form.read(form.operands[1], "u32")
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        for origin, size in zip(source(cta, threads).tolist(), cta.views[size_slot][threads].tolist(), strict=True):
+            _check_range_alignment(origin, size)
+
+    form.step.run = run_step
+
+
+# -- plain ranges of bytes ---------------------------------------------------------------------------------------------
+
+
+def _range_granules(start: int, size: int) -> GranuleFunction:
+    return lambda granule: np.arange(start // granule, -(-(start + size) // granule))
+
+
+def _check_range_alignment(address: int, size: int) -> None:
+    if address % 16 or size % 16:
+        raise Fault("misaligned", f"a bulk copy of {size} bytes at {address:#x}: both must be multiples of 16")
+
+
+@register_decoder(
+    "cp.async.bulk.shared::cluster",
+    "cp.async.bulk.shared::cta",
+    accepts="global shared::cta mbarrier::complete_tx::bytes",
+)
+def _decode_range_load(form: Form) -> None:
+    destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
+    size_slot = form.read(form.operands[2], "u32")
+    barrier = form.build_address(form.operands[3])
+    from_shared = form.modifiers[0] == "shared::cta"
+    mask_slot = form.read(form.operands[4], "u16") if form.has("multicast::cluster") else -1
+    line = form.step.instruction.line
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        columns = (
+            cta.thread_ids[threads],
+            destination(cta, threads),
+            source(cta, threads),
+            cta.views[size_slot][threads],
+            barrier(cta, threads),
+            cta.views[mask_slot][threads] if mask_slot >= 0 else np.zeros(len(cta.thread_ids[threads]), np.int64),
+        )
+        for thread, place, origin, size, bar, mask in zip(*(column.tolist() for column in columns), strict=True):
+            target, address = _find_destination(form, cta, place)
+            _check_range_alignment(address, size)
+            _check_range_alignment(origin, size)
+            rows = _find_shared_rows(target, address, size, 0, "the bulk copy")
+            release: Callable[[], None] = lambda: None  # noqa: E731
+            if from_shared:
+                memory = cta.shared
+                start = memory.find_offset(to_shared_address(origin), size, "the bulk copy")
+                taken = np.arange(start, start + size, 16) // 16
+                memory.require_async_readable(taken, "the bulk copy")
+                release = cta.asynchronous.begin_reading(taken, line, "the bulk copy")
+            else:
+                memory = cta.launch.memory
+                start = memory.find_offset(origin, size, "the bulk copy")
+                memory.read_range(start, size)
+            data = memory.bytes[start : start + size].reshape(-1, 16)
+            bar_owner, bar_address = cta.find_peer(to_shared_address(bar))
+            if bar_owner is not target:
+                raise Fault("bad-barrier", "the mbarrier of a bulk copy lies in another block than its destination")
+            read: ReadFunction = partial(_return_data, data)
+            targets = _multicast_targets(cta, mask) if mask_slot >= 0 else [target]
+            for receiver in targets:
+                bar_at = to_cluster_address(receiver, bar_address)
+                places = None if from_shared else _range_granules(start, size)
+                issue_load(cta, thread, receiver, address, rows, bar_at, line, read, -1, release, places)
+
+    form.step.run = run_step
+
+
+_BULK_ELEMENTS = {
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "u32": "uint32",
+    "s32": "int32",
+    "u64": "uint64",
+    "s64": "int64",
+    "b32": "uint32",
+    "b64": "uint64",
+}
+
+
+@register_decoder("cp.async.bulk.global", "cp.reduce.async.bulk", accepts="global shared::cta bulk_group noftz bf16")
+def _decode_range_store(form: Form) -> None:
+    destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
+    size_slot = form.read(form.operands[2], "u32")
+    operation, element = "", "uint8"
+    if form.stem == "cp.reduce.async.bulk":
+        if form.modifiers[0] != "global":
+            raise form.unsupported("a reduction into shared memory")
+        operation = form.find_modifier(*_REDUCTIONS)
+        element = _BULK_ELEMENTS.get(form.modifiers[-1], "")
+        if not operation or not element:
+            raise form.unsupported("this reduction")
+    # The last operand may say which bytes of every sixteen are stored.
+    mask_slot = form.read(form.operands[-1], "b16") if form.has("cp_mask") else -1
+    line = form.step.instruction.line
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        columns = (
+            cta.thread_ids[threads],
+            destination(cta, threads),
+            source(cta, threads),
+            cta.views[size_slot][threads],
+            cta.views[mask_slot][threads] if mask_slot >= 0 else np.full(len(cta.thread_ids[threads]), 0xFFFF),
+        )
+        for thread, place, origin, size, mask in zip(*(column.tolist() for column in columns), strict=True):
+            origin = to_shared_address(origin)
+            _check_range_alignment(place, size)
+            _check_range_alignment(origin, size)
+            rows = _find_shared_rows(cta, origin, size, 0, "the bulk store")
+            memory = cta.launch.memory
+            start = memory.find_offset(place, size, "the bulk store")
+            target = memory.bytes[start : start + size]
+            tag = memory.tag
+
+            def write_range(
+                data: Array,
+                target: Array = target,
+                tag: int = tag,
+                mask: int = mask,
+                start: int = start,
+            ) -> None:
+                new = data.reshape(-1)
+                if mask != 0xFFFF:
+                    new = np.where(mask >> np.arange(len(new)) % 16 & 1 == 1, new, target)
+                cta.launch.memory.write_range(start, target if operation else new, tag)
+                if operation:
+                    word = np.dtype(f"u{np.dtype(element if element != 'bfloat16' else 'uint16').itemsize}")
+                    new = combine_elements(element, operation, target.view(word), new.view(word)).view(np.uint8)
+                target[:] = new
+
+            places = _range_granules(start, size)
+            _add_bulk_store(cta, thread, _issue_store(cta, thread, rows, line, write_range), places, bool(operation))
+
+    form.step.run = run_step
+
+
+# -- groups of stores --------------------------------------------------------------------------------------------------
+
+
+@register_decoder("cp.async.bulk.commit_group")
+def _decode_commit_group(form: Form) -> None:
+    def run_step(cta: Cta, threads: Threads) -> None:
+        for thread in cta.thread_ids[threads].tolist():
+            groups = cta.asynchronous.bulk.setdefault(thread, BulkGroups())
+            groups.committed.append(groups.open)
+            groups.open = []
+
+    form.step.run = run_step
+
+
+@register_decoder("cp.async.bulk.wait_group")
+def _decode_wait_group(form: Form) -> None:
+    left = form.parse_constant(form.operands[0])
+    only_read = form.has("read")
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        for thread in cta.thread_ids[threads].tolist():
+            groups = cta.asynchronous.bulk.get(thread)
+            if groups is None:
+                continue
+            due = groups.committed[: len(groups.committed) - left] if left else groups.committed
+            for store in (store for batch in due for store in batch):
+                if only_read:
+                    store.finish_read()
+                else:
+                    store.finish_write()
+            if not only_read:
+                groups.committed = groups.committed[len(due) :]
+
+    form.step.run = run_step

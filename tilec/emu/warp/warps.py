@@ -1,0 +1,242 @@
+"""Decoders of warp-wide operations: shuffles, votes, matches, reductions and elections."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.numbers import Array
+from tilec.emu.scalar.semantics import select_float_extreme
+from tilec.ptx.module import Imm, Operand, Pair, Reg
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.machine import Cta, Threads
+
+_FULL = 0xFFFFFFFF
+
+
+def gather_masked_lanes(form: Form, operand: Operand) -> int:
+    """Make the step wait for the lanes that a mask operand names, and return the mask's slot."""
+    form.step.gather = 32
+    form.step.exchanged_slots = ((), ())
+    slot = form.read(operand, "u32")
+    if operand not in (Imm(-1), Imm(_FULL)):
+        form.step.mask = slot
+    return slot
+
+
+@register_decoder("shfl.sync")
+def _decode_shfl(form: Form) -> None:
+    mode = form.find_modifier("idx", "up", "down", "bfly")
+    destination = form.operands[0]
+    valid_slot = -1
+    if isinstance(destination, Pair):
+        valid_slot = form.write(destination.second, "pred")
+        destination = destination.first
+    result_slot = form.write(destination, "b32")
+    source_slot, by_slot, clamp_slot = (form.read(operand, "u32") for operand in form.operands[1:4])
+    gather_masked_lanes(form, form.operands[4])
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        members = cta.thread_ids[threads]
+        lane = members & 31
+        by = cta.views[by_slot][threads].astype(np.int64) & 31
+        packed = cta.views[clamp_slot][threads].astype(np.int64)
+        segment, clamp = (packed >> 8) & 31, packed & 31
+        top = (lane & segment) | (clamp & ~segment)
+        bottom = lane & segment
+        if mode == "idx":
+            partner = bottom | (by & ~segment & 31)
+            valid = partner <= top
+        elif mode == "up":
+            partner = lane - by
+            valid = partner >= top
+        elif mode == "down":
+            partner = lane + by
+            valid = partner <= top
+        else:
+            partner = lane ^ by
+            valid = partner <= top
+        partner = np.where(valid, partner, lane)
+        values = cta.views[source_slot]
+        chosen = np.minimum(members - lane + partner, cta.thread_count - 1)
+        cta.views[result_slot][threads] = values[chosen]
+        if valid_slot >= 0:
+            cta.views[valid_slot][threads] = valid
+
+    form.step.run = run_step
+
+
+def _number_lane_groups(members: Array, masks: Array | None) -> Array:
+    """Number the groups of lanes, for each thread: lanes of one warp with the same mask form a group."""
+    keys = (members >> 5) << 32
+    if masks is not None:
+        keys = keys | masks
+    positions: Array = np.unique(keys, return_inverse=True)[1]
+    return positions
+
+
+def _ballot_lanes(members: Array, lane_groups: Array, values: Array) -> Array:
+    """Return, for each thread, the mask of lanes of its lane group whose value is true."""
+    masks = np.zeros(int(lane_groups.max()) + 1, np.int64)
+    np.bitwise_or.at(masks, lane_groups, np.where(values, np.left_shift(np.int64(1), members & 31), 0))
+    ballot: Array = masks[lane_groups]
+    return ballot
+
+
+@register_decoder("vote.sync", "vote")
+def _decode_vote(form: Form) -> None:
+    mode = form.find_modifier("all", "any", "uni", "ballot")
+    result_slot = form.write(form.operands[0], "b32" if mode == "ballot" else "pred")
+    source = form.operands[1]
+    value_slot = form.read(source if isinstance(source, (Reg, Imm)) else getattr(source, "reg", source), "pred")
+    is_negated = form.step.is_inverted = not isinstance(source, (Reg, Imm))
+    mask_slot = gather_masked_lanes(form, form.operands[2]) if form.stem == "vote.sync" else -1
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        members = cta.thread_ids[threads]
+        values = cta.views[value_slot][threads] ^ is_negated
+        lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads] if mask_slot >= 0 else None)
+        ballot = _ballot_lanes(members, lane_groups, values)
+        everyone = _ballot_lanes(members, lane_groups, np.ones(len(members), np.bool_))
+        result = {
+            "ballot": ballot,
+            "all": ballot == everyone,
+            "any": ballot != 0,
+            "uni": (ballot == everyone) | (ballot == 0),
+        }[mode]
+        cta.views[result_slot][threads] = result
+
+    form.step.run = run_step
+
+
+@register_decoder("match.any.sync")
+def _decode_match_any(form: Form) -> None:
+    result_slot = form.write(form.operands[0], "b32")
+    value_slot = form.read(form.operands[1], form.types[-1])
+    mask_slot = gather_masked_lanes(form, form.operands[2])
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        members = cta.thread_ids[threads]
+        values = cta.views[value_slot][threads]
+        lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads])
+        same = (values[:, None] == values[None, :]) & (lane_groups[:, None] == lane_groups[None, :])
+        bits = np.left_shift(np.int64(1), members & 31)
+        cta.views[result_slot][threads] = np.where(same, bits[None, :], 0).sum(axis=1)
+
+    form.step.run = run_step
+
+
+@register_decoder("match.all.sync")
+def _decode_match_all(form: Form) -> None:
+    destination = form.operands[0]
+    same_slot = -1
+    if isinstance(destination, Pair):
+        same_slot = form.write(destination.second, "pred")
+        destination = destination.first
+    result_slot = form.write(destination, "b32")
+    value_slot = form.read(form.operands[1], form.types[-1])
+    mask_slot = gather_masked_lanes(form, form.operands[2])
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        members = cta.thread_ids[threads]
+        values = cta.views[value_slot][threads]
+        lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads])
+        first = np.full(int(lane_groups.max()) + 1, len(members), np.int64)
+        np.minimum.at(first, lane_groups, np.arange(len(members)))
+        everyone = _ballot_lanes(members, lane_groups, np.ones(len(members), np.bool_))
+        same = _ballot_lanes(members, lane_groups, values == values[first[lane_groups]]) == everyone
+        cta.views[result_slot][threads] = np.where(same, everyone, 0)
+        if same_slot >= 0:
+            cta.views[same_slot][threads] = same
+
+    form.step.run = run_step
+
+
+@register_decoder("redux.sync")
+def _decode_redux(form: Form) -> None:
+    operation = form.find_modifier("add", "min", "max", "and", "or", "xor")
+    result_slot = form.write(form.operands[0], form.types[-1])
+    value_slot = form.read(form.operands[1], form.types[-1])
+    mask_slot = gather_masked_lanes(form, form.operands[2])
+    is_float = form.types[-1] == "f32"
+    propagates, is_magnitude = form.has("NaN"), form.has("abs")
+    if is_float and operation not in ("min", "max"):
+        raise form.unsupported("this operation on floats")
+    combine = {
+        "add": np.add,
+        "min": np.minimum,
+        "max": np.maximum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }[operation]
+    reduce: Callable[[Array], Any] = combine.reduce
+    if is_float:
+        pick = select_float_extreme(operation, propagates)
+        reduce = lambda values: functools.reduce(pick, values)  # noqa: E731
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        members = cta.thread_ids[threads]
+        values = np.abs(cta.views[value_slot][threads]) if is_magnitude else cta.views[value_slot][threads]
+        result = values.copy()
+        lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads])
+        for lane_group in range(int(lane_groups.max()) + 1):
+            lanes = lane_groups == lane_group
+            result[lanes] = reduce(values[lanes])
+        cta.views[result_slot][threads] = result
+
+    form.step.run = run_step
+
+
+@register_decoder("activemask")
+def _decode_activemask(form: Form) -> None:
+    result_slot = form.write(form.operands[0], "b32")
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        members = cta.thread_ids[threads]
+        cta.views[result_slot][threads] = _ballot_lanes(
+            members, _number_lane_groups(members, None), np.ones(len(members), np.bool_)
+        )
+
+    form.step.run = run_step
+
+
+@register_decoder("elect.sync")
+def _decode_elect(form: Form) -> None:
+    destination = form.operands[0]
+    if not isinstance(destination, Pair):
+        raise form.unsupported("elect.sync without a predicate")
+    lane_slot = form.write(destination.first, "b32")
+    elected_slot = form.write(destination.second, "pred")
+    mask_slot = form.read(form.operands[1], "u32")
+    gather_masked_lanes(form, form.operands[1])
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        members = cta.thread_ids[threads]
+        named = (cta.views[mask_slot][threads] >> (members & 31).astype(np.uint32)) & 1
+        ballot = _ballot_lanes(members, _number_lane_groups(members, None), named == 1)
+        lowest = np.log2((ballot & -ballot).astype(np.float64)).astype(np.int64)
+        cta.views[lane_slot][threads] = lowest
+        cta.views[elected_slot][threads] = (members & 31) == lowest
+
+    form.step.run = run_step
+
+
+@register_decoder("bar.warp.sync")
+def _decode_warp_sync(form: Form) -> None:
+    mask_slot = gather_masked_lanes(form, form.operands[0])
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        if cta.order is None:
+            return
+        actors = cta.actors[threads]
+        lane_groups = _number_lane_groups(cta.thread_ids[threads], cta.views[mask_slot][threads])
+        for lane_group in range(int(lane_groups.max()) + 1):
+            cta.order.sync_warps(actors[lane_groups == lane_group])
+
+    form.step.run = run_step

@@ -1,0 +1,204 @@
+"""wmma: matrices of a warp in registers, in a layout that PTX leaves to the machine.
+
+Here lane l holds the elements l·c to l·c + c - 1 of a matrix in row-major order, with c elements to a lane. A and B of
+f16 have twice the registers that they need: the second half of the lanes repeats the first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.memory.access import select_load, select_store
+from tilec.emu.numbers import TYPES, Array
+from tilec.emu.warp.matrix import list_registers
+from tilec.emu.warp.mma import ELEMENT_BITS, multiply_matrices, to_s32, unpack_elements
+from tilec.ptx.module import Operand
+from tilec.support.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.emu.machine.machine import Cta, Threads
+
+_BITS = {**ELEMENT_BITS, "f32": 32, "s32": 32}
+
+
+@dataclass(frozen=True, slots=True)
+class WmmaFragment:
+    """A matrix of `rows` x `columns` elements of a kind, in `registers` registers of each lane."""
+
+    kind: str
+    rows: int
+    columns: int
+    registers: int
+    view: str
+
+    @property
+    def unit_bits(self) -> int:
+        """Return the bits of an addressable unit: an element, or a byte of smaller ones."""
+        return max(_BITS[self.kind], 8)
+
+    @property
+    def units(self) -> int:
+        return self.rows * self.columns * _BITS[self.kind] // self.unit_bits
+
+    @property
+    def units_per_row(self) -> int:
+        return self.columns * _BITS[self.kind] // self.unit_bits
+
+
+def _parse_shape(form: Form) -> tuple[int, int, int]:
+    match = form.match(r"m(\d+)n(\d+)k(\d+)")
+    if match is not None:
+        return int(match[1]), int(match[2]), int(match[3])
+    raise form.unsupported("no shape")
+
+
+def _build_fragment(form: Form, which: str, kind: str) -> WmmaFragment:
+    m, n, k = _parse_shape(form)
+    rows, columns = {"a": (m, k), "b": (k, n), "c": (m, n), "d": (m, n)}[which]
+    view = "b64" if kind == "f64" else "b32"
+    needed = rows * columns * _BITS[kind] // (32 * TYPES[view].bits)
+    doubled = kind == "f16" and which in "ab" and needed < 8
+    if not needed or (kind == "b1" and which == "b" and k != 128):
+        raise form.unsupported("this shape or type")
+    # B of bits and nibbles lies column by column only, so it is kept transposed.
+    if _BITS[kind] < 8 and which == "b":
+        rows, columns = columns, rows
+    return WmmaFragment(kind, rows, columns, 8 if doubled else needed, view)
+
+
+def _read_matrix(cta: Cta, threads: Threads, slots: list[int], fragment: WmmaFragment) -> Array:
+    """Return the matrices [warp, row, column] that lanes hold."""
+    words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
+    lanes = np.ascontiguousarray(words).reshape(-1, 32 * len(slots))
+    needed = fragment.rows * fragment.columns * _BITS[fragment.kind] // TYPES[fragment.view].bits
+    kept = np.ascontiguousarray(lanes[:, :needed])
+    if fragment.kind in ("f32", "s32"):
+        values = kept.view(np.float32) if fragment.kind == "f32" else kept.view(np.int32).astype(np.float64)
+    else:
+        values = unpack_elements(kept, fragment.kind)
+    return values.reshape(-1, fragment.rows, fragment.columns)
+
+
+def _write_matrix(cta: Cta, threads: Threads, slots: list[int], matrix: Array) -> None:
+    word = np.uint64 if matrix.dtype == np.float64 else np.uint32
+    lanes = np.ascontiguousarray(matrix).reshape(len(matrix), -1).view(word).reshape(-1, len(slots))
+    for position, slot in enumerate(slots):
+        cta.views[slot][threads] = lanes[:, position]
+
+
+def _find_unit_offsets(fragment: WmmaFragment, is_column_major: bool) -> tuple[Array, Array]:
+    """Return the offset of every unit of every lane, as a number of strides and a number of units."""
+    per_lane = fragment.registers * TYPES[fragment.view].bits // fragment.unit_bits
+    unit = np.arange(32 * per_lane).reshape(32, per_lane) % fragment.units
+    row, column = np.divmod(unit, fragment.units_per_row)
+    return (column, row) if is_column_major else (row, column)
+
+
+def _decode_addressing(form: Form, which: str, stride_operands: tuple[Operand, ...]) -> tuple[WmmaFragment, bool, int]:
+    kinds = form.find_modifiers(*_BITS)
+    if not kinds:
+        raise form.unsupported("no type")
+    fragment = _build_fragment(form, which, kinds[-1])
+    is_column_major = form.has("col")
+    if _BITS[fragment.kind] < 8:
+        if is_column_major != (which == "b"):
+            raise form.unsupported("this layout")
+        is_column_major = False
+    form.step.gather = 32
+    return fragment, is_column_major, form.read(stride_operands[0], "u32") if stride_operands else -1
+
+
+def _find_stride(cta: Cta, threads: Threads, slot: int, fragment: WmmaFragment, is_column_major: bool) -> Array:
+    """Return the distance between rows (or columns) in bytes, for each thread."""
+    if slot < 0:
+        default = fragment.rows if is_column_major else fragment.columns
+        return np.full(len(cta.thread_ids[threads]), default * _BITS[fragment.kind] // 8)
+    strides: Array = cta.views[slot][threads].astype(np.int64) * _BITS[fragment.kind] // 8
+    return strides
+
+
+@register_decoder("wmma.load", accepts="row")
+def _decode_load(form: Form) -> None:
+    which = form.find_modifier("a", "b", "c")
+    fragment, is_column_major, stride_slot = _decode_addressing(form, which, form.operands[2:])
+    pointer = form.build_address(form.operands[1])
+    slots = [form.write(item, fragment.view) for item in list_registers(form, form.operands[0], fragment.registers)]
+    load = select_load(form)
+    strides, units = _find_unit_offsets(fragment, is_column_major)
+    size = fragment.unit_bits // 8
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        base = pointer(cta, threads)
+        lane = cta.thread_ids[threads] & 31
+        stride = _find_stride(cta, threads, stride_slot, fragment, is_column_major)
+        data = np.empty((len(base), strides.shape[1]), np.dtype(f"u{size}"))
+        for index in range(strides.shape[1]):
+            addresses = base + strides[lane, index] * stride + units[lane, index] * size
+            data[:, index] = load(cta, threads, addresses, size)
+        words = data.view(np.dtype(f"u{TYPES[fragment.view].bits // 8}"))
+        for position, slot in enumerate(slots):
+            cta.views[slot][threads] = words[:, position]
+
+    form.step.run = run_step
+
+
+@register_decoder("wmma.store", accepts="d row")
+def _decode_store(form: Form) -> None:
+    fragment, is_column_major, stride_slot = _decode_addressing(form, "d", form.operands[2:])
+    pointer = form.build_address(form.operands[0])
+    slots = [form.read(item, fragment.view) for item in list_registers(form, form.operands[1], fragment.registers)]
+    store = select_store(form)
+    strides, units = _find_unit_offsets(fragment, is_column_major)
+    size = fragment.unit_bits // 8
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        base = pointer(cta, threads)
+        lane = cta.thread_ids[threads] & 31
+        stride = _find_stride(cta, threads, stride_slot, fragment, is_column_major)
+        words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
+        data = np.ascontiguousarray(words).view(np.dtype(f"u{size}"))
+        for index in range(strides.shape[1]):
+            addresses = base + strides[lane, index] * stride + units[lane, index] * size
+            store(cta, threads, addresses, size, np.ascontiguousarray(data[:, index]))
+
+    form.step.run = run_step
+
+
+@register_decoder("wmma.mma", accepts="popc row col rn")
+def _decode_mma(form: Form) -> None:
+    kinds = form.find_modifiers(*_BITS)
+    if len(kinds) == 2:
+        # Only f16 leaves the types of A and B out.
+        kinds = [kinds[0], "f16", "f16", kinds[1]]
+    if len(kinds) != 4:
+        raise form.unsupported("these types")
+    form.step.gather = 32
+    fragments = [_build_fragment(form, which, kind) for which, kind in zip("dabc", kinds, strict=True)]
+    d_slots = [
+        form.write(item, fragments[0].view) for item in list_registers(form, form.operands[0], fragments[0].registers)
+    ]
+    slots = [
+        [form.read(item, fragment.view) for item in list_registers(form, operand, fragment.registers)]
+        for operand, fragment in zip(form.operands[1:], fragments[1:], strict=True)
+    ]
+    operation = form.find_modifier("and", "xor", default="xor")
+    saturates = form.has("satfinite")
+    result = kinds[0]
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        a, b, c = (
+            _read_matrix(cta, threads, part, fragment) for part, fragment in zip(slots, fragments[1:], strict=True)
+        )
+        if _BITS[kinds[2]] < 8:
+            b = b.transpose(0, 2, 1)
+        total = multiply_matrices(a, b, (kinds[1], kinds[2]), operation) + c
+        if result == "s32":
+            total = to_s32(total, saturates)
+        elif result != "f64":
+            total = total.astype(np.float16 if result == "f16" else np.float32)
+        _write_matrix(cta, threads, d_slots, total)
+
+    form.step.run = run_step

@@ -1,0 +1,1 @@
+"""Products by a warpgroup, and the descriptors of matrices in shared memory. Tensor memory is in `tcgen05`."""

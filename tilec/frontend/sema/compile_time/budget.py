@@ -1,0 +1,143 @@
+"""Limits on the evaluation at compile time, and on the size of its values.
+
+They count steps, not seconds: the same file is refused at the same place everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import field
+from typing import NoReturn
+
+from tilec.ir.tile import Expr, direct_operands
+from tilec.ops.language.arithmetic import MAX_LENGTH
+from tilec.ops.language.values import EXPR_TYPES, Dictionary, Value
+from tilec.support.diagnostics import raise_error
+from tilec.support.identity import IdentityKey
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+MAX_STEPS = 200_000
+"""The most statements and items of comprehensions evaluated at compile time: about a second."""
+
+MAX_EXPRESSIONS = 1_000_000
+"""The most expressions evaluated in them, each part of one counted too."""
+
+MAX_STATEMENTS = 10_000
+"""The most statements of a kernel. Those of macros and of loops over values count each time: about a second."""
+
+_STEPS_PER_COMPREHENSION = 10
+"""The steps that each comprehension takes by itself."""
+
+_PARTS_PER_STEP = 16
+"""The parts of values, items or characters, that a function of Python looks at in one step."""
+
+MAX_OPERATIONS, MAX_DEPTH = 10_000, 200
+"""The most operations of an expression of the kernel, and of those inside each other. A part that occurs many times
+counts each time: every pass walks it whole."""
+
+MAX_NESTING = 100
+"""The most tuples inside each other that fit the stack of the interpreter."""
+
+MAX_CALLS = 30
+"""The most calls inside each other that fit the stack of the interpreter."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """The evaluation so far. `is_spent`: a limit was exceeded, so that the rest is not elaborated."""
+
+    steps: int = 0
+    expressions: int = 0
+    statements: int = 0
+    calls: int = 0
+    is_spent: bool = False
+    sizes: dict[IdentityKey[Expr], tuple[int, int]] = field(default_factory=dict)
+    """By identity of an expression: the number and the depth of its operations."""
+
+    def step(self, span: Span, count: int = 1) -> None:
+        self.steps += count
+        if self.steps > MAX_STEPS:
+            self._end("the evaluation does not end", span, f"{MAX_STEPS} steps had been made when it got here")
+
+    def count_comprehension(self, span: Span) -> None:
+        self.step(span, _STEPS_PER_COMPREHENSION)
+
+    def expression(self, span: Span) -> None:
+        self.expressions += 1
+        if self.expressions > MAX_EXPRESSIONS:
+            note = f"{MAX_EXPRESSIONS} expressions had been evaluated when it got here"
+            self._end("the evaluation does not end", span, note)
+
+    def statement(self, span: Span) -> None:
+        """Count a statement of the kernel."""
+        self.statements += 1
+        if self.statements > MAX_STATEMENTS:
+            note = f"{MAX_STATEMENTS} are the most, those of macros and of loops over values counted each time"
+            self._end("the kernel has too many statements", span, note)
+
+    def look(self, value: Value, span: Span) -> None:
+        """Count all parts of a value that a function looks at."""
+        if isinstance(value, str | tuple | range | Dictionary):
+            self.step(span, _count_parts(value, span) // _PARTS_PER_STEP)
+
+    def check_expression_size(self, value: Value, span: Span) -> None:
+        """Check the size of a new value that is known at run time only."""
+        if isinstance(value, EXPR_TYPES):
+            count, depth = self._measure_expression(value)
+            if count > MAX_OPERATIONS or depth > MAX_DEPTH:
+                limits = f"{MAX_OPERATIONS} operations, {MAX_DEPTH} of them inside each other, are the most"
+                self._end("the expression becomes too large", span, limits)
+
+    def _measure_expression(self, expr: Expr) -> tuple[int, int]:
+        if (cached := self.sizes.get(IdentityKey(expr))) is not None:
+            return cached
+        inner = [self._measure_expression(part) for part in direct_operands(expr)]
+        size = 1 + sum(i[0] for i in inner), 1 + max((i[1] for i in inner), default=0)
+        self.sizes[IdentityKey(expr)] = size
+        return size
+
+    def _end(self, title: str, span: Span, note: str) -> NoReturn:
+        self.is_spent = True
+        help_text = "what runs many times belongs into a loop of the kernel, T.serial or T.Parallel"
+        raise_error("evaluation-too-long", title, span.first_line(), note, help=help_text)
+
+    @contextmanager
+    def call(self, span: Span) -> Iterator[None]:
+        self.step(span)
+        self.calls += 1
+        try:
+            if self.calls > MAX_CALLS:
+                self.is_spent = True
+                raise_error(
+                    "evaluation-too-long", "too many calls inside each other", span, f"{MAX_CALLS} are the most"
+                )
+            yield
+        finally:
+            self.calls -= 1
+
+
+def _count_parts(value: Value, span: Span) -> int:
+    """Count the parts of a value at any depth, each occurrence for itself. Errors: more than `MAX_LENGTH`."""
+    count, pending = 0, [(value, 0)]
+    while pending:
+        part, depth = pending.pop()
+        if depth > MAX_NESTING:
+            raise_error("evaluation-too-long", "tuples too deep inside each other", span, f"{MAX_NESTING} are the most")
+        match part:
+            case tuple():
+                count += len(part)
+                pending += [(item, depth + 1) for item in part if isinstance(item, tuple | str | Dictionary)]
+            case str():
+                count += len(part)
+            case Dictionary(entries=entries):
+                count += len(entries)
+                pending += [(item, depth + 1) for e in entries for item in (e.key, e.value)]
+            case range():
+                count += len(part[: MAX_LENGTH + 1])
+            case _:
+                pass
+        if count > MAX_LENGTH:
+            raise_error("evaluation-too-long", "the result is too large", span, f"{MAX_LENGTH} items are the most")
+    return count

@@ -1,0 +1,308 @@
+"""Evaluation of the top of a file: imports, constants (which -D replaces), functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from functools import partial
+from typing import NoReturn
+
+from tilec.frontend.sema.compile_time import mutation
+from tilec.frontend.sema.compile_time.functions import check_assert, find_function_kind, run_statement, unpack_values
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.dispatch import COMPILE_TIME_DISPATCH
+from tilec.frontend.sema.expressions import evaluate, host_names
+from tilec.frontend.sema.recover import find_bound_names, poison_names
+from tilec.frontend.sema.scope import Binding, BindingListener, Scope, make_language_scope
+from tilec.frontend.syntax import ast
+from tilec.frontend.syntax.imports import is_relative_import, list_candidate_files, list_import_paths
+from tilec.frontend.syntax.parse import diagnose_foreign, parse_file
+from tilec.ir.types import DType
+from tilec.ops.language.signature import Argument, as_dtype, find_nearest_name
+from tilec.ops.language.values import ForeignValue, Function, Member, Namespace, Value, describe_value
+from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
+from tilec.support.records import dataclass
+from tilec.support.source import SourceFile, Span
+
+Define = int | float | bool | str
+
+_PYTHON_TEXT = re.compile(r"\s*(None|T(\.[A-Za-z_]\w*)+|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
+"""Values of -D that are parsed as Python."""
+
+_NO_FILES: dict[str, ast.Module] = {}
+
+
+@dataclass(slots=True)
+class Defines:
+    """The values of -D. `known` are the names met so far that -D could replace; `parameters` those of the functions
+    that make kernels."""
+
+    given: Mapping[str, Define]
+    known: dict[str, None] = field(default_factory=dict)
+    parameters: set[str] = field(default_factory=set)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.given
+
+    def replace_value(self, name: str, file_value: Value, span: Span) -> Value:
+        """Return the value of -D for a name, of the same sort as the value in the file. Errors: `bad-define`."""
+        value: Value = self.given[name]
+        if isinstance(file_value, DType):
+            return as_dtype(Argument(value, span))
+        number_for_text = isinstance(file_value, str) and not isinstance(value, str)
+        text_for_number = isinstance(file_value, int | float) and isinstance(value, str)
+        fraction = isinstance(file_value, int) and isinstance(value, float)
+        if number_for_text or text_for_number or fraction:
+            raise_error(
+                "bad-define",
+                f"-D {name}={value} has the wrong type",
+                span,
+                f"the file has {describe_value(file_value)} here",
+                help=f"write {name} = {file_value}.0 in the file to allow fractions" if fraction else None,
+            )
+        return value
+
+    def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
+        """Return the value of a parameter known at compile time: that of -D, or its default."""
+        if node.kind:
+            raise_error("unsupported-syntax", "the parameters of a kernel's function have names", node.span)
+        self.known[node.name] = None
+        if node.default is not None:
+            value = context.value(node.default)
+            if node.name in self and (parsed := self._meant(context, node.name)) is not None:
+                return parsed.value
+            return self.replace_value(node.name, value, node.span) if node.name in self else value
+        if node.name not in self:
+            raise_error(
+                "missing-define",
+                f"{function} needs a value for `{node.name}`",
+                node.span,
+                help=f"compile with -D {node.name}=…, or give it a default",
+            )
+        parsed = self._meant(context, node.name)
+        return self.given[node.name] if parsed is None else parsed.value
+
+    def _meant(self, context: Context, name: str) -> Argument | None:
+        """Evaluate a text that stands for a list, a tuple or a name of the language, as in `-D sizes=[64, 128]` and `-D
+        policy=T.GemmWarpPolicy.FullRow`. Return None for any other text."""
+        text = self.given[name]
+        if not isinstance(text, str) or not _PYTHON_TEXT.fullmatch(text):
+            return None
+        (statement,) = parse_file(SourceFile("-D", f"{name} = {text}")).body
+        assert isinstance(statement, ast.Assign)
+        return evaluate.evaluate_argument(context, statement.value)
+
+    def check_all_used(self) -> None:
+        for name in self.given:
+            if name in self.known:
+                continue
+            near = find_nearest_name(name, list(self.known))
+            listed = ", ".join(self.known)
+            raise_error(
+                "unknown-define",
+                f"-D {name} names no constant of the file",
+                help=f"did you mean {near}?" if near else f"the constants are {listed}" if listed else None,
+            )
+
+
+class FileEvaluator:
+    """Runs the statements of a file. `files` are those that it may import, `ran` the scopes of those that have run."""
+
+    def __init__(
+        self,
+        defines: Defines,
+        files: Mapping[str, ast.Module] = _NO_FILES,
+        path: str = "",
+        mistakes: ErrorCollector | None = None,
+        ran: dict[str, Scope] | None = None,
+        bound: BindingListener | None = None,
+        is_kernel_file: bool = True,
+    ) -> None:
+        """Set up the evaluation of one file. Of a file that `is_kernel_file` every mistake counts; of others, those
+        that a kernel meets."""
+        self.defines, self.files, self.path, self.is_kernel_file = defines, files, path, is_kernel_file
+        self.ran: dict[str, Scope] = {} if ran is None else ran
+        self.scope = Scope(make_language_scope(), bound=bound)
+        self.context = Context(
+            self.scope, COMPILE_TIME_DISPATCH, mistakes=mistakes or ErrorCollector(), imports=self.imported
+        )
+        self.defined: dict[str, Span] = {}
+
+    def run(self, module: ast.Module) -> Scope:
+        self._run_statements(module.body)
+        return self.scope
+
+    def _run_statements(self, statements: tuple[ast.Stmt, ...]) -> None:
+        for statement in statements:
+            try:
+                self._statement(statement)
+            except CompileError as error:
+                if not self._defer_foreign_statement(statement, error):
+                    self.context.mistakes.add(error)
+                    poison_names(self.scope, statement)
+
+    def _defer_foreign_statement(self, node: ast.Stmt, error: CompileError) -> bool:
+        """Set aside a statement of a host program, as a call of torch, and return whether it is one. The names that it
+        defines are mistakes only where a kernel uses them."""
+        is_foreign = [d.code in ("foreign-call", "foreign-definition") for d in error.diagnostics]
+        if not is_foreign or not (all(is_foreign) or not self.is_kernel_file):
+            return False
+        for name, span in find_bound_names(node):
+            self.scope.names[name] = Binding(ForeignValue(lambda: error.diagnostics[0]), span)
+        return True
+
+    def _statement(self, node: ast.Stmt) -> None:
+        match node:
+            case ast.Import():
+                self.imported(self.context, node)
+            case ast.Assign(targets=targets, value=value):
+                argument = evaluate.evaluate_argument(self.context, value)
+                for target in targets:
+                    self._define(target, argument)
+            case ast.AnnotatedAssign(target=target, value=value):
+                if value is not None:
+                    self._define(target, evaluate.evaluate_argument(self.context, value))
+            case ast.Function():
+                self._claim_name(node.name, node.name_span)
+                self.scope.bind(node.name, Function(node, self.scope, find_function_kind(node)), node.name_span)
+            case ast.Foreign(names=names):
+                for name in names:
+                    self.scope.bind(name, ForeignValue(partial(diagnose_foreign, node)), node.span)
+            case ast.Evaluate(value=ast.String()) | ast.Pass():
+                return
+            case ast.Evaluate(value=ast.Call() as call):
+                self._run_call(call)
+            case ast.With(context=entered):
+                self.context.value(entered)
+                _refuse_statement(node)
+            case ast.Assert():
+                check_assert(self.context, node)
+            case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
+                # Only a run of the file by Python enters this block.
+                return
+            case ast.If(condition=condition, then=then, orelse=orelse):
+                self._run_statements(then if evaluate.decide_condition(self.context, condition) else orelse)
+            case ast.For() | ast.While() | ast.AugmentedAssign() | ast.Raise():
+                run_statement(self.context, node)
+            case _:
+                _refuse_statement(node)
+
+    def _run_call(self, call: ast.Call) -> None:
+        """Evaluate a call that stands alone: of a function, which may assert something, or of a method that changes a
+        list or a dictionary. Others belong to host programs, as `tilelang.disable_cache()`, and are skipped."""
+        if mutation.try_mutating_call(self.context, call):
+            return
+        callee = self.context.value(call.function)
+        if isinstance(callee, Member) and callee.path.startswith("T."):
+            _refuse_statement(call)
+        if isinstance(callee, Function):
+            self.context.value(call)
+
+    def _claim_name(self, name: str, span: Span) -> None:
+        if name in self.defined:
+            first = Label(self.defined[name], "first here")
+            raise_error("duplicate-definition", f"`{name}` is defined twice", span, secondary=(first,))
+        self.defined[name] = span
+
+    def _define(self, target: ast.Expr, argument: Argument) -> None:
+        match target:
+            case ast.Name(id=name):
+                self._claim_name(name, target.span)
+                self.scope.bind(
+                    name, self._replace_constant(name, argument.value, target.span), target.span, argument.span
+                )
+            case ast.Tuple(items=items) | ast.List(items=items):
+                for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
+                    if isinstance(item, ast.Starred):
+                        raise_error("bad-target", "this cannot be assigned to", item.span)
+                    self._define(item, Argument(value, argument.span))
+            case _:
+                mutation.assign_item(self.context, target, argument)
+
+    def _replace_constant(self, name: str, file_value: Value, span: Span) -> Value:
+        """Return the value of a constant, replaced by -D in the file that is compiled."""
+        if self.path:
+            return file_value
+        self.defines.known[name] = None
+        if name in self.defines and name not in self.defines.parameters:
+            return self.defines.replace_value(name, file_value, span)
+        return file_value
+
+    # ---- imports -----------------------------------------------------------------------------------------------------
+
+    def imported(self, context: Context, node: ast.Import) -> None:
+        """Bind the names of an import."""
+        if is_relative_import(node):
+            self._import_files(context, node)
+            return
+        for name, file, submodule in list_import_paths(node, ""):
+            if self._import_beside(context, name, file, submodule):
+                continue
+            full_name = f"{node.module}.{name.name}" if node.module else name.name
+            alias = name.alias or (name.name if node.module else name.name.split(".")[0])
+            meaning = {"tilelang.language": "T", "tilelang": "tilelang", "math": "math"}.get(full_name, full_name)
+            if not name.alias and not node.module:
+                meaning = alias
+            if full_name.startswith("tilelang.language."):
+                meaning = f"T.{full_name.removeprefix('tilelang.language.')}"
+            context.scope.bind(alias, host_names.resolve_host_name(meaning), name.span)
+
+    def _import_files(self, context: Context, node: ast.Import) -> None:
+        """Bind the names of `from .file import name`, or `from . import file`."""
+        for name, file, submodule in list_import_paths(node, self.path):
+            alias = name.alias or name.name
+            if (path := self._read(file)) is not None:
+                imported = self._run_file(path, self.is_kernel_file)
+                if name.name == "*":
+                    _bind_public_names(context.scope, imported, name.span)
+                elif name.name not in imported.names and (inner := self._read(submodule)) is not None:
+                    context.scope.bind(alias, Namespace(inner, self._run_file(inner, self.is_kernel_file)), name.span)
+                else:
+                    context.scope.bind(alias, imported.read_attribute(path, name.name, name.span), name.span)
+            elif (path := self._read(submodule)) is not None:
+                context.scope.bind(alias, Namespace(path, self._run_file(path, self.is_kernel_file)), name.span)
+            else:
+                raise CompileError  # the reader of the files has reported it
+
+    def _import_beside(self, context: Context, name: ast.Alias, file: str | None, submodule: str | None) -> bool:
+        """Bind `from file import name`, or `import file`, if there is such a file beside the kernel. Return whether."""
+        alias = name.alias or name.name
+        if (path := self._read(file)) is not None:
+            imported = self._run_file(path, is_kernel_file=False)
+            if name.name == "*":
+                _bind_public_names(context.scope, imported, name.span)
+            elif name.name in imported.names:
+                context.scope.bind(alias, imported.names[name.name].value, name.span)
+            else:
+                context.scope.bind(alias, Member(f"{path.rpartition('.')[0]}.{name.name}"), name.span)
+            return True
+        if (path := self._read(submodule)) is None or (file is None and "." in alias):
+            return False
+        context.scope.bind(alias, Namespace(path, self._run_file(path, is_kernel_file=False)), name.span)
+        return True
+
+    def _read(self, path: str | None) -> str | None:
+        """Return the path of a file that has been read, if any of its spellings is."""
+        return None if path is None else next((p for p in list_candidate_files(path) if p in self.files), None)
+
+    def _run_file(self, path: str, is_kernel_file: bool) -> Scope:
+        """Return the names of an imported file, which runs once."""
+        if path not in self.ran:
+            mistakes, bound = self.context.mistakes, self.scope.bound
+            file = FileEvaluator(self.defines, self.files, path, mistakes, self.ran, bound, is_kernel_file)
+            file.context.budget = self.context.budget
+            self.ran[path] = file.scope
+            file.run(self.files[path])
+        return self.ran[path]
+
+
+def _refuse_statement(node: ast.Stmt | ast.Expr) -> NoReturn:
+    title = "only constants and functions stand at the top of the file"
+    raise_error("misplaced-statement", title, node.span.first_line())
+
+
+def _bind_public_names(scope: Scope, imported: Scope, span: Span) -> None:
+    """Bind the public names of `from file import *`."""
+    for public in [name for name in imported.names if not name.startswith("_")]:
+        scope.bind(public, imported.names[public].value, span)

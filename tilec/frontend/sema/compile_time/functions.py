@@ -1,0 +1,357 @@
+"""Functions of a kernel file that run at compile time: arguments bound, statements run.
+
+All their values are known then, so that nothing of them is left in the kernel. A budget bounds their steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Literal, NoReturn
+
+from tilec.frontend.sema.compile_time import macros, mutation
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate, reading
+from tilec.frontend.sema.recover import poison_names
+from tilec.frontend.sema.scope import Scope
+from tilec.frontend.syntax import ast
+from tilec.ops.functions import python
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, find_nearest_name
+from tilec.ops.language.values import Function, Member, Value, describe_value
+from tilec.support.diagnostics import CompileError, Label, raise_error, suggest_replacement
+from tilec.support.source import Span
+
+
+def _bind_arguments(
+    context: Context, function: Function, positional: Sequence[Argument], keywords: dict[str, Argument], span: Span
+) -> Scope:
+    """Return the scope of a call: the parameters bound to their arguments, or to their defaults."""
+    node, name = function.node, function.name
+    scope = Scope(function.scope, name, is_function=True)
+    parameters = node.params
+    rest, unbound, only_keywords = list(positional), dict(keywords), False
+    for p in parameters:
+        if p.kind == "**":
+            raise_error("unsupported-syntax", "`**` cannot collect arguments here", p.span, help="name the parameters")
+        if p.kind == "*":
+            only_keywords = True
+            if p.name:
+                collected = tuple(a.value for a in rest)
+                context.budget.look(collected, p.span)
+                scope.bind(p.name, reading.snapshot_lazily(context, collected, span), p.span)
+                rest = []
+        elif rest and not only_keywords:
+            if p.name in unbound:
+                raise_error("duplicate-argument", f"{name} is given `{p.name}` twice", unbound[p.name].span)
+            scope.bind(p.name, _hold_argument(context, rest.pop(0)).value, p.span)
+        elif p.name in unbound:
+            scope.bind(p.name, _hold_argument(context, unbound.pop(p.name)).value, p.span)
+        elif p.default is not None:
+            scope.bind(p.name, _evaluate_default(context, function, p), p.span)
+        else:
+            raise_error(
+                "missing-argument", f"{name} needs `{p.name}`", span, secondary=(Label(p.span, "declared here"),)
+            )
+    if rest:
+        raise_error("too-many-arguments", f"{name} takes {len(parameters)} arguments", rest[0].span)
+    for key, argument in unbound.items():
+        near = find_nearest_name(key, [p.name for p in parameters])
+        help_text = f"did you mean {near}?" if near else None
+        title = f"{name} has no parameter `{key}`"
+        raise_error("unknown-keyword", title, argument.span, help=help_text, fix=suggest_replacement(key, near))
+    return scope
+
+
+def make_function(
+    context: Context, node: ast.Function | ast.Lambda, kind: Literal["function", "macro", "kernel"] = "function"
+) -> Function:
+    """Return the function that a definition makes. A mistake in a default is reported by the calls that need it."""
+    defaults: dict[str, Value] = {}
+    for p in node.params if kind != "kernel" else ():
+        if p.default is not None:
+            with suppress(CompileError):
+                defaults[p.name] = reading.snapshot_lazily(context, context.value(p.default), p.span)
+    return Function(node, context.scope, kind, defaults)
+
+
+def _evaluate_default(context: Context, function: Function, p: ast.Parameter) -> Value:
+    assert p.default is not None
+    if function.defaults and p.name in function.defaults:
+        value: Value = function.defaults[p.name]
+        return value
+    with context.enter_scope(function.scope):
+        return context.value(p.default)
+
+
+def run_body(context: Context, body: Sequence[ast.Stmt]) -> Value:
+    """Run statements and return what they return. The first mistake ends them."""
+    try:
+        for statement in body:
+            run_statement(context, statement)
+    except _FunctionReturn as returned:
+        return returned.value
+    return None
+
+
+class _LoopJump(Exception):
+    """A `break` or `continue`, on its way to the loop."""
+
+    def __init__(self, is_break: bool) -> None:
+        self.is_break = is_break
+
+
+class _FunctionReturn(Exception):
+    """A `return`, on its way to the call."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+def run_function(context: Context, node: ast.Function) -> Value:
+    """Run the body of a function and return its value. The first mistake ends a call; in the outermost function the
+    following statements run too."""
+    is_outermost = context.budget.calls == 0
+    try:
+        for statement in node.body:
+            try:
+                run_statement(context, statement)
+            except CompileError as error:
+                if not is_outermost or isinstance(statement, ast.Return):
+                    raise
+                context.mistakes.add(error)
+                poison_names(context.scope, statement)
+    except _FunctionReturn as returned:
+        return returned.value
+    return None
+
+
+def run_statement(context: Context, node: ast.Stmt) -> None:
+    context.budget.step(node.span)
+    match node:
+        case ast.Return(value=value):
+            raise _FunctionReturn(None if value is None else context.value(value))
+        case ast.Assign(targets=targets, value=value):
+            argument = evaluate.evaluate_operand(context, value)
+            for target in targets:
+                _assign_target(context, target, argument)
+        case ast.AnnotatedAssign(target=target, value=value):
+            if value is not None:
+                _assign_target(context, target, evaluate.evaluate_operand(context, value))
+        case ast.AugmentedAssign(target=target, op=op, value=value):
+            old, moment = evaluate.evaluate_operand(context, target), reading.mark_moment(context)
+            added = evaluate.evaluate_operand(context, value)
+            result = arithmetic.apply_binary(op, reading.settle_value(context, old, moment), added, node.span)
+            _assign_target(context, target, Argument(result, node.span))
+        case ast.Import() if context.imports is not None:
+            context.imports(context, node)
+        case ast.If(condition=condition, then=then, orelse=orelse):
+            for statement in then if evaluate.decide_condition(context, condition) else orelse:
+                run_statement(context, statement)
+        case ast.For(target=target, iterable=iterable, body=body):
+            iterated = _hold_argument(context, evaluate.evaluate_operand(context, iterable))
+            context.scope.iterated.append(iterated.value)
+            for item in python.list_items(iterated.value, iterated.span):
+                bind_target(context.scope, target, Argument(item, iterated.span))
+                if not _run_iteration(context, body):
+                    break
+            context.scope.iterated.pop()
+        case ast.While(condition=condition, body=body):
+            while evaluate.decide_condition(context, condition) and _run_iteration(context, body):
+                pass
+        case ast.Break() | ast.Continue():
+            raise _LoopJump(isinstance(node, ast.Break))
+        case ast.Assert():
+            check_assert(context, node)
+        case ast.Raise():
+            refuse_raise(context, node)
+        case ast.Function():
+            context.scope.bind(node.name, make_function(context, node, find_function_kind(node)), node.name_span)
+        case ast.Evaluate(value=ast.Call() as call):
+            if not mutation.try_mutating_call(context, call) and not _is_host_call(context, call):
+                context.value(call)
+        case ast.Evaluate(value=ast.String() | ast.Constant(name="...")) | ast.Pass():
+            return
+        case _:
+            raise_error(
+                "misplaced-statement",
+                "this cannot be carried out at compile time",
+                node.span.first_line(),
+                help="what a kernel does stands in a function with @T.prim_func or @T.macro",
+            )
+
+
+def _hold_argument(context: Context, argument: Argument) -> Argument:
+    """Make a value independent of later changes, for a name."""
+    return Argument(reading.snapshot_lazily(context, argument.value, argument.span), argument.span)
+
+
+def _assign_target(context: Context, target: ast.Expr, argument: Argument) -> None:
+    if isinstance(target, ast.Subscript | ast.Attribute):
+        argument = Argument(reading.snapshot_value(context, argument.value, argument.span), argument.span)
+        mutation.assign_item(context, target, argument)
+    else:
+        bind_target(context.scope, target, _hold_argument(context, argument))
+
+
+def _is_host_call(context: Context, call: ast.Call) -> bool:
+    """Return whether a call that stands alone belongs to a host program, as `tilelang.disable_cache()`."""
+    callee = context.value(call.function)
+    return isinstance(callee, Member) and not callee.path.startswith(("T.", "prelude."))
+
+
+def _run_iteration(context: Context, body: tuple[ast.Stmt, ...]) -> bool:
+    """Run one iteration of a loop. Return whether another may follow."""
+    try:
+        for statement in body:
+            run_statement(context, statement)
+    except _LoopJump as left:
+        return not left.is_break
+    return True
+
+
+def bind_target(scope: Scope, target: ast.Expr, argument: Argument) -> None:
+    """Bind the names of `target = value`. Errors: `bad-target`."""
+    match target:
+        case ast.Name(id=name):
+            scope.bind(name, argument.value, target.span, argument.span)
+        case ast.Tuple(items=items) | ast.List(items=items):
+            for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
+                if isinstance(item, ast.Starred):
+                    raise_error("bad-target", "this cannot be assigned to", item.span)
+                bind_target(scope, item, Argument(value, argument.span))
+        case _:
+            raise_error("bad-target", "this cannot be assigned to", target.span, "at compile time, only names can")
+
+
+def unpack_values(items: Sequence[ast.Expr | ast.Starred], argument: Argument, span: Span) -> tuple[Value, ...]:
+    """Return the values of `a, b = value`. Errors: `bad-target`."""
+    value = argument.value
+    if not isinstance(value, tuple):
+        raise_error(
+            "bad-target",
+            f"one value for {len(items)} names",
+            span,
+            secondary=(Label(argument.span, describe_value(value)),),
+        )
+    if len(value) != len(items):
+        raise_error("bad-target", f"{len(value)} values for {len(items)} names", span)
+    return value
+
+
+def check_assert(context: Context, node: ast.Assert) -> None:
+    """Check `assert condition, message`, whose condition is known at compile time."""
+    condition = arithmetic.as_condition(evaluate.evaluate_argument(context, node.condition))
+    if not isinstance(condition, bool):
+        raise_error("not-a-constant", "an assertion must be decidable at compile time", node.condition.span)
+    if not condition:
+        message = None if node.message is None else context.value(node.message)
+        note = (str(message),) if isinstance(message, str) else ()
+        raise_error("assertion-failed", "the assertion does not hold", node.condition.span, notes=note)
+
+
+def refuse_raise(context: Context, node: ast.Raise) -> NoReturn:
+    """Report `raise ValueError(text)`: the file refuses the values that it was given."""
+    notes: tuple[str, ...] = ()
+    match node.error:
+        case ast.Call(args=(message,)) if not isinstance(message, ast.Starred):
+            text = context.value(message)
+            notes = (text,) if isinstance(text, str) else ()
+        case _:
+            pass
+    raise_error("assertion-failed", "the file refuses these values", node.span, notes=notes)
+
+
+def find_function_kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
+    """Return the kind that its decorators give a function."""
+    if any(_is_decorator_named(d, "prim_func") for d in node.decorators):
+        return "kernel"
+    return (
+        "macro"
+        if any(_is_decorator_named(d, word) for d in node.decorators for word in ("macro", "inline"))
+        else "function"
+    )
+
+
+def is_launch(node: ast.Node) -> bool:
+    """Return whether a node looks like `with T.Kernel(…)`."""
+    match node:
+        case ast.With(context=ast.Call(function=ast.Attribute(name=name) | ast.Name(id=name))):
+            return name in ("Kernel", "ClusterKernel")
+        case _:
+            return False
+
+
+def has_launch(function: ast.Function) -> bool:
+    """Return whether a launch stands in the function itself, not in a nested one."""
+    within = (s for s in function.body if not isinstance(s, ast.Function))
+    return any(is_launch(node) for statement in within for node in ast.walk_nodes(statement))
+
+
+def list_parameters(node: ast.Function) -> tuple[ast.Parameter, ...]:
+    """Return the parameters of a function, without a bare `*`."""
+    return tuple(p for p in node.params if p.name or p.kind != "*")
+
+
+def is_eager(node: ast.Function) -> bool:
+    """Return whether the function is a kernel in the eager style: under @tilelang.jit, by any of its names, and with a
+    launch."""
+    is_jit = any(_is_decorator_named(d, word) for d in node.decorators for word in ("jit", "lazy_jit", "eager_jit"))
+    return is_jit and has_launch(node)
+
+
+def _is_decorator_named(decorator: ast.Expr, word: str) -> bool:
+    match decorator:
+        case ast.Attribute(name=name) | ast.Name(id=name):
+            return name == word
+        case ast.Call(function=function):
+            return _is_decorator_named(function, word)
+        case _:
+            return False
+
+
+def call_function(
+    context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
+) -> Value:
+    """Call a function of the file. The statements of a macro are elaborated into the kernel."""
+    node = function.node
+    if isinstance(node, ast.Function) and function.kind == "macro" and context.dispatch.statements:
+        positional, keywords = macros.resolve_reference_arguments(context, node, positional, keywords)
+        with _enter_call(context, function, positional, keywords, span):
+            context.calls.append(span)
+            outer, context.iterations = context.iterations, []
+            try:
+                return macros.run_macro_body(context, node.body)
+            except CompileError as error:
+                raise error.called_from(span) from None
+            finally:
+                context.calls.pop()
+                context.iterations = outer
+    if isinstance(node, ast.Function) and is_eager(node):
+        raise_error("foreign-call", f"{function.name} is a kernel", span, "a program launches it")
+    if function.kind == "kernel":
+        raise_error("not-callable", f"{function.name} is a kernel", span, help="a kernel is launched, not called")
+    if function.kind == "macro":
+        raise_error(
+            "not-a-value",
+            f"{function.name} is a macro",
+            span,
+            help="a macro stands in a kernel, as a statement of its own or on the right of `=`",
+        )
+    with _enter_call(context, function, positional, keywords, span):
+        if isinstance(node, ast.Lambda):
+            return context.value(node.body)
+        try:
+            return run_function(context, node)
+        except CompileError as error:
+            raise error.called_from(span) from None
+
+
+@contextmanager
+def _enter_call(
+    context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
+) -> Iterator[None]:
+    scope = _bind_arguments(context, function, positional, keywords, span)
+    scope.given = {name: binding.value for name, binding in scope.names.items()}
+    with context.budget.call(span), context.enter_scope(scope):
+        yield

@@ -1,0 +1,167 @@
+"""Arguments and results of macros.
+
+The statements up to a `return` become the kernel's, and a branch that returns has the rest of the body as its other
+side. Both sides are elaborated where the condition is known only at run time. If they return values, the condition
+selects one, and neither side may do anything else. If they return none, they become the branches of an `if`.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.sema.statements import per_thread
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument
+from tilec.ops.language.values import (
+    EXPR_TYPES,
+    Access,
+    ElementReference,
+    Member,
+    SnapshotAccess,
+    Value,
+    describe_value,
+)
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
+
+_REFERENCE_TYPES = (Member("T.Ref"), Member("T.Var"))
+
+
+# ---- parameters passed by reference ----------------------------------------------------------------------------------
+
+
+def resolve_reference_arguments(
+    context: Context, macro: ast.Function, positional: list[Argument], keywords: dict[str, Argument]
+) -> tuple[list[Argument], dict[str, Argument]]:
+    """Return the arguments of a macro call, with references to variables or elements for parameters of type T.Ref."""
+    names = {p.name for p in macro.params if _is_reference(context, p.annotation)}
+    count = len(macro.params)
+    placed = [
+        _make_reference(context, argument, p.name) if p.name in names else argument
+        for p, argument in zip(macro.params, positional, strict=False)
+    ]
+    named = {name: _make_reference(context, a, name) if name in names else a for name, a in keywords.items()}
+    return placed + positional[count:], named
+
+
+def _is_reference(context: Context, annotation: ast.Expr | None) -> bool:
+    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) in _REFERENCE_TYPES
+
+
+def _make_reference(context: Context, argument: Argument, name: str) -> Argument:
+    """Make a reference to a variable, or to an element of a buffer with its indices evaluated now."""
+    value = argument.value
+    if isinstance(value, tile.Load | SnapshotAccess) and value.buffer.name in context.variable_names:
+        return Argument(value.buffer, argument.span)
+    if not isinstance(value, Access) or value.has_extent:
+        raise_error(
+            "wrong-argument",
+            f"`{name}` is set by the macro",
+            argument.span,
+            f"this is {describe_value(value)}",
+            help="give it what T.alloc_var made, or an element of a buffer",
+        )
+    now = tuple(
+        _freeze_index(context, index, argument.span) for index in value.indices if isinstance(index, EXPR_TYPES)
+    )
+    return Argument(ElementReference(Access(value.buffer, now)), argument.span)
+
+
+def _freeze_index(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
+    if not any(isinstance(part, tile.Load) for part in tile.walk_expr(index)):
+        return index
+    now = tile.Var(context.unique.take("index"), index.dtype)
+    context.out.append(tile.Bind(now, index, span))
+    return now
+
+
+# ---- results ---------------------------------------------------------------------------------------------------------
+
+
+def run_macro_body(context: Context, statements: tuple[ast.Stmt, ...]) -> Value:
+    """Elaborate the statements of a macro up to its `return`, and return the value of that."""
+    for place, statement in enumerate(statements):
+        match statement:
+            case ast.Return(value=value):
+                context.block(statements[:place])
+                return None if value is None else evaluate.evaluate_operand(context, value).value
+            case ast.If(condition=node, then=then, orelse=orelse) if _has_return(statement):
+                context.block(statements[:place])
+                rest = statements[place + 1 :]
+                argument = evaluate.evaluate_operand(context, node)
+                condition = arithmetic.as_condition(argument)
+                if isinstance(condition, bool):
+                    return run_macro_body(context, (*(then if condition else orelse), *rest))
+                assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
+                return _run_both_branches(context, argument, condition, (*then, *rest), (*orelse, *rest), statement)
+            case ast.For() | ast.While() | ast.With() if _has_return(statement):
+                _refuse_nested_return(statement)
+            case _:
+                pass
+    context.block(statements)
+    return None
+
+
+def _has_return(statement: ast.Stmt) -> bool:
+    """Return whether the statement contains a `return` of this function."""
+    if isinstance(statement, ast.Function):
+        return False
+    if isinstance(statement, ast.Return):
+        return True
+    inner = (getattr(statement, key, ()) for key in ("then", "orelse", "body"))
+    return any(_has_return(s) for part in inner for s in part)
+
+
+def _refuse_nested_return(statement: ast.For | ast.While | ast.With) -> NoReturn:
+    where = next(n for n in ast.walk_nodes(statement) if isinstance(n, ast.Return))
+    what = "a `with`" if isinstance(statement, ast.With) else "a loop"
+    raise_error(
+        "misplaced-statement",
+        f"a macro does not return out of {what}",
+        where.span,
+        secondary=(Label(statement.span.first_line(), "stands in this"),),
+        help="return behind it, or in the branches of an `if`",
+    )
+
+
+def _run_both_branches(
+    context: Context,
+    argument: Argument,
+    condition: tile.Expr,
+    then: tuple[ast.Stmt, ...],
+    orelse: tuple[ast.Stmt, ...],
+    node: ast.If,
+) -> Value:
+    """Elaborate both sides of a run-time condition, each with the statements after it, and select the result."""
+    where = node.condition.span
+    with context.guarded(), context.ledger.split_paths(where) as paths:
+        with paths.path("holds", where), context.region("the branch", is_loop=False) as done:
+            first = run_macro_body(context, then)
+        with paths.path("does not hold", where), context.region("the branch", is_loop=False) as otherwise:
+            second = run_macro_body(context, orelse)
+    acts = [s for s in (*done, *otherwise) if not isinstance(s, tile.Bind)]
+    if first is None and second is None and not (not context.is_parallel and per_thread.is_varying(context, condition)):
+        if acts:
+            context.out.append(tile.If(condition, tuple(done), tuple(otherwise), node.span))
+        return None
+    if acts:
+        raise_error(
+            "misplaced-statement",
+            "a macro returns under a condition known only at run time, and does something there",
+            where,
+            "decided at run time",
+            secondary=(Label(acts[0].span, "done on one side"),),
+            help="let the macro write its result to a tile, or return a value that T.if_then_else chooses",
+        )
+    context.out += (*done, *otherwise)  # binds have no effect where the other side runs
+    return _select_value(argument, first, second, node.span)
+
+
+def _select_value(condition: Argument, first: Value, second: Value, span: Span) -> Value:
+    if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
+        return tuple(_select_value(condition, a, b, span) for a, b in zip(first, second, strict=True))
+    return arithmetic.apply_select(condition, Argument(first, span), Argument(second, span), span)

@@ -1,0 +1,166 @@
+"""Mutation at compile time, as `d[key] = value` and `items.append(value)`: the name is rebound to the changed value.
+
+Values are never changed in place, so another name of the same list would not see the change. It is refused where such
+a name may exist: for an argument of a function, for a list of an outer scope, and for a list within another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate, reading
+from tilec.frontend.sema.scope import Scope
+from tilec.frontend.syntax import ast
+from tilec.ops.functions import python
+from tilec.ops.language.signature import Argument
+from tilec.ops.language.values import (
+    Dictionary,
+    DictionaryEntry,
+    ForeignValue,
+    Function,
+    ListValue,
+    Member,
+    Namespace,
+    Value,
+    describe_value,
+)
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
+
+_MUTATING_METHODS = ("append", "extend", "insert", "update")
+
+
+def assign_item(context: Context, target: ast.Expr, argument: Argument) -> None:
+    """Assign a value to a target that is neither a name nor a tuple of targets."""
+    match target:
+        case ast.Subscript(value=ast.Name() as owner, indices=(index,)) if not isinstance(index, ast.Slice):
+            changed = _set_item(_evaluate_owner(context, owner), context.value(index), argument, target.span)
+            _rebind_name(context, owner, changed)
+        case ast.Subscript(value=owner) | ast.Attribute(value=owner):
+            _evaluate_owner(context, owner)
+            raise_error(
+                "bad-target", "this cannot be assigned to", target.span, "at compile time, names and their items can"
+            )
+        case _:
+            raise_error("bad-target", "this cannot be assigned to", target.span, "a constant has a plain name")
+
+
+def try_mutating_call(context: Context, call: ast.Call) -> bool:
+    """Run a call statement if it is a mutating method of a list or a dictionary, and return whether it is one."""
+    match call.function:
+        case ast.Attribute(value=ast.Name() as owner, name=name) if name in _MUTATING_METHODS:
+            value = context.value(owner)
+        case _:
+            return False
+    if not isinstance(value, Dictionary if name == "update" else tuple):
+        return False
+    positional, keywords = evaluate.evaluate_operands(context, call)
+    positional = [Argument(reading.snapshot_value(context, a.value, a.span), a.span) for a in positional]
+    _rebind_name(context, owner, _MUTATORS[name](value, positional, keywords, call.span))
+    return True
+
+
+def _evaluate_owner(context: Context, node: ast.Expr) -> Value:
+    """Evaluate the value to change, and refuse a value that belongs to a host program."""
+    value = context.value(node)
+    if isinstance(value, Member | ForeignValue | Function | Namespace):
+        raise_error(
+            "foreign-call", f"{describe_value(value)} is not changed here", node.span, "what a program does with it"
+        )
+    return value
+
+
+def _set_item(owner: Value, key: Value, argument: Argument, span: Span) -> Value:
+    if isinstance(owner, Dictionary):
+        return python.make_dictionary((*owner.entries, DictionaryEntry(key, argument.value, argument.span)))
+    if not isinstance(owner, tuple):
+        raise_error("bad-target", "this cannot be assigned to", span, f"this is {describe_value(owner)}")
+    if not isinstance(key, int) or not -len(owner) <= key < len(owner):
+        raise_error("out-of-range", "there is no such item", span, f"the list has {len(owner)}")
+    listed = list(owner)
+    listed[key] = argument.value
+    return ListValue(listed)
+
+
+def _rebind_name(context: Context, node: ast.Name, changed: Value) -> None:
+    before = context.value(node)
+    binding = context.scope.names.get(node.id)
+    if binding is None or context.scope.is_given(node.id):
+        raise_error(
+            "bad-target",
+            f"`{node.id}` is changed where it was not made",
+            node.span,
+            help="return a new one",
+        )
+    other = next((n for n in _find_holders(context.scope, before) if n != node.id), None)
+    if other is not None:
+        title = f"`{node.id}` is changed, which `{other}` would not see"
+        raise_error(
+            "bad-target", title, node.span, secondary=(Label(binding.span, "made here"),), help="make a new one"
+        )
+    if any(value is before for value in context.scope.iterated):
+        raise_error("bad-target", f"`{node.id}` is changed in a loop over it", node.span, help="loop over a copy")
+    context.budget.look(changed, node.span)
+    context.scope.bind(node.id, changed, node.span)
+
+
+def _find_holders(scope: Scope | None, value: Value) -> list[str]:
+    """Return the names whose value is this object or contains it."""
+    found = []
+    while scope is not None:
+        found += [name for name, binding in scope.names.items() if _has_value(binding.value, value)]
+        scope = scope.parent
+    return found
+
+
+def _has_value(container: Value, value: Value) -> bool:
+    if container is value:
+        return True
+    parts = container if isinstance(container, tuple) else ()
+    if isinstance(container, Dictionary):
+        parts = tuple(e.value for e in container.entries)
+    return any(_has_value(p, value) for p in parts if isinstance(p, tuple | Dictionary))
+
+
+_Mutator = Callable[[Value, list[Argument], dict[str, Argument], Span], Value]
+
+
+def _append_item(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
+    assert isinstance(owner, tuple)
+    (given,) = _check_count(1, positional, keywords, span)
+    return ListValue((*owner, given.value))
+
+
+def _extend_list(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
+    assert isinstance(owner, tuple)
+    (given,) = _check_count(1, positional, keywords, span)
+    return ListValue((*owner, *python.list_items(given.value, given.span)))
+
+
+def _insert_item(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
+    assert isinstance(owner, tuple)
+    at, given = _check_count(2, positional, keywords, span)
+    if not isinstance(at.value, int):
+        raise_error("wrong-argument", "a place in a list is an integer", at.span, f"this is {describe_value(at.value)}")
+    listed = list(owner)
+    listed.insert(at.value, given.value)
+    return ListValue(listed)
+
+
+def _update_dictionary(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
+    return python.call_builtin("dict", [Argument(owner, span), *positional], keywords, span)
+
+
+def _check_count(count: int, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> list[Argument]:
+    if len(positional) != count or keywords:
+        raise_error("wrong-argument", f"this takes {count} values", span)
+    return positional
+
+
+_MUTATORS: dict[str, _Mutator] = {
+    "append": _append_item,
+    "extend": _extend_list,
+    "insert": _insert_item,
+    "update": _update_dictionary,
+}

@@ -1,0 +1,112 @@
+"""Bounds checks of tile indices, from the values that block indices and loop variables take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from tilec.frontend.sema.context import Context
+from tilec.ir import tile
+from tilec.ir.affine import Affine, affine_form
+from tilec.ops.language.values import Access, IndexRange, show_shape
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
+
+ValueRanges = Mapping[str, tuple[int, int]]
+"""The smallest and largest values of variables, by name."""
+
+
+def check_access(context: Context, access: Access, span: Span, verb: Literal["read", "written"]) -> None:
+    """Check that one element may be accessed here. Errors: `fragment-index`, `wrong-scope`, `out-of-range`."""
+    buffer = access.buffer
+    # Every thread has a copy of a single element.
+    is_copied = buffer.name in context.variable_names or (verb == "read" and buffer.extents == (1,))
+    if buffer.scope not in ("global", "tmem") and not context.guards:
+        check_element(context, buffer, access.indices, span)
+    if buffer.scope == "fragment" and not context.is_parallel and not is_copied:
+        raise_error(
+            "fragment-index",
+            f"an element of {buffer.name} is {verb} outside T.Parallel",
+            span,
+            "a fragment is spread over the threads",
+            help="write `for i in T.Parallel(n):` around it",
+        )
+    if buffer.scope == "tmem":
+        raise_error(
+            "wrong-scope",
+            f"an element of {buffer.name} is {verb}, which lies in tensor memory",
+            span,
+            secondary=(Label(buffer.span, "allocated here"),),
+            help="T.copy it to a fragment first",
+        )
+
+
+def check_loads(context: Context, expr: tile.Expr, span: Span) -> None:
+    """Check all elements that an expression reads."""
+    for part in tile.walk_expr(expr):
+        if isinstance(part, tile.Load):
+            check_access(context, Access(part.buffer, part.indices), span, "read")
+
+
+def check_element(
+    context: Context, buffer: tile.Buffer, indices: tuple[tile.Expr | IndexRange, ...], span: Span
+) -> None:
+    """Check the indices of an element. Errors: `out-of-range`, where some value leads out of the tile."""
+    for index, size in zip(indices, buffer.shape, strict=True):
+        if not isinstance(index, IndexRange):
+            _check_extent(context, buffer, index, 1, size, span, "index")
+
+
+def check_box(context: Context, region: tile.Region) -> None:
+    for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
+        _check_extent(context, region.buffer, start, extent, size, region.span, "box")
+
+
+def _check_extent(
+    context: Context, buffer: tile.Buffer, start: tile.Expr, extent: int, size: int, span: Span, subject: str
+) -> None:
+    """Check an affine index whose variables have known ranges; others are not checked."""
+    form, ranges = affine_form(start), context.ranges
+    if not all(isinstance(atom, tile.Var) and atom.name in ranges for atom, _ in form.terms):
+        return
+    low, high = _find_extreme(form, ranges, 0), _find_extreme(form, ranges, 1)
+    if low >= 0 and high + extent <= size:
+        return
+    last = high + extent - 1
+    reach = f"{low}" if low == last else f"{low} to {last}"
+    raise_error(
+        "out-of-range",
+        f"the {subject} leaves {buffer.name}",
+        span,
+        f"reaches {reach} in a dimension of {size}{_describe_extreme(form, ranges, 0 if low < 0 else 1)}",
+        secondary=(Label(buffer.span, f"shape {show_shape(buffer.shape)}"),),
+        help=_suggest_fix(context, buffer, form),
+    )
+
+
+def _suggest_fix(context: Context, buffer: tile.Buffer, form: Affine) -> str | None:
+    """Suggest a fix for an index that depends on the block indices."""
+    numbers = [var.name for var, _ in context.blocks if any(atom == var for atom, _ in form.terms)]
+    if not numbers:
+        return None
+    return f"each block has its own {buffer.name}, which begins at 0 in all of them: leave out {' and '.join(numbers)}"
+
+
+def _find_extreme(form: Affine, ranges: ValueRanges, upper: int) -> int:
+    return form.constant + sum(factor * _find_extreme_value(atom, factor, ranges, upper) for atom, factor in form.terms)
+
+
+def _find_extreme_value(atom: tile.Expr, factor: int, ranges: ValueRanges, upper: int) -> int:
+    """Return the value of a variable that makes the sum largest (`upper` = 1) or smallest (0)."""
+    assert isinstance(atom, tile.Var)
+    return ranges[atom.name][upper if factor > 0 else 1 - upper]
+
+
+def _describe_extreme(form: Affine, ranges: ValueRanges, upper: int) -> str:
+    """Say at which values of the variables the sum is extreme."""
+    at = [
+        f"{atom.name} = {_find_extreme_value(atom, f, ranges, upper)}"
+        for atom, f in form.terms
+        if isinstance(atom, tile.Var)
+    ]
+    return f", where {' and '.join(at)}" if at else ""

@@ -1,0 +1,290 @@
+"""Evaluation of calls, by the kind of what is called, the prelude's functions too; and the table of names known at
+compile time.
+
+Diagnostics in a prelude function point into the kernel: at an argument of the call, or else at the call itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import NoReturn, TypeVar
+
+from tilec.frontend.prelude import read
+from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE
+from tilec.frontend.sema.compile_time import functions
+from tilec.frontend.sema.context import CallEvaluator, Context
+from tilec.frontend.sema.expressions import evaluate, host_names, layout_maps, reading
+from tilec.frontend.sema.expressions.layout_maps import (
+    FRAGMENT_SIGNATURE,
+    LAYOUT_SIGNATURE,
+    make_fragment_layout,
+    make_index_map,
+)
+from tilec.frontend.sema.loops import tile_scheduler
+from tilec.frontend.sema.roles import pipelines
+from tilec.frontend.sema.scope import Binding, Scope, make_language_scope
+from tilec.frontend.sema.vocabulary import refuse_call
+from tilec.frontend.syntax import ast
+from tilec.ir.tile import Buffer, LoopLayout
+from tilec.ir.types import DType
+from tilec.ops.functions import python
+from tilec.ops.functions.python import CONVERSION_METHOD
+from tilec.ops.functions.scalar import FUNCTIONS, convert_to_dtype
+from tilec.ops.functions.signatures import DATA
+from tilec.ops.language.other_languages import suggest_method_replacement
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments
+from tilec.ops.language.values import (
+    EXPR_TYPES,
+    SWIZZLES,
+    Access,
+    Function,
+    Member,
+    Method,
+    Pipeline,
+    PipelineHandle,
+    PipelineStage,
+    Swizzle,
+    TileScheduler,
+    Value,
+    VectorType,
+    describe_value,
+)
+from tilec.ops.language.vectors import convert_vector
+from tilec.support.diagnostics import raise_error
+from tilec.support.source import NOWHERE, Span
+
+REFUSE_PATH = "prelude.refuse"
+"""The path of `refuse(parameter, "a tuple")`, by which the prelude refuses an argument. Kernels cannot call it."""
+
+
+def call_prelude_function(context: Context, path: str, node: ast.Call) -> Value:
+    """Evaluate a call of a prelude function."""
+    definition = read.find_definition(path)
+    call = bind_arguments(definition.signature, *evaluate.evaluate_operands(context, node), node.span)
+    given = call.arguments
+    if definition.signature.variadic:
+        (name,) = definition.parameters
+        given = {name: Argument(tuple(a.value for a in call.variadic), node.span)}
+    scope = Scope(_make_prelude_scope(), path, is_function=True)
+    for name, argument in given.items():
+        scope.bind(name, argument.value, argument.span)
+
+    def find_span(part: ast.Node) -> Span:
+        argument = given.get(part.id) if isinstance(part, ast.Name) else None
+        return node.span if argument is None else argument.span
+
+    with context.enter_scope(scope):
+        return functions.run_body(
+            context, tuple(ast.replace_spans(statement, find_span) for statement in definition.body)
+        )
+
+
+@cache
+def _make_prelude_scope() -> Scope:
+    return Scope(make_language_scope(), "the prelude", names={"refuse": Binding(Member(REFUSE_PATH), NOWHERE)})
+
+
+def refuse_argument(context: Context, path: str, node: ast.Call) -> Value:
+    """Refuse an argument of a prelude function, as `refuse(parameter, wanted)` says."""
+    parameter, wanted = evaluate.evaluate_items(context, node.args)
+    name = node.args[0].id if isinstance(node.args[0], ast.Name) else "an argument"
+    raise_error(
+        "wrong-argument",
+        f"{context.scope.region}: `{name}` must be {wanted.value}",
+        parameter.span,
+        f"this is {describe_value(parameter.value)}",
+    )
+
+
+R = TypeVar("R")
+
+_ASTYPE_SIGNATURE = Signature(f".{CONVERSION_METHOD}", (Parameter("dtype"),))
+_SWIZZLED_SIGNATURE = Signature(
+    "make_swizzled_layout", (Parameter("buffer"), Parameter("k_major", True), Parameter("allow_pad", True))
+)
+
+
+def evaluate_call(context: Context, node: ast.Call) -> Value:
+    """Evaluate a call and check the size of its value."""
+    value = _dispatch_call(context, node)
+    context.budget.check_expression_size(value, node.span)
+    return value
+
+
+def _dispatch_call(context: Context, node: ast.Call) -> Value:
+    function = context.value(node.function)
+    match function:
+        case DType():
+            return convert_to_dtype(_evaluate_only_operand(context, node, f"T.{function.name}"), function)
+        case VectorType():
+            return convert_vector(_evaluate_only_operand(context, node, f"T.{function}"), function)
+        case Method(owner=owner):
+            return _METHOD_EVALUATORS.get(type(owner), _call_value_method)(context, function, node)
+        case Function():
+            return functions.call_function(context, function, *evaluate.evaluate_arguments(context, node), node.span)
+        case Member(path=path):
+            reads = context.dispatch.values.get(path) or _CALLS_BY_LAST_WORD.get(path.rpartition(".")[2])
+        case _:
+            raise_error(
+                "not-callable", "this cannot be called", node.function.span, f"this is {describe_value(function)}"
+            )
+    return (reads or context.dispatch.default_call)(context, path, node)
+
+
+def _evaluate_only_operand(context: Context, node: ast.Call, name: str) -> Argument:
+    """Evaluate the one operand of a conversion."""
+    if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+        raise_error("wrong-argument", f"{name}(x) takes one value", node.span)
+    return evaluate.evaluate_operand(context, node.args[0])
+
+
+# ---- methods ---------------------------------------------------------------------------------------------------------
+
+
+def _refuse_buffer_method(context: Context, function: Method, node: ast.Call) -> NoReturn:
+    if function.name == DATA:
+        raise_error("not-callable", f"`.{DATA}` is no function", node.function.span)
+    raise_error("not-a-value", f".{function.name}() gives no value", node.span, help="write it as a statement")
+
+
+def _call_value_method(context: Context, function: Method, node: ast.Call) -> Value:
+    """Call a method of a Python value, or `astype`."""
+    if function.name == CONVERSION_METHOD:
+        return _evaluate_astype(context, function, node)
+    operands = _evaluate_counted_operands(context, node)
+    context.budget.look(function.owner, node.span)
+    result = python.call_method(function.owner, function.name, *operands, node.span)
+    context.budget.look(result, node.span)
+    return result
+
+
+def _evaluate_astype(context: Context, function: Method, node: ast.Call) -> Value:
+    """Evaluate `x.astype(dtype)` as T.cast."""
+    call = bind_arguments(_ASTYPE_SIGNATURE, *evaluate.evaluate_operands(context, node), node.span)
+    value = evaluate.read_element(context, Argument(function.owner, node.function.span))
+    return FUNCTIONS["T.cast"].build(replace(call, arguments={"value": value, **call.arguments}))
+
+
+_METHOD_EVALUATORS: dict[type, Callable[[Context, Method, ast.Call], Value]] = {
+    TileScheduler: tile_scheduler.call_scheduler_method,
+    Pipeline: pipelines.call_pipeline_method,
+    PipelineHandle: pipelines.call_pipeline_method,
+    PipelineStage: pipelines.call_pipeline_method,
+    LoopLayout: layout_maps.call_layout_method,
+    Buffer: _refuse_buffer_method,
+    **dict.fromkeys((Access, *EXPR_TYPES), _evaluate_astype),
+}
+"""By the type of the method's owner."""
+
+
+# ---- names of the language -------------------------------------------------------------------------------------------
+
+
+def bind_signature(
+    signature: Signature, evaluate_bound: Callable[[Context, Call], R], takes_values: bool = False
+) -> Callable[[Context, str, ast.Call], R]:
+    """Make an evaluator that binds the arguments to a signature. `takes_values`: an indexed buffer among them is read
+    as an element."""
+    arguments = evaluate.evaluate_operands if takes_values else evaluate.evaluate_arguments
+    return lambda context, path, node: evaluate_bound(
+        context, bind_arguments(signature, *arguments(context, node), node.span)
+    )
+
+
+def _evaluate_swizzled_layout(context: Context, path: str, node: ast.Call) -> Swizzle:
+    bind_arguments(_SWIZZLED_SIGNATURE, *evaluate.evaluate_arguments(context, node), node.span)
+    return Swizzle(SWIZZLES[path.rpartition(".")[2]])
+
+
+def _evaluate_multiprocessors(context: Context, path: str, node: ast.Call) -> int:
+    return context.multiprocessors()
+
+
+def _evaluate_tile_scheduler(context: Context, path: str, node: ast.Call) -> TileScheduler:
+    return tile_scheduler.make_tile_scheduler(
+        *evaluate.evaluate_operands(context, node), node.span, context.multiprocessors()
+    )
+
+
+def _evaluate_scalar_function(context: Context, path: str, node: ast.Call) -> Value:
+    function = FUNCTIONS[path]
+    if not function.is_guarded:
+        positional, keywords = evaluate.evaluate_operands(context, node)
+        if path in ("T.max", "T.min"):
+            _refuse_tile_operand(path, positional, node)
+        return function.build(bind_arguments(function.signature, positional, keywords, node.span))
+    with context.guarded():
+        arguments = _evaluate_guarded_operands(context, function.signature, node)
+    return function.build(bind_arguments(function.signature, *arguments, node.span))
+
+
+def _refuse_tile_operand(path: str, positional: list[Argument], node: ast.Call) -> None:
+    """Refuse the maximum or minimum of a whole tile, or of a part of one. With two values it is one of elements."""
+    for argument in positional:
+        value = argument.value
+        buffer = value.buffer if isinstance(value, Access) and value.has_extent else value
+        if not isinstance(buffer, Buffer):
+            continue
+        if len(positional) > 1:
+            as_expr(argument)
+        help_text = suggest_method_replacement(path.removeprefix("T."), buffer.name, len(buffer.extents))
+        raise_error("not-a-scalar", f"{path} takes two numbers, no tile", node.span, help=help_text)
+
+
+def _evaluate_guarded_operands(
+    context: Context, signature: Signature, node: ast.Call
+) -> tuple[list[Argument], dict[str, Argument]]:
+    """Evaluate the operands of T.if_then_else and its like: a condition, then sides of which one runs."""
+    condition = signature.parameters[0].name
+    sides = replace(node, args=node.args[1:], keywords=tuple(k for k in node.keywords if k.name != condition))
+    chosen = replace(node, args=node.args[:1], keywords=tuple(k for k in node.keywords if k.name == condition))
+    positional, condition_keywords = evaluate.evaluate_operands(context, chosen)
+    way_out = "write `if` and `else` around statements that do it"
+    with reading.refuse_side_effects(context, f"one side of {signature.name}", node.span, way_out):
+        side_operands, keywords = evaluate.evaluate_operands(context, sides)
+    return [*positional, *side_operands], {**condition_keywords, **keywords}
+
+
+def _evaluate_builtin(context: Context, path: str, node: ast.Call) -> Value:
+    if path in python.CONSTANT_TIME_NAMES:
+        return python.call_builtin(path, *evaluate.evaluate_operands(context, node), node.span)
+    positional, keywords = _evaluate_counted_operands(context, node)
+    if path in ("max", "min"):
+        _refuse_tile_operand(path, positional, node)
+    result = python.call_builtin(path, positional, keywords, node.span)
+    context.budget.look(result, node.span)
+    return result
+
+
+def _evaluate_counted_operands(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
+    """Evaluate operands, and count all their parts in the budget."""
+    positional, keywords = evaluate.evaluate_operands(context, node)
+    for argument in (*positional, *keywords.values()):
+        context.budget.look(argument.value, argument.span)
+    return positional, keywords
+
+
+def refuse_unknown_call(context: Context, path: str, node: ast.Call) -> NoReturn:
+    """Refuse the call of a name that has no value here."""
+    refuse_call(path, node)
+
+
+_CALLS_BY_LAST_WORD: dict[str, CallEvaluator] = {
+    **dict.fromkeys(SWIZZLES, _evaluate_swizzled_layout),
+    "get_num_sms": _evaluate_multiprocessors,
+}
+"""By the last word of a dotted name, whatever its module."""
+
+COMPILE_TIME_CALLS: dict[str, CallEvaluator] = {
+    FRAGMENT_SIGNATURE.name: bind_signature(FRAGMENT_SIGNATURE, make_fragment_layout),
+    LAYOUT_SIGNATURE.name: bind_signature(LAYOUT_SIGNATURE, make_index_map),
+    tile_scheduler.SCHEDULER_SIGNATURE.name: _evaluate_tile_scheduler,
+    **dict.fromkeys(FUNCTIONS, _evaluate_scalar_function),
+    **dict.fromkeys(PRELUDE, call_prelude_function),
+    **dict.fromkeys(python.BUILTIN_NAMES, _evaluate_builtin),
+    REFUSE_PATH: refuse_argument,
+    **host_names.HOST_CALLS,
+}
+"""By dotted name: calls that have a value at the top of a file, too."""

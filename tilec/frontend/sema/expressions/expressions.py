@@ -1,0 +1,436 @@
+"""Evaluation of expressions: to Python values where all is known, to typed expressions elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import assert_never
+
+from tilec.frontend.sema.compile_time.functions import bind_target, make_function
+from tilec.frontend.sema.context import Context, ExpressionEvaluator
+from tilec.frontend.sema.expressions import evaluate, host_names, layout_maps, reading
+from tilec.frontend.sema.expressions.calls import evaluate_call
+from tilec.frontend.sema.loops import tile_scheduler
+from tilec.frontend.sema.roles import pipelines
+from tilec.frontend.sema.scope import Scope
+from tilec.frontend.sema.statements import per_thread
+from tilec.frontend.sema.vocabulary import DIALECT_NAME, is_supported, refuse_name, suggest_for_foreign
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.types import TYPES_BY_NAME, DType
+from tilec.ops.functions import python
+from tilec.ops.functions.signatures import DATA
+from tilec.ops.language import arithmetic
+from tilec.ops.language.other_languages import MODULES, suggest_dtype, suggest_method_replacement
+from tilec.ops.language.signature import Argument, as_expr, parse_vector_type
+from tilec.ops.language.values import (
+    EXPR_TYPES,
+    WARP_POLICIES,
+    Access,
+    Dictionary,
+    DictionaryEntry,
+    ElementReference,
+    Function,
+    ListValue,
+    Member,
+    Method,
+    Namespace,
+    Pipeline,
+    PipelineHandle,
+    PipelineStage,
+    SnapshotExpr,
+    StageTile,
+    TileScheduler,
+    Value,
+    VectorType,
+    WarpPolicy,
+    describe_value,
+)
+from tilec.support.diagnostics import raise_error
+from tilec.support.source import Span
+
+
+def _evaluate_literal(context: Context, node: ast.Number | ast.String) -> Value:
+    return node.value
+
+
+def _evaluate_constant(context: Context, node: ast.Constant) -> Value:
+    if node.name == "...":
+        raise_error("unsupported-syntax", "`...` is no value", node.span)
+    return {"True": True, "False": False, "None": None}[node.name]
+
+
+def _evaluate_name(context: Context, node: ast.Name) -> Value:
+    return _read_variable(context, context.scope.read(node.id, node.span), node.span)
+
+
+def _read_variable(context: Context, value: Value, span: Span) -> Value:
+    """Return the value of a variable here: loaded in the statement, or before it where `context.is_held`."""
+    if isinstance(value, SnapshotExpr):
+        value = value.read()
+    pipelines.check_tile_read(context, value, span)
+    if not (isinstance(value, tile.Buffer) and value.name in context.variable_names):
+        return value.access if isinstance(value, ElementReference) else value
+    load = tile.Load(value, (tile.int32_const(0),))
+    if context.is_parallel or not context.is_held:
+        return load
+    if value.scope == "local":
+        return per_thread.freeze_value(context, load, span)
+    snapshot = tile.Var(context.unique.take(f"{value.name}_now"), value.dtype)
+    context.out.append(tile.Bind(snapshot, load, span))
+    return snapshot
+
+
+def _evaluate_joined_string(context: Context, node: ast.JoinedString) -> Value:
+    return python.join_text([_format_part(context, p) for p in node.parts], node.span)
+
+
+def _format_part(context: Context, part: ast.String | ast.Formatted) -> str:
+    """Evaluate one part of an f-string."""
+    if isinstance(part, ast.String):
+        return part.value
+    return python.format_value(evaluate.evaluate_operand(context, part.value), part.conversion, part.spec)
+
+
+def _evaluate_tuple(context: Context, node: ast.Tuple) -> Value:
+    return _count_value_parts(
+        context,
+        tuple(pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items)),
+        node.span,
+    )
+
+
+def _evaluate_list(context: Context, node: ast.List) -> Value:
+    return _count_value_parts(
+        context,
+        ListValue(pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items)),
+        node.span,
+    )
+
+
+def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
+    pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
+    keys, values = [], evaluate.PendingValues(context)
+    for key, value, span in pairs:
+        keys.append((context.value(key), span))
+        values.add(Argument(pipelines.check_container_item(evaluate.evaluate_argument(context, value)), value.span))
+    entries = (DictionaryEntry(key, v.value, span) for (key, span), v in zip(keys, values.values(), strict=True))
+    return _count_value_parts(context, Dictionary(tuple(entries)), node.span)
+
+
+def _evaluate_comprehension(context: Context, node: ast.Comprehension) -> Value:
+    context.budget.count_comprehension(node.span)
+    with context.enter_scope(Scope(context.scope, "the comprehension", is_function=True)):
+        if node.kind == "generator":
+            way_out = "write a list: `[…]` is evaluated to its end, a generator perhaps not"
+            with reading.refuse_side_effects(context, "an item of this generator", node.span, way_out):
+                entries = _evaluate_entries(context, node)
+        else:
+            entries = _evaluate_entries(context, node)
+    result = python.make_dictionary(entries) if node.kind == "dict" else ListValue(e.value for e in entries)
+    return _count_value_parts(context, result, node.span)
+
+
+def _evaluate_entries(context: Context, node: ast.Comprehension) -> list[DictionaryEntry]:
+    """Evaluate the entries of a comprehension in order, each with the values of its own moment."""
+    entries, values = [], evaluate.PendingValues(context)
+    for entry in _iterate_clauses(context, node, node.clauses):
+        entries.append(entry)
+        values.add(Argument(entry.value, entry.span))
+    return [replace(entry, value=v.value) for entry, v in zip(entries, values.values(), strict=True)]
+
+
+def _iterate_clauses(
+    context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, ...]
+) -> Iterator[DictionaryEntry]:
+    """Yield an entry for each item that the clauses run over. Entries of a list have no key."""
+    if not clauses:
+        key = pipelines.check_container_item(evaluate.evaluate_argument(context, node.element))
+        yield (
+            DictionaryEntry(None, key, node.span)
+            if node.value is None
+            else DictionaryEntry(key, context.value(node.value), node.span)
+        )
+        return
+    first, *rest = clauses
+    iterable = evaluate.evaluate_operand(context, first.iterable)
+    iterable = Argument(reading.snapshot_lazily(context, iterable.value, iterable.span), iterable.span)
+    for item in python.list_items(iterable.value, iterable.span):
+        context.budget.step(first.span)
+        bind_target(context.scope, first.target, Argument(item, iterable.span))
+        if all(evaluate.decide_condition(context, c) for c in first.conditions):
+            yield from _iterate_clauses(context, node, tuple(rest))
+
+
+def _evaluate_lambda(context: Context, node: ast.Lambda) -> Value:
+    return make_function(context, node)
+
+
+def _check_value_size(context: Context, value: Value, span: Span) -> Value:
+    context.budget.check_expression_size(value, span)
+    return value
+
+
+def _count_value_parts(context: Context, value: Value, span: Span) -> Value:
+    """Count the parts of a new value, all of which were looked at."""
+    context.budget.look(value, span)
+    return value
+
+
+# ---- names with dots -------------------------------------------------------------------------------------------------
+
+
+def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
+    _refuse_foreign(context, node)
+    owner = context.value(node.value)
+    if isinstance(owner, Member):
+        return _evaluate_member(context, owner.path, node)
+    if isinstance(owner, Namespace):
+        value: Value = owner.scope.read_attribute(owner.path, node.name, node.span)
+        return value
+    if isinstance(owner, TileScheduler):
+        return tile_scheduler.resolve_attribute(owner, node)
+    if isinstance(owner, Pipeline | PipelineHandle | PipelineStage | StageTile):
+        return pipelines.resolve_attribute(context, owner, node)
+    if node.name in python.list_methods(owner):
+        return Method(owner, node.name)
+    if isinstance(owner, Function):
+        raise_error(
+            "foreign-call", f"{describe_value(owner)} has no `{node.name}`", node.span, "what a program does with it"
+        )
+    if isinstance(owner, tile.Buffer) and node.name in ("pipeline", DATA):
+        return Method(owner, node.name)
+    if isinstance(owner, tile.LoopLayout) and node.name in layout_maps.LAYOUT_METHODS:
+        return Method(owner, node.name)
+    if isinstance(owner, DType) and node.name in _DTYPE_ATTRIBUTES:
+        return _DTYPE_ATTRIBUTES[node.name](owner)
+    if (
+        isinstance(owner, (*EXPR_TYPES, Access))
+        and (found := _evaluate_element_attribute(owner, node.name)) is not None
+    ):
+        return found
+    if not isinstance(owner, tile.Buffer) or node.name not in ("shape", "dtype"):
+        raise_error(
+            "unknown-attribute",
+            f"there is no attribute `{node.name}` here",
+            node.span,
+            f"of {describe_value(owner)}",
+            help=_suggest_instead_of_attribute(owner, node.name),
+        )
+    if owner.lanes > 1:
+        return owner.extents[:-1] if node.name == "shape" else VectorType(owner.dtype, owner.lanes)
+    return owner.extents if node.name == "shape" else owner.dtype
+
+
+_DTYPE_ATTRIBUTES: dict[str, Callable[[DType], Value]] = {
+    "bits": lambda dtype: dtype.bits,
+    "lanes": lambda dtype: 1,
+    "bytes": lambda dtype: dtype.bytes,
+    "itemsize": lambda dtype: dtype.bytes,
+    "is_floating_point": lambda dtype: dtype.is_float,
+}
+"""By the names of TileLang, TVM and PyTorch."""
+
+
+def _evaluate_element_attribute(owner: tile.Expr | Access, name: str) -> Value:
+    """Evaluate `x.dtype` or `x.astype` of an element, or of an expression."""
+    if name == python.CONVERSION_METHOD:
+        return Method(owner, name)
+    if name != "dtype":
+        return None
+    if not isinstance(owner, Access):
+        return owner.dtype
+    return VectorType(owner.buffer.dtype, owner.buffer.lanes) if owner.buffer.lanes > 1 else owner.buffer.dtype
+
+
+def _suggest_instead_of_attribute(owner: Value, name: str) -> str | None:
+    """Return what to write in place of an attribute or a method that a tile, or a part of one, does not have."""
+    buffer = owner.buffer if isinstance(owner, Access) else owner
+    if not isinstance(buffer, tile.Buffer):
+        return None
+    known = None if owner is not buffer else f"write {buffer.name}.shape[0] or {buffer.name}.dtype"
+    return suggest_method_replacement(name, buffer.name, len(buffer.extents)) or known
+
+
+def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
+    """Refuse `np.sum` and `tl.dot` in a file that imports no such module."""
+    owner = node.value
+    if isinstance(owner, ast.Name) and owner.id in MODULES and context.scope.find(owner.id) is None:
+        if (dtype := TYPES_BY_NAME.get(node.name)) is not None:
+            by_import = "import torch, or " if owner.id == "torch" else ""
+            raise_error("unknown-name", f"`{owner.id}` is not defined", node.span, help=f'{by_import}write "{dtype}"')
+        if node.name in ("inf", "infty"):
+            help_text = 'write T.infinity("float32"), with the dtype of what it is stored in'
+            raise_error("foreign-call", f"{owner.id}.{node.name} is not known in a kernel", node.span, help=help_text)
+        help_text = suggest_for_foreign(node.name) or "kernels are written with T.*: `tilec explain foreign-call`"
+        raise_error(
+            "foreign-call", f"{owner.id}.{node.name} is nothing that a kernel can call", node.span, help=help_text
+        )
+
+
+def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value:
+    path = f"{owner}.{node.name}"
+    if owner == "tilelang" and node.name == "language":
+        return Member("T")
+    if path in python.MATH_CONSTANTS:
+        return float(python.MATH_CONSTANTS[path])
+    if owner == "T" and node.name in TYPES_BY_NAME:
+        return TYPES_BY_NAME[node.name]
+    if owner == "T" and (vector := parse_vector_type(node.name)) is not None:
+        return vector
+    if path == DIALECT_NAME:
+        return "cuda"
+    if owner == "T.GemmWarpPolicy":
+        if node.name not in WARP_POLICIES:
+            raise_error(
+                "unknown-attribute",
+                f"there is no warp policy `{node.name}`",
+                node.span,
+                f"known: {', '.join(WARP_POLICIES)}",
+            )
+        return WarpPolicy(WARP_POLICIES[node.name])
+    value = host_names.resolve_attribute(context, path)
+    is_dtype = suggest_dtype(node.name) is not None  # whoever needs a dtype names the right one
+    if owner == "T" and isinstance(value, Member) and not is_dtype and not is_supported(path):
+        refuse_name(path, node.span)
+    return value
+
+
+# ---- operators -------------------------------------------------------------------------------------------------------
+
+
+def _evaluate_unary(context: Context, node: ast.Unary) -> Value:
+    operand = evaluate.evaluate_operand(context, node.operand)
+    result: Value
+    match node.op:
+        case "-":
+            result = arithmetic.apply_negation(operand)
+        case "+":
+            result = operand.value if isinstance(operand.value, int | float) else as_expr(operand)
+        case "~":
+            result = arithmetic.apply_inversion(operand)
+        case "not":
+            result = arithmetic.apply_not(operand)
+        case _:
+            assert_never(node.op)
+    return _check_value_size(context, result, node.span)
+
+
+def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
+    left = evaluate.evaluate_operand(context, node.left)
+    moment = reading.mark_moment(context)
+    right = evaluate.evaluate_operand(context, node.right)
+    operands = reading.settle_value(context, left, moment), right
+    return _count_value_parts(
+        context,
+        _check_value_size(context, arithmetic.apply_binary(node.op, *operands, node.span), node.span),
+        node.span,
+    )
+
+
+def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
+    result: Value = True
+    left = evaluate.evaluate_operand(context, node.first)
+    for op, right_node in zip(node.ops, node.rest, strict=True):
+        if result is False:
+            break  # as in Python, the others are not evaluated
+        moment = reading.mark_moment(context)
+        if result is True:
+            right = evaluate.evaluate_operand(context, right_node)
+        else:
+            way_out = "compare by an `if` of its own inside an `if` for the others"
+            with reading.refuse_side_effects(context, "an operand of this chain", right_node.span, way_out):
+                right = evaluate.evaluate_operand(context, right_node)
+        left = reading.settle_value(context, left, moment)
+        link = _compare_pair(context, op, left, right)
+        result = arithmetic.apply_logical("and", result, link)
+        left = right
+    return _check_value_size(context, result, node.span)
+
+
+def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
+    for side in (left, right):
+        if not isinstance(side.value, range):
+            context.budget.look(side.value, side.span)
+    if op == "in" or op == "not in":
+        return python.contains_item(right, left) == (op == "in")
+    if op == "is" or op == "is not":
+        same = type(left.value) is type(right.value) and left.value == right.value
+        return same == (op == "is")
+    return arithmetic.apply_binary(op, left, right, left.span.to(right.span))
+
+
+def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
+    left = arithmetic.as_condition(evaluate.evaluate_operand(context, node.left))
+    if isinstance(left, bool) and left == (node.op == "or"):
+        # As in Python, the other side is not evaluated.
+        return left
+    way_out = f"write an `if` for what stands before `{node.op}`, and in it an `if` for this"
+    if node.op == "or":
+        way_out = "write an `if` for what stands before `or`, and in its `else` an `if` for this"
+    with reading.refuse_side_effects(context, f"what stands behind `{node.op}`", node.right.span, way_out):
+        right = arithmetic.as_condition(evaluate.evaluate_operand(context, node.right))
+    return _check_value_size(context, arithmetic.apply_logical(node.op, left, right), node.span)
+
+
+def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
+    test = evaluate.evaluate_operand(context, node.condition)
+    decided = arithmetic.as_condition(test)
+    if isinstance(decided, bool):
+        return _check_value_size(context, context.value(node.then if decided else node.orelse), node.span)
+    way_out = "write `if` and `else` around statements that do it"
+    sides = []
+    for side in (node.then, node.orelse):
+        with reading.refuse_side_effects(context, "one side of this expression", side.span, way_out):
+            sides.append(evaluate.evaluate_operand(context, side))
+    then, orelse = sides
+    return _check_value_size(context, arithmetic.apply_select(test, then, orelse, node.span), node.span)
+
+
+# ---- subscripts ------------------------------------------------------------------------------------------------------
+
+
+def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
+    owner = context.value(node.value)
+    if isinstance(owner, StageTile):
+        return pipelines.access_stage_tile(context, owner, node)
+    if isinstance(owner, PipelineStage):
+        owner = pipelines.unpack_stage(context, owner, node.span)
+    if isinstance(owner, tuple | str | range | Dictionary):
+        return _evaluate_item(context, owner, node)
+    if not isinstance(owner, tile.Buffer):
+        raise_error("not-a-buffer", "this cannot be indexed", node.value.span, f"this is {describe_value(owner)}")
+    return evaluate.evaluate_access(context, owner, node)
+
+
+def _evaluate_item(context: Context, owner: tuple[Value, ...] | str | range | Dictionary, node: ast.Subscript) -> Value:
+    if len(node.indices) != 1:
+        raise_error("wrong-argument", "a tuple is indexed by one number known at compile time", node.span)
+    (index,) = node.indices
+    if not isinstance(index, ast.Slice):
+        return python.get_item(owner, context.value(index), node.span)
+    lower, upper, step = (None if b is None else context.value(b) for b in (index.lower, index.upper, index.step))
+    return python.get_slice(owner, (lower, upper, step), node.span)
+
+
+EXPRESSION_EVALUATORS: dict[type[ast.Expr], ExpressionEvaluator] = {
+    ast.Number: _evaluate_literal,
+    ast.String: _evaluate_literal,
+    ast.Constant: _evaluate_constant,
+    ast.Name: _evaluate_name,
+    ast.JoinedString: _evaluate_joined_string,
+    ast.Tuple: _evaluate_tuple,
+    ast.List: _evaluate_list,
+    ast.Dict: _evaluate_dict,
+    ast.Comprehension: _evaluate_comprehension,
+    ast.Lambda: _evaluate_lambda,
+    ast.Attribute: _evaluate_attribute,
+    ast.Subscript: _evaluate_subscript,
+    ast.Unary: _evaluate_unary,
+    ast.Binary: _evaluate_binary,
+    ast.Compare: _evaluate_compare,
+    ast.Boolean: _evaluate_boolean,
+    ast.Conditional: _evaluate_conditional,
+    ast.Call: evaluate_call,
+}
+"""By kind of expression."""

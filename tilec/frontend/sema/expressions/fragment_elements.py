@@ -1,0 +1,87 @@
+"""Elements of fragments outside T.Parallel: the thread that holds one sets it, and a read broadcasts it to all threads.
+
+A fragment is spread over the threads, so the owner of an element may be known only at run time. A store is a nest over
+the fragment, in which one element is set; a read puts the element into shared memory first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions.bounds import check_element
+from tilec.frontend.sema.statements import per_thread
+from tilec.ir import tile
+from tilec.ir.types import BOOL
+from tilec.ops.language.signature import Argument, as_expr
+from tilec.ops.language.values import EXPR_TYPES, Access
+from tilec.support.diagnostics import Label, make_warning
+from tilec.support.source import Span
+
+
+def is_distributed_element(context: Context, access: Access) -> bool:
+    """Return whether only some threads hold the element, at a place where all threads run."""
+    buffer = access.buffer
+    is_element = buffer.lanes == 1 and not access.has_extent
+    is_tile = (
+        buffer.scope == "fragment" and buffer.name not in context.variable_names and buffer.name not in context.reducers
+    )
+    return is_element and is_tile and not context.is_parallel and context.role is None
+
+
+def store_element(context: Context, access: Access, value: Callable[[tile.Expr], Argument], span: Span) -> None:
+    """Store `value` of the old element in the element."""
+    if not context.guards:
+        check_element(context, access.buffer, access.indices, span)
+    per_thread.require_all_threads(context, span, f"setting an element of {access.buffer.name}")
+    variables, chosen = _make_element_nest(context, access, span)
+    stored = as_expr(value(tile.Load(access.buffer, variables)), access.buffer.dtype)
+    per_thread.require_uniform(context, stored, span, f"an element of {access.buffer.name}")
+    body: tile.Stmt = tile.Store(access.buffer, variables, stored, span)
+    if chosen is not None:
+        body = tile.If(chosen, (body,), (), span)
+    context.out.append(tile.Parallel(variables, access.buffer.shape, (body,), span))
+
+
+def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr:
+    """Broadcast the element through shared memory, and return a load of it."""
+    buffer = access.buffer
+    if buffer.extents == (1,):  # every thread has a copy
+        return tile.Load(buffer, tuple(i for i in access.indices if isinstance(i, EXPR_TYPES)))
+    if not context.guards:
+        check_element(context, buffer, access.indices, span)
+    per_thread.require_all_threads(context, span, f"reading an element of {buffer.name}")
+    variables, chosen = _make_element_nest(context, access, span)
+    staging = tile.Buffer(context.unique.take(f"{buffer.name}_element"), (1,), buffer.dtype, "shared", span)
+    context.buffers.append(staging)
+    body: tile.Stmt = tile.Store(staging, (tile.int32_const(0),), tile.Load(buffer, variables), span)
+    if chosen is not None:
+        body = tile.If(chosen, (body,), (), span)
+    context.out.append(tile.Parallel(variables, buffer.shape, (body,), span))
+    context.warn(
+        make_warning(
+            "broadcast-element",
+            f"an element of {buffer.name} goes to all threads through shared memory",
+            span,
+            "they wait for each other",
+            secondary=(Label(buffer.span, "spread over the threads"),),
+            help="keep what all threads read in T.alloc_shared, or in a tensor",
+        )
+    )
+    return tile.Load(staging, (tile.int32_const(0),))
+
+
+def _make_element_nest(context: Context, access: Access, span: Span) -> tuple[tuple[tile.Var, ...], tile.Expr | None]:
+    """Return the variables of a nest over the fragment, and the condition that they are at the element."""
+    buffer = access.buffer
+    variables = tuple(tile.Var(context.unique.take(f"{buffer.name}_place")) for _ in buffer.shape)
+    conditions: list[tile.Expr] = []
+    for var, index, extent in zip(variables, access.indices, buffer.shape, strict=True):
+        assert isinstance(index, EXPR_TYPES)
+        per_thread.require_uniform(context, index, span, f"the place of an element of {buffer.name}")
+        if extent > 1:
+            conditions.append(tile.Binary("eq", var, index, BOOL))
+    if not conditions:
+        return variables, None
+    return variables, reduce(lambda a, b: tile.Binary("and", a, b, BOOL), conditions)

@@ -1,0 +1,96 @@
+"""Names of modules that TileLang's files import beside the language: `torch.float16`, `tvm.DataType`, `tilelang.cdiv`.
+
+Some are synonyms of names of the language, and a few are evaluated from the target. Any other name belongs to host
+programs, and is a mistake where a kernel uses it.
+"""
+
+from __future__ import annotations
+
+from tilec.frontend.sema.context import CallEvaluator, Context
+from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.syntax import ast
+from tilec.ir.types import TYPES_BY_NAME
+from tilec.ops.functions.scalar import FUNCTIONS, convert_to_dtype
+from tilec.ops.language.signature import Parameter, Signature, as_dtype, bind_arguments
+from tilec.ops.language.values import Member, Value
+
+_SYNONYMS = {
+    "tilelang.cdiv": "T.ceildiv", "tilelang.math.cdiv": "T.ceildiv", "triton.cdiv": "T.ceildiv",
+    "tvm.DataType": "T.dtype", "tilelang.DataType": "T.dtype", "T.DataType": "T.dtype",
+    "tilelang.next_power_of_2": "tilelang.math.next_power_of_2", "triton.next_power_of_2":
+    "tilelang.math.next_power_of_2",
+}  # fmt: skip
+"""By other spelling: the name in the tables of calls."""
+
+_EXPRESSION_MODULES = ("tvm.tirx.", "tvm.tir.")
+"""The modules of TVM whose expression functions the language has as well."""
+_CONST_NAME = "tvm.tirx.const"
+_TVM_SYNONYMS = {"Min": "T.min", "Max": "T.max", "const": _CONST_NAME}
+
+_CONSTANTS: dict[str, Value] = {"torch.version.hip": None, "torch.backends.mps": None}
+_NEXT_POWER_SIGNATURE = Signature("next_power_of_2", (Parameter("n"),))
+_CONST_SIGNATURE = Signature(
+    "const", (Parameter("value"), Parameter("dtype", "int32"), Parameter("span", None, supported=False))
+)
+
+
+def resolve_host_name(path: str) -> Value:
+    """Resolve a dotted name of a module to a name of the language, or to a value."""
+    path = path.removeprefix("tilelang.") if path.startswith("tilelang.tvm") else path
+    name = path.rpartition(".")[2]
+    if path in _CONSTANTS:
+        return _CONSTANTS[path]
+    if path == f"torch.{name}" and name in TYPES_BY_NAME:
+        return TYPES_BY_NAME[name]
+    if path.startswith(_EXPRESSION_MODULES) and path.count(".") == 2:
+        same = _TVM_SYNONYMS.get(name, f"T.{name}")
+        return Member(same if same in FUNCTIONS or same == _CONST_NAME else path)
+    return Member(_SYNONYMS.get(path, path))
+
+
+def _evaluate_next_power(context: Context, path: str, node: ast.Call) -> Value:
+    call = bind_arguments(_NEXT_POWER_SIGNATURE, *evaluate.evaluate_operands(context, node), node.span)
+    return 1 << max(call.read_integer("n") - 1, 0).bit_length()
+
+
+def _evaluate_const(context: Context, path: str, node: ast.Call) -> Value:
+    """Evaluate a typed constant."""
+    call = bind_arguments(_CONST_SIGNATURE, *evaluate.evaluate_operands(context, node), node.span)
+    if not isinstance(call["value"].value, int | float):
+        call.refuse("value", "a number known at compile time")
+    return convert_to_dtype(call["value"], as_dtype(call["dtype"]))
+
+
+def _evaluate_capability(context: Context, path: str, node: ast.Call) -> Value:
+    return context.capability()
+
+
+def _evaluate_is_available(context: Context, path: str, node: ast.Call) -> Value:
+    return True
+
+
+def _evaluate_device_properties(context: Context, path: str, node: ast.Call) -> Value:
+    return Member(f"{path}()")
+
+
+def resolve_attribute(context: Context, path: str) -> Value:
+    """Resolve a dotted name that may depend on the target."""
+    if path.startswith("torch.cuda.get_device_properties()."):
+        major, minor = context.capability()
+        properties: dict[str, Value] = {
+            "multi_processor_count": context.multiprocessors(), "major": major, "minor": minor,
+        }  # fmt: skip
+        name = path.rpartition(".")[2]
+        if name in properties:
+            return properties[name]
+    return resolve_host_name(path)
+
+
+HOST_CALLS: dict[str, CallEvaluator] = {
+    "tilelang.math.next_power_of_2": _evaluate_next_power,
+    _CONST_NAME: _evaluate_const,
+    "torch.cuda.get_device_capability": _evaluate_capability,
+    "torch.cuda.is_available": _evaluate_is_available,
+    "torch.cuda.get_device_properties": _evaluate_device_properties,
+}
+"""By dotted name: the functions that can be called."""

@@ -1,0 +1,170 @@
+"""T.Fragment and T.Layout: formulas, made by applying their lambdas to variables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.frontend.sema.compile_time import functions
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.expr import cast_expr
+from tilec.ir.types import INT32
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind_arguments
+from tilec.ops.language.values import Function, IndexMap, Method, Value
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.layout.loop_layout import build_iteration_table
+from tilec.support.diagnostics import Label, raise_error
+
+FRAGMENT_SIGNATURE = Signature(
+    "T.Fragment",
+    (
+        Parameter("shape"),
+        Parameter("forward_fn", None),
+        Parameter("forward_thread_fn", None),
+        Parameter("replicate", 1),
+        Parameter("forward_index_fn", None),
+    ),
+)
+LAYOUT_SIGNATURE = Signature("T.Layout", (Parameter("shape"), Parameter("forward_fn")))
+
+
+def make_fragment_layout(context: Context, call: Call) -> tile.LoopLayout:
+    """Make the layout of T.Fragment: the thread of each element, and its index among the elements of the thread."""
+    shape = as_shape(call["shape"], "the shape of a layout")
+    copies = call.read_integer("replicate")
+    if copies < 1:
+        call.refuse("replicate", "a number of copies, at least 1")
+    variables = tuple(tile.Var(f"%{d}") for d in range(len(shape)))
+    copy_var = tile.Var(f"%{len(shape)}") if copies > 1 else None
+    keys = [key for key in ("forward_fn", "forward_thread_fn", "forward_index_fn") if call[key].value is not None]
+    values = tuple(_apply_lambda(context, call, key, variables, copy_var) for key in keys)
+    pair = values[0] if keys == ["forward_fn"] else (*values, None) if keys == ["forward_thread_fn"] else values
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise_error(
+            "loop-layout",
+            "T.Fragment needs a thread and an index for each element",
+            call.span,
+            help="write forward_fn=lambda i, j: (thread, index), or forward_thread_fn= and forward_index_fn=",
+        )
+    thread, index = (None if v is None else fold_expr(cast_expr(as_expr(Argument(v, call.span)), INT32)) for v in pair)
+    assert thread is not None
+    if copy_var is not None and copy_var not in {
+        *tile.walk_expr(thread),
+        *(() if index is None else tile.walk_expr(index)),
+    }:
+        copies, copy_var = 1, None  # the layout does not depend on the copy
+    return tile.LoopLayout(shape, (*variables, *((copy_var,) if copy_var else ())), thread, index, call.span, copies)
+
+
+REPEAT_SIGNATURE = Signature(
+    ".repeat", (Parameter("repeats"), Parameter("repeat_on_thread", False), Parameter("lower_dim_first", True))
+)
+"""`layout.repeat([4, 1])`."""
+REPLICATE_SIGNATURE = Signature(".replicate", (Parameter("replicate"),))
+"""`layout.replicate(2)`."""
+LAYOUT_METHODS = {"repeat": REPEAT_SIGNATURE, "replicate": REPLICATE_SIGNATURE}
+
+
+def call_layout_method(context: Context, method: Method, node: ast.Call) -> tile.LoopLayout:
+    layout = method.owner
+    assert isinstance(layout, tile.LoopLayout)
+    call = bind_arguments(LAYOUT_METHODS[method.name], *evaluate.evaluate_arguments(context, node), node.span)
+    return _repeat_layout(layout, call) if method.name == "repeat" else _replicate_layout(layout, call)
+
+
+def _repeat_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
+    """Repeat the layout along each dimension, on further threads, or on the same threads at further indices. The
+    repetitions of the last dimension follow each other first, or those of the first one."""
+    repeats = as_shape(call["repeats"], "the repetitions of a layout")
+    if len(repeats) != len(layout.shape):
+        raise_error(
+            "loop-layout",
+            "a number of repetitions for each dimension is needed",
+            call["repeats"].span,
+            f"{len(repeats)} for {len(layout.shape)} dimension{'s' * (len(layout.shape) != 1)}",
+        )
+    variables = layout.vars[: len(repeats)]
+    wrapped = {v: _fold_binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
+    repetition: tile.Expr = tile.int32_const(0)
+    stride = 1
+    dims = range(len(repeats))
+    for d in reversed(dims) if call.read_boolean("lower_dim_first") else dims:
+        part = _fold_binary("mul", _fold_binary("floordiv", variables[d], layout.shape[d]), stride)
+        repetition, stride = fold_expr(tile.Binary("add", repetition, part, INT32)), stride * repeats[d]
+    thread, index = (
+        tile.substitute_variables(layout.thread, wrapped),
+        layout.index and tile.substitute_variables(layout.index, wrapped),
+    )
+    threads, numbers = (1 + max(place[side] for place in build_iteration_table(layout)) for side in (0, 1))
+    if call.read_boolean("repeat_on_thread"):
+        thread = tile.Binary("add", thread, _fold_binary("mul", repetition, threads), INT32)
+    elif index is not None:
+        index = fold_expr(tile.Binary("add", index, _fold_binary("mul", repetition, numbers), INT32))
+    shape = tuple(e * r for e, r in zip(layout.shape, repeats, strict=True))
+    return replace(layout, shape=shape, thread=fold_expr(thread), index=index, span=call.span)
+
+
+def _replicate_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
+    """Give further threads copies of the same elements."""
+    times = call.read_integer("replicate")
+    if times < 1:
+        call.refuse("replicate", "a number of copies, at least 1")
+    if times == 1:
+        return layout
+    threads = 1 + max(thread for thread, _ in build_iteration_table(layout))
+    copy = tile.Var(f"%{len(layout.shape)}")
+    copy_index: tile.Expr = copy
+    thread, index = layout.thread, layout.index
+    if layout.copies > 1:
+        copy_index = _fold_binary("floordiv", copy, layout.copies)
+        wrapped = {copy: _fold_binary("floormod", copy, layout.copies)}
+        thread, index = tile.substitute_variables(thread, wrapped), index and tile.substitute_variables(index, wrapped)
+    thread = fold_expr(tile.Binary("add", thread, _fold_binary("mul", copy_index, threads), INT32))
+    variables = (*layout.vars[: len(layout.shape)], copy)
+    return replace(layout, vars=variables, thread=thread, index=index, copies=layout.copies * times, span=call.span)
+
+
+def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
+    return fold_expr(tile.Binary(op, a, tile.int32_const(b), INT32))
+
+
+def make_index_map(context: Context, call: Call) -> IndexMap:
+    """Make the index map of T.Layout: the place of each element of a shape."""
+    shape = as_shape(call["shape"], "the shape of a layout")
+    variables = tuple(tile.Var(f"%{d}") for d in range(len(shape)))
+    value = _apply_lambda(context, call, "forward_fn", variables)
+    places = value if isinstance(value, tuple) else (value,)
+    return IndexMap(
+        shape, variables, tuple(fold_expr(cast_expr(as_expr(Argument(v, call.span)), INT32)) for v in places)
+    )
+
+
+def _apply_lambda(
+    context: Context, call: Call, key: str, variables: tuple[tile.Var, ...], copy_var: tile.Var | None = None
+) -> Value:
+    """Apply a lambda to these variables, and to the number of a copy if it takes that too."""
+    function = call[key].value
+    if not isinstance(function, Function):
+        call.refuse(key, "a lambda")
+    assert isinstance(function, Function)
+    node = function.node
+    if not isinstance(node, ast.Lambda):
+        if copy_var is not None and len(node.params) > len(variables):
+            variables = (*variables, copy_var)
+        return functions.call_function(
+            context, function, [Argument(v, call[key].span) for v in variables], {}, call[key].span
+        )
+    needed = [p for p in node.params if p.default is None]
+    if copy_var is not None and len(needed) == len(variables) + 1:
+        variables = (*variables, copy_var)
+    if len(needed) != len(variables):
+        count = f"{len(needed)} parameter{'s' * (len(needed) != 1)}"
+        raise_error(
+            "loop-layout",
+            f"the lambda has {count}, the shape {len(variables)} dimension{'s' * (len(variables) != 1)}",
+            node.span,
+            secondary=(Label(call["shape"].span, "the shape"),),
+        )
+    return functions.call_function(context, function, [Argument(v, node.span) for v in variables], {}, node.span)

@@ -1,0 +1,162 @@
+"""Indices and extents of threads and blocks, and values of warp-wide and block-wide functions."""
+
+from __future__ import annotations
+
+import math
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.statements import per_thread
+from tilec.ir import tile
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_WARPS
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
+from tilec.ops.language.signature import Argument, Call
+from tilec.ops.language.values import Value
+from tilec.support.diagnostics import raise_error
+from tilec.support.source import Span
+
+
+def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
+    """Evaluate a call of `ops.functions.warp_functions`, which all threads compute here, once."""
+    function = WARP_FUNCTIONS[call.name]
+    if context.is_parallel and (function.is_block_wide or context.guards):
+        raise_error(
+            "thread-dependent",
+            f"{call.name} stands under a condition inside T.Parallel" if context.guards else
+            f"{call.name} stands inside T.Parallel or T.vectorized",
+            call.span,
+            "all threads that have elements do it together",
+            help="write it outside, or in T.serial",
+        )  # fmt: skip
+    if context.is_parallel:
+        var = tile.Var(
+            context.unique.take(f"{tile.ONCE_PREFIX}_{call.name.removeprefix('T.')}"), function.build(call, None).dtype
+        )
+        context.out.append(tile.Bind(var, function.build(call, None), call.span))
+        return var
+    if function.is_block_wide:
+        per_thread.require_all_threads(context, call.span, call.name)
+        if context.role is not None:
+            raise_error(
+                "thread-dependent",
+                f"{call.name} stands under T.ws",
+                call.span,
+                "all threads of the block do it together",
+                help="move it out of the block, or use its like for a warp",
+            )
+    running: tile.Expr | None = None
+    for mask in per_thread.collect_thread_conditions(context):
+        running = mask if running is None else tile.Binary("and", running, mask, BOOL)
+    value = function.build(call, running)
+    return per_thread.bind_thread_value(context, call.name.removeprefix("T."), value, call.span)
+
+
+def check_launched(context: Context, span: Span) -> None:
+    """Refuse the thread and block indices outside T.Kernel."""
+    if not context.is_launched:
+        raise_error(
+            "misplaced-statement",
+            "this belongs inside `with T.Kernel(…):`",
+            span,
+            "T.Kernel says how many threads and blocks there are",
+        )
+
+
+def evaluate_thread_value(context: Context, call: Call) -> Value:
+    """Evaluate a call of a function of `ops.functions.signatures`."""
+    check_launched(context, call.span)
+    name = call.name.removeprefix("T.")
+    match name:
+        case "get_thread_binding":
+            return compute_thread_index(context, _read_dimension(call, 3))
+        case "get_thread_bindings":
+            return tuple(compute_thread_index(context, d) for d in range(3))
+        case "get_thread_extent":
+            return context.thread_extents[_read_dimension(call, 3)]
+        case "get_thread_extents":
+            return context.thread_extents
+        case "get_block_binding":
+            return context.blocks[_read_dimension(call, len(context.blocks))][0]
+        case "get_block_bindings":
+            return tuple(var for var, _ in context.blocks)
+        case "get_block_extent":
+            return context.blocks[_read_dimension(call, len(context.blocks))][1]
+        case "get_block_extents":
+            return tuple(extent for _, extent in context.blocks)
+        case "block_rank_in_cluster":
+            context.ranges[tile.CLUSTER_RANK.name] = (0, context.cluster.blocks - 1)
+            return tile.CLUSTER_RANK if context.cluster.blocks > 1 else 0
+        case "get_cluster_block_nums":
+            return context.cluster.blocks
+        case "get_lane_idx":
+            return _make_remainder(tile.THREAD, _check_warp_size(call))
+        case "get_warp_idx" | "get_warp_idx_sync":
+            return _make_quotient(tile.THREAD, _check_warp_size(call))
+        case "get_warp_group_idx":
+            warps = call["warps_per_group"].value
+            if warps is not None and (not isinstance(warps, int) or warps < 1):
+                call.refuse("warps_per_group", "a number of warps")
+            assert warps is None or isinstance(warps, int)
+            return _make_quotient(tile.THREAD, _check_warp_size(call) * (warps or WARPGROUP_WARPS))
+        case "shuffle_elect":
+            extent = call.read_integer("thread_extent")
+            if extent < 0 or extent % WARP_THREADS:
+                call.refuse("thread_extent", "a number of threads in whole warps, or 0")
+            return tile.Binary(
+                "eq", _make_remainder(tile.THREAD, extent) if extent else tile.THREAD, tile.int32_const(0), BOOL
+            )
+        case _:
+            return _evaluate_thread_binding(context, call)
+
+
+def compute_thread_index(context: Context, dim: int) -> Value:
+    """Return the thread's index along x, y or z. The linear index runs along x first."""
+    below, extent = math.prod(context.thread_extents[:dim]), context.thread_extents[dim]
+    if extent == 1:
+        return 0
+    is_last = below * extent == math.prod(context.thread_extents)
+    whole = _make_quotient(tile.THREAD, below) if below > 1 else tile.THREAD
+    return whole if is_last else _make_remainder(whole, extent)
+
+
+def _read_dimension(call: Call, count: int) -> int:
+    dim = call.read_integer("dim")
+    if not 0 <= dim < count:
+        call.refuse("dim", f"0 to {count - 1}" if count > 1 else "0")
+    return dim
+
+
+def _check_warp_size(call: Call) -> int:
+    if call["warp_size"].value not in (None, WARP_THREADS):
+        call.refuse("warp_size", f"{WARP_THREADS}")
+    return WARP_THREADS
+
+
+def _evaluate_thread_binding(context: Context, call: Call) -> Value:
+    """Evaluate T.thread_binding(n, thread="threadIdx.x"), or its form with a start, which must be 0."""
+    given = [call["start"], call["stop"], call["thread"]]
+    if isinstance(given[1].value, str):  # T.thread_binding(n, "threadIdx.x")
+        given = [given[0], Argument(None, call.span), given[1]]
+    axes = {f"threadIdx.{axis}": d for d, axis in enumerate("xyz")}
+    thread = given[2].value
+    if not isinstance(thread, str) or thread not in axes:
+        call.refuse("thread", '"threadIdx.x", "threadIdx.y" or "threadIdx.z"')
+    dim = axes[str(thread)]
+    start, stop = (0, given[0]) if given[1].value is None else (given[0].value, given[1])
+    if start != 0 or stop.value != context.thread_extents[dim]:
+        raise_error(
+            "wrong-argument",
+            f"T.thread_binding runs over all threads along {str(thread)[-1]}",
+            stop.span,
+            f"T.Kernel has {context.thread_extents[dim]}",
+            help=f"write T.get_thread_binding({dim})",
+        )
+    return compute_thread_index(context, dim)
+
+
+def _make_quotient(value: tile.Expr, divisor: int) -> tile.Expr:
+    return tile.Binary("floordiv", value, tile.int32_const(divisor), INT32)
+
+
+def _make_remainder(value: tile.Expr, extent: int) -> tile.Expr:
+    return tile.Binary("floormod", value, tile.int32_const(extent), INT32)

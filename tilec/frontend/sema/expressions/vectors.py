@@ -1,0 +1,200 @@
+"""Vectors: elements of vector tensors, and wide accesses (T.ldg128 and others).
+
+A vector that is read becomes a local array of the thread, filled by one statement, so that one access can read it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions.bounds import check_access
+from tilec.frontend.sema.statements import per_thread
+from tilec.frontend.sema.statements.stores import emit_element_statements
+from tilec.ir import tile
+from tilec.ir.affine import add_exprs
+from tilec.ir.expr import cast_expr, make_constant
+from tilec.ir.types import BOOL, UINT32
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, Call, as_expr
+from tilec.ops.language.values import Access, IndexRange, Lanes, Value, describe_value
+from tilec.ops.language.vectors import WIDE_ACCESSES, WideAccess, reinterpret_lanes
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
+
+# ---- loads -----------------------------------------------------------------------------------------------------------
+
+
+def load_vector(context: Context, access: Access, span: Span) -> Lanes:
+    """Return the lanes of an element of a vector tensor or tile."""
+    return Lanes(
+        tuple(tile.Load(access.buffer, place) for place in _list_element_indices(context, access, span, "read"))
+    )
+
+
+def evaluate_wide_load(context: Context, call: Call) -> Value:
+    """Evaluate T.ldg128 or another wide load."""
+    wide = WIDE_ACCESSES[call.name]
+    access = _extend_access(_read_access(call, "src", wide), call, "src", wide)
+    lanes = load_vector(context, access, call["src"].span)
+    if "pred" in call.arguments and call["pred"].value is not None:
+        condition = _read_predicate(call)
+        lanes = Lanes(tuple(tile.Select(condition, p, make_constant(0, p.dtype), p.dtype) for p in lanes.parts))
+    words = reinterpret_lanes(snapshot_vector(context, "words", lanes, call.span), UINT32)
+    return words if len(words.parts) > 1 else words.parts[0]
+
+
+def evaluate_ldg(context: Context, call: Call) -> Value:
+    """Evaluate T.__ldg as an element: loads of tensors that the kernel does not write are read-only in any case."""
+    value, index = call["load_or_buf"].value, call["index"]
+    if isinstance(value, tile.Buffer) and index.value is not None:
+        items = index.value if isinstance(index.value, tuple) else (index.value,)
+        value = Access(value, tuple(as_expr(Argument(i, index.span)) for i in items))
+    if not isinstance(value, Access) or value.has_extent or len(value.indices) != len(value.buffer.extents):
+        call.refuse("load_or_buf", "an element of a tensor, or a tensor with its index")
+    assert isinstance(value, Access)
+    if value.buffer.scope != "global":
+        _refuse_scope(call, "load_or_buf", value.buffer, "tensors")
+    check_access(context, value, call.span, "read")
+    return as_expr(Argument(value, call.span))
+
+
+# ---- stores ----------------------------------------------------------------------------------------------------------
+
+
+def elaborate_wide_store(context: Context, call: Call) -> None:
+    """Elaborate T.stg128 or another wide store."""
+    wide = WIDE_ACCESSES[call.name]
+    access = _extend_access(_read_access(call, "dst", wide), call, "dst", wide)
+    condition = _read_predicate(call) if "pred" in call.arguments and call["pred"].value is not None else None
+    value = call["value"].value
+    source = value if isinstance(value, Lanes) else Lanes((as_expr(call["value"]),))
+    if source.dtype.bits * len(source.parts) != wide.bits:
+        call.refuse("value", f"of {wide.bits} bits")
+    store_vector(
+        context,
+        access,
+        Argument(reinterpret_lanes(source, access.buffer.dtype), call["value"].span),
+        call.span,
+        condition,
+    )
+
+
+def store_vector(
+    context: Context, access: Access, argument: Argument, span: Span, holds: tile.Expr | None = None
+) -> None:
+    """Store a vector, or a number in all lanes, to a vector element or a slice. `holds` is an optional condition."""
+    places, value, dtype = _list_element_indices(context, access, span, "written"), argument.value, access.buffer.dtype
+    if not isinstance(value, Lanes):
+        value = Lanes((as_expr(argument, dtype),) * len(places))
+    if len(value.parts) != len(places):
+        raise_error(
+            "shape-mismatch",
+            f"{len(value.parts)} lanes for {len(places)} elements",
+            span,
+            secondary=(Label(argument.span, describe_value(value)), Label(access.buffer.span, "from here")),
+        )
+    stores = tuple(
+        tile.Store(access.buffer, place, cast_expr(part, dtype), span)
+        for place, part in zip(places, value.parts, strict=True)
+    )
+    statements: tuple[tile.Stmt, ...] = stores if holds is None else (tile.If(holds, stores, (), span),)
+    is_own = any(per_thread.is_per_thread_store(context, store) for store in stores)
+    emit_element_statements(
+        context, statements, is_own or (holds is not None and per_thread.is_varying(context, holds)), span
+    )
+
+
+def snapshot_vector(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
+    """Return the current value of the vector, unaffected by later stores."""
+    held = value.origin or value
+    if not any(isinstance(e, tile.Load) for part in held.parts for e in tile.walk_expr(part)):
+        return value
+    if context.is_parallel:
+        variables = tuple(tile.Var(context.unique.take(name), part.dtype) for part in held.parts)
+        for var, part in zip(variables, held.parts, strict=True):
+            if per_thread.is_varying(context, part):
+                context.varying_variables.add(var)
+            context.out.append(tile.Bind(var, part, span))
+        return reinterpret_lanes(Lanes(variables), value.dtype)
+    if all(
+        isinstance(p, tile.Load) and p.buffer.scope == "local" and p.buffer.name in context.vectors for p in held.parts
+    ):
+        return value  # kept already
+    array = per_thread.allocate_local_array(context, name, (len(held.parts),), held.dtype, span)
+    context.vectors.add(array.name)
+    stores = (tile.Store(array, (tile.int32_const(i),), part, span) for i, part in enumerate(held.parts))
+    per_thread.emit_for_each_thread(context, tuple(stores), span)
+    return reinterpret_lanes(
+        Lanes(tuple(tile.Load(array, (tile.int32_const(i),)) for i in range(len(held.parts)))), value.dtype
+    )
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _list_element_indices(
+    context: Context, access: Access, span: Span, what: Literal["read", "written"]
+) -> tuple[tuple[tile.Expr, ...], ...]:
+    """Return the indices of each element of an access, in row-major order."""
+    check_access(context, access, span, what)
+    ranges = [
+        tuple(add_exprs(i.start, tile.int32_const(k)) for k in range(i.extent)) if isinstance(i, IndexRange) else (i,)
+        for i in access.indices
+    ]
+    return tuple(itertools.product(*ranges))
+
+
+def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
+    value = call[name].value
+    if isinstance(value, tile.Buffer):
+        value = Access(value, tuple(tile.int32_const(0) for _ in value.extents))
+    if not isinstance(value, Access):
+        call.refuse(name, "an element of a tensor or tile, or a slice")
+    assert isinstance(value, Access)
+    if value.buffer.scope != wide.scope:
+        _refuse_scope(call, name, value.buffer, "tensors" if wide.scope == "global" else "shared tiles")
+    if value.buffer.dtype == BOOL or value.buffer.dtype.bits < 8:
+        raise_error(
+            "wrong-dtype", f"{call.name} of {value.buffer.dtype}", call[name].span, "has no bits of its own in memory"
+        )
+    return value
+
+
+def _extend_access(access: Access, call: Call, name: str, wide: WideAccess) -> Access:
+    """Extend an element to as many neighbours as the width of the access takes."""
+    bits = access.buffer.dtype.bits
+    count = 1
+    for index in access.indices:
+        count *= index.extent if isinstance(index, IndexRange) else 1
+    if access.has_extent:
+        if count * bits != wide.bits:
+            raise_error(
+                "shape-mismatch",
+                f"{call.name} of {count * bits} bits",
+                call[name].span,
+                f"{count} {access.buffer.dtype}",
+            )
+        return access
+    if wide.bits % bits:
+        raise_error(
+            "shape-mismatch", f"{call.name} of one {access.buffer.dtype}", call[name].span, f"which has {bits} bits"
+        )
+    last = access.indices[-1]
+    assert not isinstance(last, IndexRange)
+    return Access(access.buffer, (*access.indices[:-1], IndexRange(last, wide.bits // bits)))
+
+
+def _read_predicate(call: Call) -> tile.Expr:
+    return as_expr(Argument(arithmetic.as_condition(call["pred"]), call["pred"].span))
+
+
+def _refuse_scope(call: Call, name: str, buffer: tile.Buffer, wanted: str) -> None:
+    raise_error(
+        "wrong-scope",
+        f"{call.name} is for {wanted}",
+        call[name].span,
+        f"this is a part of {describe_value(buffer)}",
+        secondary=(Label(buffer.span, "from here"),),
+    )

@@ -1,0 +1,442 @@
+"""Elaboration of the function of a kernel: its parameters, its launch, and the kernel that its body makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import replace
+
+from tilec.frontend.sema.compile_time.functions import is_launch
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.sema.expressions.views import replace_views
+from tilec.frontend.sema.launch import parameters
+from tilec.frontend.sema.launch.out_of_bounds_fill import fill_out_of_bounds_reads
+from tilec.frontend.sema.launch.parameters import warn_of_unused_parameters
+from tilec.frontend.sema.launch.pointers import (
+    POINTER_SIGNATURE,
+    STRIDED_TENSOR_SIGNATURE,
+    build_tensor,
+    make_pointer,
+    resolve_pointers,
+)
+from tilec.frontend.sema.loops.loop_headers import read_target_names
+from tilec.frontend.sema.operations.reducers import replace_reducers_by_parts
+from tilec.frontend.sema.recover import poison_names
+from tilec.frontend.sema.roles.awaits import resolve_awaited_tiles
+from tilec.frontend.sema.roles.explicit_roles import warn_of_ignored_registers
+from tilec.frontend.sema.roles.pipeline_rules import finish_pipelines
+from tilec.frontend.sema.vocabulary import refuse_name
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.expr import SMALL_FLOATS, cast_expr, extent_to_size
+from tilec.ir.groups import WARP_THREADS
+from tilec.ir.types import BOOL, INT32, NARROW_TYPES, DType
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_dtype, bind_arguments
+from tilec.ops.language.values import EXPR_TYPES, Member, describe_value
+from tilec.ops.placeholder import make_refused
+from tilec.passes.analysis.clusters import (
+    add_grid_counter,
+    bind_block_rank,
+    build_block_rank,
+    read_cluster,
+    resolve_cluster_masks,
+    uses_rank,
+)
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.loop.register_stages import apply_register_stages
+from tilec.passes.loop.requested_stages import apply_requested_stages
+from tilec.support.diagnostics import CompileError, make_warning, raise_error
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+_THREADS = Parameter("threads", 128, keyword_only=True)
+_PRELUDE = Parameter("prelude", None, supported=False, keyword_only=True)
+KERNEL_SIGNATURE = Signature(
+    "T.Kernel", (_THREADS, Parameter("cluster_dims", None, keyword_only=True), _PRELUDE), variadic=True
+)
+CLUSTER_KERNEL_SIGNATURE = Signature(
+    "T.ClusterKernel", (Parameter("cluster_dims", keyword_only=True), _THREADS, _PRELUDE), variadic=True
+)
+LAUNCH_SIGNATURES = {"T.Kernel": KERNEL_SIGNATURE, "T.ClusterKernel": CLUSTER_KERNEL_SIGNATURE}
+TENSOR_SIGNATURE = Signature("T.Tensor", (Parameter("shape"), Parameter("dtype", "float32")))
+_TENSOR_SIGNATURES = {
+    "T.Tensor": TENSOR_SIGNATURE,
+    "T.Buffer": TENSOR_SIGNATURE,
+    STRIDED_TENSOR_SIGNATURE.name: STRIDED_TENSOR_SIGNATURE,
+}
+
+_MAX_THREADS = 1024
+# y and z; x may be larger than any program needs (CUDA programming guide, technical specifications).
+_MAX_GRID_YZ = 65535
+_MAX_GRID_X = 2**31 - 1
+
+
+Param = tile.Buffer | tile.Var
+
+
+class IncompleteKernel(CompileError):
+    """All mistakes in the statements of a kernel; `kernel` is what they leave of it."""
+
+    def __init__(self, kernel: tile.Kernel, mistakes: CompileError) -> None:
+        super().__init__(*mistakes.diagnostics)
+        self.kernel = kernel
+
+
+def elaborate_kernel(
+    function: ast.Function, context: Context, params: Callable[[], tuple[Param, ...]], number: int = 0
+) -> tile.Kernel:
+    """Elaborate launch `number` of a function. `params` is called once its statements have run. Errors: all mistakes of
+    the kernel, as an `IncompleteKernel` where something is left of it."""
+    launch = None
+    with context.mistakes.caught():
+        launch = _find_launch_statement(context, function, number)
+    context.unique.taken.update(parameters.list_size_names(context.scope))
+    between = _take_intermediate_tensors(context)
+    if launch is not None:
+        shape = _elaborate_launch(context, launch)
+    if launch is None or context.mistakes.met:
+        if launch is not None:
+            context.block(launch.body)
+        context.mistakes.join(context.schedule_mistakes)
+        context.mistakes.end()
+    assert launch is not None
+    context.block(launch.body)
+    built = _build_kernel(function, context, shape, lambda: (*params(), *between))
+    if context.mistakes.met:
+        context.mistakes.join(context.schedule_mistakes)
+        try:
+            context.mistakes.end()
+        except CompileError as error:
+            raise IncompleteKernel(_add_refused_statement(built), error) from None
+    return built
+
+
+def _add_refused_statement(kernel: tile.Kernel) -> tile.Kernel:
+    """Add a statement in place of the missing ones, which would have shaped the layouts of all fragments."""
+    fragments = tuple(b for b in kernel.buffers if b.scope == "fragment")
+    return replace(kernel, body=(make_refused((), fragments, kernel.span), *kernel.body))
+
+
+def _build_kernel(
+    function: ast.Function, context: Context, shape: _LaunchShape, params: Callable[[], tuple[Param, ...]]
+) -> tile.Kernel:
+    context.out[:] = finish_pipelines(context.out, context.pipelines, context.cluster, context.mistakes)
+    context.out[:] = resolve_cluster_masks(tuple(context.out), shape.block_vars, context.cluster)
+    context.out[:] = add_grid_counter(tuple(context.out), context.unique, context.buffers)
+    statements, copies = replace_views(tuple(context.out), context.views, context.hints.tensors, context.unique)
+    statements, buffers = replace_reducers_by_parts(statements, context.reducers, [*context.buffers, *copies])
+    if uses_rank(statements):
+        statements = bind_block_rank(
+            statements, build_block_rank(shape.block_vars, context.cluster), function.name_span
+        )
+    built = tile.Kernel(
+        function.name,
+        resolve_pointers(context, params()),
+        shape.grid,
+        shape.block_vars,
+        context.threads,
+        buffers,
+        statements,
+        function.name_span,
+        tuple(context.hints.layouts.values()),
+        cluster=context.cluster,
+        raster=context.hints.raster,
+        subtiles=tuple(context.hints.subtiles.values()),
+    )
+    built = fill_out_of_bounds_reads(built, context.hints.out_of_bounds_fill, context.unique.take)
+    warn_of_ignored_registers(built, context.has_explicit_roles, context.warn)
+    if not context.mistakes.met:  # a mistake may be where they were to be used
+        warn_of_unused_parameters(context, function, built.params)
+    if not context.mistakes.met:  # a missing statement may have been a load
+        built = apply_requested_stages(built, context.hints.stages, context.schedule_mistakes)
+        built = apply_register_stages(built, context.hints.stages, context.schedule_mistakes)
+    return parameters.add_size_parameters(resolve_awaited_tiles(built, context.warn, context.schedule_mistakes))
+
+
+# ---- the launch ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _LaunchShape:
+    """The grid of a launch, and the variables of its block indices."""
+
+    grid: tuple[tile.Extent, ...]
+    block_vars: tuple[tile.Var, ...]
+
+
+def _find_launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
+    """Return the `with T.Kernel(…)` of this number. Statements before it are elaborated: they compute constants."""
+    launch: ast.With | None = None
+    trailing: ast.Stmt | None = None
+    for statement in _flatten_decided_ifs(context, function.body):
+        with context.mistakes.caught():
+            if isinstance(statement, ast.With) and _is_launch(context, statement):
+                launch = statement if context.launches == number else launch
+                context.launches += 1
+                trailing = None
+            elif launch is not None and not isinstance(statement, ast.Pass | ast.Return):
+                trailing = trailing or statement
+            else:
+                _elaborate_before_launch(context, statement)
+    if trailing is not None:
+        with context.mistakes.caught():
+            raise_error("misplaced-statement", "nothing may follow the last T.Kernel block", trailing.span.first_line())
+    if launch is None:
+        raise_error(
+            "missing-kernel",
+            f"{function.name} launches nothing",
+            function.name_span,
+            help="write `with T.Kernel(grid, threads=128) as bx:` around the body",
+        )
+    return launch
+
+
+def _take_intermediate_tensors(context: Context) -> tuple[Param, ...]:
+    """Take the tensors that T.alloc_global makes before several launches. One launch fills them for the next, so
+    whoever launches the kernels provides their memory: they become the last parameters."""
+    if context.launches < 2:
+        return ()
+    tensors = tuple(context.buffers)
+    context.buffers.clear()
+    return tensors
+
+
+def _is_launch(context: Context, statement: ast.With) -> bool:
+    return (
+        isinstance(statement.context, ast.Call)
+        and evaluate.find_callee(context, statement.context) in LAUNCH_SIGNATURES
+    )
+
+
+def _elaborate_before_launch(context: Context, statement: ast.Stmt) -> None:
+    context.block((statement,))
+    if context.out or any(b.scope != "global" for b in context.buffers):
+        context.out.clear()
+        context.buffers.clear()
+        poison_names(context.scope, statement)
+        raise_error(
+            "misplaced-statement",
+            "this belongs inside `with T.Kernel(…):`",
+            statement.span.first_line(),
+            "before the launch, only constants can be computed",
+        )
+
+
+def _flatten_decided_ifs(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
+    """Yield the statements of a function up to its `return`, with the chosen side of each `if` that decides about a
+    launch or a return. Return whether there was a `return`."""
+    for statement in statements:
+        ends = (is_launch(n) or isinstance(n, ast.Return) for n in ast.walk_nodes(statement))
+        if isinstance(statement, ast.If) and any(ends):
+            chosen = statement.then if evaluate.decide_condition(context, statement.condition) else statement.orelse
+            if (yield from _flatten_decided_ifs(context, chosen)):
+                return True
+        else:
+            yield statement
+            if isinstance(statement, ast.Return):
+                return True
+    return False
+
+
+def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
+    assert isinstance(launch.context, ast.Call)
+    grid: tuple[tile.Extent, ...] = ()
+    context.is_launched, context.thread_extents = True, (WARP_THREADS, 1, 1)
+    block_vars: tuple[tile.Var, ...] = ()
+    try:
+        signature = LAUNCH_SIGNATURES[evaluate.find_callee(context, launch.context) or "T.Kernel"]
+        call = bind_arguments(signature, *evaluate.evaluate_arguments(context, launch.context), launch.context.span)
+        with context.mistakes.caught():
+            context.thread_extents = _read_thread_extents(call)
+            context.has_threads = True
+            _warn_of_partial_warp(context, call["threads"].span)
+        grid = _read_grid(call)
+        with context.mistakes.caught():
+            context.cluster = read_cluster(call, grid, context.default_cluster)
+        block_vars = _bind_block_variables(context, launch, len(grid))
+    except CompileError as error:
+        context.mistakes.add(error)
+        poison_names(context.scope, replace(launch, body=()))
+        context.scope.is_incomplete = True
+    context.blocks = tuple(zip(block_vars, grid, strict=False))
+    context.ranges[tile.THREAD.name] = (0, math.prod(context.thread_extents) - 1)
+    for var, extent in context.blocks:
+        if isinstance(extent, int):
+            context.ranges[var.name] = (0, extent - 1)
+    return _LaunchShape(grid, block_vars)
+
+
+# ---- parameters ------------------------------------------------------------------------------------------------------
+
+
+def elaborate_parameters(context: Context, function: ast.Function) -> tuple[Param, ...]:
+    """Bind the parameters of a function that gives each a type."""
+    params: list[Param] = []
+    for node in function.params:
+        try:
+            params.append(_bind_typed_parameter(context, node))
+        except CompileError as error:
+            context.mistakes.add(error)
+            context.scope.poison(node.name, node.span)
+    return tuple(params)
+
+
+def _bind_typed_parameter(context: Context, node: ast.Parameter) -> Param:
+    if node.name in context.scope.names:
+        raise_error("duplicate-definition", f"parameter `{node.name}` appears twice", node.span)
+    if node.annotation is None:
+        raise_error(
+            "missing-type",
+            f"parameter `{node.name}` has no type",
+            node.span,
+            help=f"write `{node.name}: T.Tensor((M, N), dtype)` or `{node.name}: T.float32`",
+        )
+    if node.default is not None:
+        raise_error("unsupported-syntax", "kernel parameters have no defaults", node.default.span)
+    return bind_parameter(context, node.name, node.annotation, node.span)
+
+
+def bind_parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> Param:
+    """Bind a parameter: a tensor, a pointer or a scalar, as its annotation says."""
+    buffer = read_tensor_type(context, annotation, name, span)
+    if buffer is not None:
+        param: Param = replace(buffer, name=context.unique.take(name))
+    elif _is_pointer(context, annotation):
+        param = make_pointer(context, name, span)
+    else:
+        param = tile.Var(context.unique.take(name), _read_scalar_type(context, annotation))
+        context.scalars.add(param)
+    context.scope.bind(name, param, span)
+    return param
+
+
+def read_tensor_type(context: Context, annotation: ast.Expr, name: str, span: Span) -> tile.Buffer | None:
+    """Return the tensor that an annotation describes, if any: `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K), dtype]` or
+    the same of T.StridedTensor."""
+    match annotation:
+        case ast.Call() if (
+            signature := _TENSOR_SIGNATURES.get(evaluate.find_callee(context, annotation) or "")
+        ) is not None:
+            return build_tensor(
+                bind_arguments(signature, *evaluate.evaluate_arguments(context, annotation), annotation.span),
+                name,
+                span,
+            )
+        case ast.Subscript(value=value, indices=indices) if (
+            signature := _find_tensor_signature(context, value)
+        ) is not None:
+            items = [i for i in indices if not isinstance(i, ast.Slice)]
+            return build_tensor(
+                bind_arguments(signature, [evaluate.evaluate_argument(context, i) for i in items], {}, annotation.span),
+                name,
+                span,
+            )
+        case _:
+            return None
+
+
+def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
+    """Return whether the annotation is T.ptr, or T.ptr(dtype)."""
+    if isinstance(annotation, ast.Call) and evaluate.find_callee(context, annotation) == POINTER_SIGNATURE.name:
+        bind_arguments(POINTER_SIGNATURE, *evaluate.evaluate_arguments(context, annotation), annotation.span)
+        return True
+    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) == Member(
+        POINTER_SIGNATURE.name
+    )
+
+
+def fold_extent(extent: tile.Extent) -> tile.Extent:
+    return extent if isinstance(extent, int) else fold_expr(extent)
+
+
+def _find_tensor_signature(context: Context, node: ast.Expr) -> Signature | None:
+    value = context.value(node)
+    return _TENSOR_SIGNATURES.get(value.path) if isinstance(value, Member) else None
+
+
+def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
+    argument = evaluate.evaluate_argument(context, annotation)
+    if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
+        refuse_name(argument.value.path, annotation.span)
+    if not isinstance(argument.value, DType | str):
+        raise_error(
+            "wrong-argument",
+            "a parameter is a tensor or a scalar",
+            annotation.span,
+            f"this is {describe_value(argument.value)}",
+            help="write T.Tensor((M, N), dtype) or T.float32",
+        )
+    dtype = as_dtype(argument)
+    if dtype == BOOL or dtype in SMALL_FLOATS or dtype in NARROW_TYPES:
+        help_text = "pass T.int32" if dtype == BOOL else "pass T.float32"
+        raise_error("wrong-dtype", f"a scalar parameter cannot be a {dtype}", annotation.span, help=help_text)
+    return dtype
+
+
+def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
+    if not 1 <= len(call.variadic) <= 3:
+        raise_error("wrong-argument", f"a grid has one to three dimensions, not {len(call.variadic)}", call.span)
+    limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
+    return tuple(_read_grid_extent(a, limit) for a, limit in zip(call.variadic, limits, strict=False))
+
+
+def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
+    value = argument.value
+    if isinstance(value, EXPR_TYPES):
+        if extent_to_size(value) is None:
+            raise_error(
+                "dynamic-grid",
+                "the grid must be known at launch",
+                argument.span,
+                f"depends on {describe_value(value)}",
+                help="make it of integers and of integer parameters, with + - * // % T.min and T.max",
+            )
+        return fold_extent(cast_expr(value, INT32))
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise_error("wrong-argument", "grid extents are integers", argument.span, f"this is {describe_value(value)}")
+    if not 1 <= value <= limit:
+        raise_error("wrong-shape", f"a grid extent lies between 1 and {limit}", argument.span, f"this is {value}")
+    return value
+
+
+def _read_thread_extents(call: Call) -> tuple[int, int, int]:
+    """Read the threads of a block along x, y and z."""
+    argument = call["threads"]
+    dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
+    extents = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
+    if len(extents) < len(dims) or not 1 <= len(dims) <= 3:
+        call.refuse("threads", "an integer, or up to three, known at compile time")
+    threads = math.prod(extents)
+    if not 1 <= threads <= _MAX_THREADS:
+        title = f"a block has 1 to {_MAX_THREADS} threads"
+        raise_error("bad-threads", title, argument.span, f"this is {threads}")
+    x, y, z = (*extents, 1, 1)[:3]
+    return x, y, z
+
+
+def _warn_of_partial_warp(context: Context, span: Span) -> None:
+    count = math.prod(context.thread_extents)
+    if context.threads > count:
+        title = f"a block of {count} {'thread' if count == 1 else 'threads'} takes as long as one of {context.threads}"
+        context.warn(
+            make_warning(
+                "partial-warp",
+                title,
+                span,
+                f"they run in warps of {WARP_THREADS}",
+                help=f"write threads={context.threads}, unless each thread does something of its own",
+            )
+        )
+
+
+def _bind_block_variables(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:
+    target = launch.target
+    if target is None:
+        # The kernel uses no block index.
+        return tuple(tile.Var(context.unique.take(name)) for name in ("bx", "by", "bz")[:rank])
+    names = read_target_names(target, rank, "as ({})")
+    variables = tuple(tile.Var(context.unique.take(name.id)) for name in names)
+    for name, var in zip(names, variables, strict=True):
+        context.scope.bind(name.id, var, name.span)
+    return variables

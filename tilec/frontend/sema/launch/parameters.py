@@ -1,0 +1,82 @@
+"""Parameters of a kernel: those for the sizes of T.dynamic, after its own and in order of appearance, and those that no
+statement mentions (unused-parameter; statements that a constant disables count too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.scope import Scope
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ops.language.values import EXPR_TYPES, Value
+from tilec.passes.analysis.usage import list_expressions
+from tilec.support.diagnostics import make_warning, raise_error
+from tilec.support.identity import IdentityKey
+
+
+def list_size_names(scope: Scope) -> Iterator[str]:
+    """Yield the names of the visible sizes, which no variable of the kernel may take."""
+    for name in scope.list_visible_names():
+        binding = scope.find(name)
+        yield from (v.name for v in _find_variables(binding.value if binding else None))
+
+
+def _find_variables(value: Value) -> Iterator[tile.Var]:
+    level = [value]
+    while level:
+        for node in level:
+            if isinstance(node, EXPR_TYPES):
+                yield from (part for part in tile.walk_expr(node) if isinstance(part, tile.Var))
+        # An object that occurs many times is looked at once.
+        inner = (item for node in level if isinstance(node, tuple) for item in node)
+        level = list({IdentityKey(item): item for item in inner if isinstance(item, (tuple, *EXPR_TYPES))}.values())
+
+
+def add_size_parameters(kernel: tile.Kernel) -> tile.Kernel:
+    """Add a parameter for every size that the kernel uses without declaring it."""
+    declared = {p for p in (*kernel.params, *kernel.block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(p, tile.Var)}
+    for stmt in tile.walk_statements(kernel.body):
+        declared |= set(tile.declared_variables(stmt))
+    sizes = tuple(v for v in dict.fromkeys(_find_used_variables(kernel)) if v not in declared)
+    if not sizes:
+        return kernel
+    taken = {p.name: p for p in kernel.params}
+    for size in sizes:
+        if size.name in taken:
+            raise_error(
+                "duplicate-definition",
+                f"a parameter and a size are both called {size.name}",
+                getattr(taken[size.name], "span", kernel.span),
+                help="give the size another name in T.dynamic",
+            )
+    return replace(kernel, params=(*kernel.params, *sizes))
+
+
+def _find_used_variables(kernel: tile.Kernel) -> Iterator[tile.Var]:
+    extents = (e for p in kernel.params if isinstance(p, tile.Buffer) for e in (*p.extents, *(p.strides or ())))
+    exprs: list[tile.Expr] = [e for e in (*extents, *kernel.grid) if not isinstance(e, int)]
+    for stmt in tile.walk_statements(kernel.body):
+        exprs += list_expressions(stmt)
+    yield from (part for expr in exprs for part in tile.walk_expr(expr) if isinstance(part, tile.Var))
+
+
+def warn_of_unused_parameters(
+    context: Context, function: ast.Function, params: Iterable[tile.Buffer | tile.Var]
+) -> None:
+    """Warn of each of `params` that only the signature of the function names."""
+    made = {param.name for param in params}
+    mentioned = {node.id for node in ast.walk_nodes(function) if isinstance(node, ast.Name)}
+    for parameter in function.params:
+        if parameter.name in made - mentioned:
+            context.warn(
+                make_warning(
+                    "unused-parameter",
+                    f"{function.name} does nothing with its parameter {parameter.name}",
+                    parameter.span,
+                    "no statement mentions it",
+                    help=f"remove {parameter.name}, or every caller has to pass it for nothing",
+                )
+            )

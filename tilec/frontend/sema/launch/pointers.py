@@ -1,0 +1,153 @@
+"""Tensors with strides (T.StridedTensor), and tensors at the address in a pointer parameter (T.make_tensor)."""
+
+from __future__ import annotations
+
+from tilec.frontend.sema.context import Context
+from tilec.ir import tile
+from tilec.ir.expr import cast_expr
+from tilec.ir.types import INT64, UINT64, DType
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_element_type, as_extents
+from tilec.ops.language.values import Access, Value, describe_value, show_shape
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
+
+STRIDED_TENSOR_SIGNATURE = Signature(
+    "T.StridedTensor", (Parameter("shape"), Parameter("strides"), Parameter("dtype", "float32"))
+)
+POINTER_SIGNATURE = Signature(
+    "T.ptr",
+    (
+        Parameter("dtype", None),
+        Parameter("storage_scope", "global", supported=False),
+        Parameter("is_size_var", False, supported=False, keyword_only=True),
+    ),
+)
+_TENSOR_PARAMETERS = (
+    Parameter("shape"),
+    Parameter("dtype", "float32"),
+    Parameter("strides", None),
+)
+MAKE_TENSOR_SIGNATURES = {
+    s.name: s
+    for s in (
+        Signature("T.make_tensor", (Parameter("ptr"), *_TENSOR_PARAMETERS)),
+        Signature(
+            "T.make_tensor_from_addr",
+            (Parameter("addr"), *_TENSOR_PARAMETERS, Parameter("storage_scope", "global", supported=False)),
+        ),
+    )
+}
+
+
+def read_extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
+    """Read extents: numbers, or expressions of the kernel's integer parameters."""
+    found = as_extents(argument, what)
+    return tuple(e if isinstance(e, int) else fold_expr(cast_expr(e, e.dtype)) for e in found)
+
+
+def build_tensor(call: Call, name: str, span: Span) -> tile.Buffer:
+    """Build the tensor with the `shape`, `dtype` and `strides` of a call."""
+    shape = read_extents(call["shape"], "the shape of a tensor")
+    dtype, lanes = as_element_type(call["dtype"])
+    given = call["strides"] if "strides" in call.arguments else None
+    steps = None if given is None or given.value is None else read_extents(given, "the strides of a tensor")
+    if steps is not None:
+        _check_strides(call, shape, steps, dtype, lanes)
+        steps = None if steps == compute_dense_strides(shape) else steps
+    return tile.Buffer(name, (*shape, lanes) if lanes > 1 else shape, dtype, "global", span, lanes, steps)
+
+
+def compute_dense_strides(shape: tuple[tile.Extent, ...]) -> tuple[tile.Extent, ...] | None:
+    """Return the strides of a dense row-major tensor in elements, or None if an extent but the first is dynamic."""
+    steps: list[int] = [1]
+    for extent in reversed(shape[1:]):
+        if not isinstance(extent, int):
+            return None
+        steps.append(steps[-1] * extent)
+    return tuple(reversed(steps))
+
+
+def _check_strides(
+    call: Call, shape: tuple[tile.Extent, ...], steps: tuple[tile.Extent, ...], dtype: DType, lanes: int
+) -> None:
+    if len(steps) != len(shape):
+        raise_error(
+            "wrong-rank",
+            f"{len(steps)} strides for {len(shape)} dimensions",
+            call["strides"].span,
+            secondary=(Label(call["shape"].span, f"shape {show_shape(shape)}"),),
+        )
+    if steps[-1] != 1:
+        raise_error(
+            "wrong-argument",
+            f"{call.name}: the last stride must be 1",
+            call["strides"].span,
+            "neighbours of a row lie side by side",
+            help="let the dimension whose stride is 1 be the last one",
+        )
+    if lanes > 1 or dtype.per_byte > 1:
+        raise_error(
+            "wrong-dtype", f"{call.name} of {call['dtype'].value}", call["dtype"].span, "strides are of whole numbers"
+        )
+
+
+# ---- pointers --------------------------------------------------------------------------------------------------------
+
+
+def make_pointer(context: Context, name: str, span: Span) -> tile.Var:
+    """Make the variable of a pointer parameter, which T.make_tensor turns into a tensor."""
+    made = tile.Var(context.unique.take(name), UINT64)
+    context.pointers[made] = None
+    return made
+
+
+def make_tensor(context: Context, call: Call) -> Value:
+    """Return the tensor at the address in a kernel parameter, which becomes this tensor."""
+    name = "ptr" if call.name == "T.make_tensor" else "addr"
+    where, value = call[name], call[name].value
+    if isinstance(value, tile.Load | Access):
+        raise_error(
+            "foreign-address",
+            f"{call.name} of an address that a tensor holds",
+            where.span,
+            "known only inside the kernel",
+            help="give the kernel one tensor with the parts one after the other, or one parameter for each",
+        )
+    if isinstance(value, tile.Var) and value in context.scalars and value.dtype in (INT64, UINT64):
+        context.pointers.setdefault(value, None)
+    if not isinstance(value, tile.Var) or value not in context.pointers:
+        call.refuse(name, "a parameter of type T.ptr")
+    assert isinstance(value, tile.Var)
+    tensor, before = build_tensor(call, value.name, call.span), context.pointers[value]
+    if before is not None and before != tensor:
+        raise_error(
+            "duplicate-definition",
+            f"two tensors at {value.name}",
+            call.span,
+            f"this one has shape {show_shape(tensor.extents)} of {tensor.dtype}",
+            secondary=(Label(before.span, f"the first has shape {show_shape(before.extents)} of {before.dtype}"),),
+            help="make one tensor, and T.reshape or T.view of it",
+        )
+    context.pointers[value] = before or tensor
+    return before or tensor
+
+
+def resolve_pointers(
+    context: Context, params: tuple[tile.Buffer | tile.Var, ...]
+) -> tuple[tile.Buffer | tile.Var, ...]:
+    """Replace pointer parameters by the tensors that T.make_tensor made of them."""
+    return tuple((isinstance(p, tile.Var) and context.pointers.get(p)) or p for p in params)
+
+
+def refuse_strided(call: Call, source: tile.Buffer) -> None:
+    """Refuse a view of a tensor with strides."""
+    if source.strides is not None:
+        raise_error(
+            "wrong-scope",
+            f"{call.name} of a tensor with strides",
+            call["src"].span,
+            f"this is {describe_value(source)}",
+            secondary=(Label(source.span, f"strides {show_shape(source.strides)}"),),
+            help="copy the part that is needed to a shared tile, and give that another shape",
+        )

@@ -1,0 +1,3 @@
+"""Loops: their headers, nests of elements, loops that differ between threads, manual schedules. Their bodies'
+statements are in `statements`.
+"""

@@ -1,0 +1,508 @@
+"""Loop headers: the arguments of `T.serial`, `T.unroll`, `T.Pipelined`, `T.Parallel`, `T.vectorized` and
+`T.Persistent`, read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.expr import cast_expr
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.language.signature import (
+    Argument,
+    Call,
+    Parameter,
+    Signature,
+    as_count,
+    as_expr,
+    find_nearest_name,
+    make_literal,
+)
+from tilec.ops.language.values import EXPR_TYPES, Access, Dictionary, describe_value
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.analysis.trip_count import MAX_UNROLL, get_static_trip_count
+from tilec.support.diagnostics import Diagnostic, Label, Warn, make_warning, raise_error
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+_BOUNDS = (Parameter("start"), Parameter("stop", None))
+_STEP = Parameter("step", None)
+_ANNOTATIONS = Parameter("annotations", None, keyword_only=True)
+
+_SERIAL = (*_BOUNDS, _STEP, _ANNOTATIONS)
+_UNROLL = (
+    *_BOUNDS,
+    _STEP,
+    Parameter("explicit", False, keyword_only=True),
+    Parameter("unroll_factor", None, keyword_only=True),
+    _ANNOTATIONS,
+)
+
+SEQUENTIAL_LOOPS: dict[str, tuple[tile.LoopKind, Signature]] = {
+    "range": ("serial", Signature("range", (*_BOUNDS, _STEP))),
+    "T.serial": ("serial", Signature("T.serial", _SERIAL)),
+    "T.Serial": ("serial", Signature("T.Serial", _SERIAL)),
+    "T.unroll": ("unroll", Signature("T.unroll", _UNROLL)),
+    "T.Unroll": ("unroll", Signature("T.Unroll", _UNROLL)),
+    "T.Pipelined": (
+        "pipelined",
+        Signature(
+            "T.Pipelined",
+            (
+                *_BOUNDS,
+                Parameter("num_stages", None),
+                Parameter("order", None),
+                Parameter("stage", None),
+                Parameter("sync", None),
+                Parameter("group", None),
+                _ANNOTATIONS,
+            ),
+        ),
+    ),
+}
+
+_VECTORIZED = (*_BOUNDS, _ANNOTATIONS)
+
+NEST_SIGNATURES: dict[str, Signature] = {
+    "T.Parallel": Signature(
+        "T.Parallel",
+        (
+            Parameter("coalesced_width", None, keyword_only=True),
+            Parameter("loop_layout", None, keyword_only=True),
+            Parameter("prefer_async", None, keyword_only=True),
+            _ANNOTATIONS,
+        ),
+        variadic=True,
+    ),
+    "T.vectorized": Signature("T.vectorized", _VECTORIZED),
+    "T.Vectorized": Signature("T.Vectorized", _VECTORIZED),
+    "T.parallel": Signature("T.parallel", (), variadic=True),
+}
+"""Loops whose iterations may all run at once."""
+
+LOOP_BREAK = Signature("T.loop_break", ())
+PERSISTENT_SIGNATURE = Signature(
+    "T.Persistent", (Parameter("domain"), Parameter("wave_size"), Parameter("index"), Parameter("group_size", 8))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopHeader:
+    """Bounds and step of a sequential loop. A loop that counts down runs over the numbers of its iterations instead:
+    `first_and_step` has the first value of its variable and the negative step."""
+
+    start: tile.Expr
+    stop: tile.Expr
+    step: int
+    first_and_step: tuple[tile.Expr, int] | None = None
+
+    @property
+    def values(self) -> tuple[int, int] | None:
+        """The smallest and largest value of the loop variable, if the bounds are constants."""
+        start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
+        if start is None or stop is None:
+            return None
+        values = range(start, stop, self.step)
+        return (values[0], values[-1]) if values else None
+
+    @property
+    def iterations(self) -> range | None:
+        """All values of the loop variable, if they are constants."""
+        match self:
+            case LoopHeader(tile.Const(value=start), tile.Const(value=stop), step, None):
+                return range(int(start), int(stop), step)
+            case LoopHeader(_, tile.Const(value=count), _, (tile.Const(value=first), step)):
+                return range(int(first), int(first) + int(count) * step, step)
+            case _:
+                return None
+
+    @property
+    def trip_count(self) -> int | None:
+        start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
+        return None if start is None or stop is None else len(range(start, stop, self.step))
+
+    def value(self, count: tile.Expr) -> tile.Expr:
+        """Return the kernel's loop variable, given the variable that runs from `start` to `stop`."""
+        if self.first_and_step is None:
+            return count
+        first, step = self.first_and_step
+        return fold_expr(tile.Binary("add", first, tile.Binary("mul", count, tile.int32_const(step), INT32), INT32))
+
+
+def read_loop_header(call: Call) -> LoopHeader:
+    """Read start, stop and step, which mean what they do in Python's `range`."""
+    first_bound = _read_bound(call, "start")
+    has_stop = call["stop"].value is not None
+    start, stop = (first_bound, _read_bound(call, "stop")) if has_stop else (tile.int32_const(0), first_bound)
+    step = 1
+    if "step" in call.arguments and call["step"].value is not None:
+        step = call.read_integer("step")
+        if step == 0:
+            raise_error("wrong-argument", f"{call.name}: the step must not be 0", call["step"].span)
+    if step > 0:
+        return LoopHeader(start, stop, step)
+    # max(0, ⌈(start − stop) / −step⌉)
+    span = tile.Binary("add", tile.Binary("sub", start, stop, INT32), tile.int32_const(-step - 1), INT32)
+    trip_count = tile.Binary(
+        "max", tile.Binary("floordiv", span, tile.int32_const(-step), INT32), tile.int32_const(0), INT32
+    )
+    return LoopHeader(tile.int32_const(0), fold_expr(trip_count), 1, (start, step))
+
+
+_MAX_UNROLLED_COPIES = 1024  # copies of a statement
+
+
+def read_unroll_factor(call: Call, bounds: LoopHeader) -> int | None:
+    """Read how many iterations of T.unroll become one, or None if the compiler chooses."""
+    parameter_of = {"pragma_unroll_explicit": "explicit", "pragma_unroll_factor": "unroll_factor"}
+    arguments = {parameter_of[key]: argument for key, argument in read_annotations(call) if key in parameter_of}
+    for key in parameter_of.values():
+        if call.is_given(key):
+            arguments[key] = call[key]
+    explicit, factor = arguments.get("explicit"), arguments.get("unroll_factor")
+    is_explicit = explicit is not None and bool(explicit.value)
+    if factor is not None and factor.value is not None:
+        value = factor.value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise_error(
+                "wrong-argument",
+                f"{call.name}: `unroll_factor` is a number of iterations",
+                factor.span,
+                describe_value(value),
+            )
+        if is_explicit and explicit is not None:
+            raise_error(
+                "wrong-argument",
+                f"{call.name}: `explicit` writes out every iteration, `unroll_factor` some of them",
+                factor.span,
+                secondary=(Label(explicit.span, "asks for all"),),
+                help="give one of the two",
+            )
+        return max(value, 1)
+    if not is_explicit or explicit is None:
+        return None
+    if bounds.trip_count is None:
+        raise_error(
+            "not-a-constant",
+            f"{call.name}: a loop is written out only if its iterations can be counted at compile time",
+            explicit.span,
+            help="give an `unroll_factor` instead",
+        )
+    return bounds.trip_count or None
+
+
+def apply_unroll_factor(loop: tile.For, factor: int | None, span: Span) -> tile.For:
+    """Return the loop unrolled by `factor`; without one, whole, or serial where that makes too many copies."""
+    if factor == 1:
+        return replace(loop, kind="serial")
+    unrolled_loop = replace(loop, kind="unroll", factor=factor)
+    copies = _count_copies((unrolled_loop,))
+    if copies <= _MAX_UNROLLED_COPIES:
+        return unrolled_loop
+    if factor is None:
+        return replace(loop, kind="serial")
+    nesting_note = (
+        "" if copies == _count_unrolled_iterations(unrolled_loop) else ", those of the loops inside it counted,"
+    )
+    return raise_error("wrong-argument", f"T.unroll: {copies} iterations{nesting_note} are too many to write out", span)
+
+
+def _count_copies(body: tuple[tile.Stmt, ...]) -> int:
+    """Return how many copies unrolling makes of a statement of the body, at most."""
+    return max(
+        (
+            _count_unrolled_iterations(stmt) * max(map(_count_copies, tile.nested_bodies(stmt)), default=1)
+            for stmt in body
+        ),
+        default=1,
+    )
+
+
+def _count_unrolled_iterations(stmt: tile.Stmt) -> int:
+    if not isinstance(stmt, tile.For) or stmt.kind != "unroll":
+        return 1
+    trip_count = get_static_trip_count(stmt)
+    if stmt.factor is None:
+        return trip_count if trip_count is not None and trip_count <= MAX_UNROLL else 1
+    return stmt.factor if trip_count is None else min(trip_count, stmt.factor)
+
+
+# ---- elementwise nests -----------------------------------------------------------------------------------------------
+
+_NEST_ANNOTATIONS = {
+    "coalesced_width": "coalesced_width",
+    "parallel_prefer_async": "prefer_async",
+    "parallel_async_without_async_commit_wait": "prefer_async",  # where commits and waits stand is derived in any case
+    "parallel_loop_layout": "loop_layout",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NestHeader:
+    """Half-open bounds of each variable; those of T.Parallel may be known at run time only. `asynchronous` is the place
+    of `prefer_async=True`."""
+
+    bounds: tuple[tuple[int, int | tile.Expr], ...]
+    width: int | None
+    asynchronous: Span | None
+    layout: tile.LoopLayout | None = None
+
+
+def read_nest_header(call: Call, warn: Warn) -> NestHeader:
+    """Read the arguments of T.Parallel or T.vectorized."""
+    if "stop" in call.arguments:
+        start, stop = read_loop_header(call).start, read_loop_header(call).stop
+        for name, bound in (("start", start), ("stop", stop)):
+            if not isinstance(bound, tile.Const):
+                raise_error("dynamic-shape", f"{call.name}: the bounds must be known at compile time", call[name].span)
+        first, end = int(getattr(start, "value", 0)), int(getattr(stop, "value", 0))
+        if end <= first:
+            raise_error("wrong-shape", f"{call.name}: the loop is empty", call.span, f"from {first} to {end}")
+        for annotation, argument in read_annotations(call):
+            warn(make_unknown_annotation_warning(call, annotation, argument, {}))
+        return NestHeader(((first, end),), end - first, None)
+    bounds = tuple((0, extent) for extent in read_parallel_extents(call))
+    given = {
+        key: call[key] for key in _NEST_ANNOTATIONS.values() if key in call.arguments and call[key].value is not None
+    }
+    for annotation, argument in read_annotations(call):
+        key = _NEST_ANNOTATIONS.get(annotation)
+        if key is None:
+            warn(make_unknown_annotation_warning(call, annotation, argument, _NEST_ANNOTATIONS))
+            continue
+        if key in given and key != "prefer_async":  # two annotations of TileLang mean this one
+            before = Label(given[key].span, "given here already")
+            raise_error("duplicate-argument", f"{call.name} gets `{key}` twice", argument.span, secondary=(before,))
+        given.setdefault(key, argument)
+    width, hint = given.get("coalesced_width"), given.get("prefer_async")
+    if hint is not None and not isinstance(hint.value, bool):
+        raise_error(
+            "wrong-argument", f"{call.name}: `prefer_async` is True or False", hint.span, describe_value(hint.value)
+        )
+    layout = _read_loop_layout(call, given["loop_layout"]) if "loop_layout" in given else None
+    if width is None:
+        return NestHeader(bounds, None, hint.span if hint and hint.value else None, layout)
+    elements = width.value
+    if not isinstance(elements, int) or isinstance(elements, bool) or elements < 1:
+        raise_error(
+            "wrong-argument",
+            f"{call.name}: `coalesced_width` is a number of elements",
+            width.span,
+            describe_value(elements),
+        )
+    last = bounds[-1][1]
+    if isinstance(last, int) and last % elements:
+        raise_error(
+            "wrong-argument",
+            f"{call.name}: `coalesced_width` does not divide the last extent",
+            width.span,
+            f"{elements} elements of {last}",
+            secondary=(Label(call.variadic[-1].span, f"this is {last}"),),
+        )
+    return NestHeader(bounds, elements, hint.span if hint and hint.value else None, layout)
+
+
+def _read_loop_layout(call: Call, given: Argument) -> tile.LoopLayout:
+    """Read the layout. Its inputs are compared with the loops of the nest later, at the outermost of them."""
+    layout = given.value
+    if not isinstance(layout, tile.LoopLayout):
+        raise_error(
+            "wrong-argument",
+            f"{call.name}: `loop_layout` is a layout",
+            given.span,
+            f"this is {describe_value(layout)}",
+            help="write T.Fragment((m, n), forward_fn=lambda i, j: (thread, index))",
+        )
+    return layout
+
+
+# ---- T.Persistent ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentWalk:
+    """A walk over the tiles of a domain in waves: block `index` of `wave_size` takes every wave_size-th tile. The
+    number of a tile counts `group` neighbours along the last dimension fastest, then the other dimensions from the last
+    to the first, then the groups. So tiles that share a row or a column of a product run close together."""
+
+    domain: tuple[tile.Expr, ...]
+    wave_size: tile.Expr
+    index: tile.Expr
+    group: tile.Expr
+    groups: tile.Expr
+
+    @property
+    def size(self) -> tile.Expr:
+        """The number of tiles, including those past the end of the last group."""
+        total = _fold_binary("mul", self.groups, self.group)
+        for extent in self.domain[:-1]:
+            total = _fold_binary("mul", total, extent)
+        return total
+
+    @property
+    def waves(self) -> tile.Expr:
+        return _fold_ceildiv(self.size, self.wave_size)
+
+    def place(self, wave: tile.Var) -> tile.Expr:
+        """Return the number of the block's tile in this wave."""
+        return _fold_binary("add", _fold_binary("mul", wave, self.wave_size), self.index)
+
+    def coordinates(self, wave: tile.Var) -> tuple[tile.Expr, ...]:
+        rest = self.place(wave)
+        offset, rest = _fold_binary("floormod", rest, self.group), _fold_binary("floordiv", rest, self.group)
+        found: list[tile.Expr] = []
+        for extent in reversed(self.domain[:-1]):
+            found.append(_fold_binary("floormod", rest, extent))
+            rest = _fold_binary("floordiv", rest, extent)
+        return (*reversed(found), _fold_binary("add", _fold_binary("mul", rest, self.group), offset))
+
+    def exists(self, wave: tile.Var, last: tile.Var) -> tile.Expr | None:
+        """Return the condition under which this tile lies in the domain; None: always."""
+        conditions: list[tile.Expr] = []
+        if _fold_binary("sub", _fold_binary("mul", self.waves, self.wave_size), self.size) != tile.int32_const(0):
+            conditions.append(tile.Binary("lt", self.place(wave), self.size, BOOL))
+        if _fold_binary("sub", _fold_binary("mul", self.groups, self.group), self.domain[-1]) != tile.int32_const(0):
+            conditions.append(tile.Binary("lt", last, self.domain[-1], BOOL))
+        if not conditions:
+            return None
+        return conditions[0] if len(conditions) == 1 else tile.Binary("and", conditions[0], conditions[1], BOOL)
+
+
+def read_persistent_walk(call: Call) -> PersistentWalk:
+    domain = call["domain"]
+    if not isinstance(domain.value, tuple) or not domain.value:
+        call.refuse("domain", "a list of extents, one per dimension")
+    assert isinstance(domain.value, tuple)
+    extents = tuple(_read_integer(call, "domain", Argument(v, domain.span)) for v in domain.value)
+    wave_size, index, group_size = (_read_integer(call, k, call[k]) for k in ("wave_size", "index", "group_size"))
+    for name, value in (("domain", e) for e in extents):
+        _refuse_empty(call, name, value)
+    _refuse_empty(call, "wave_size", wave_size)
+    group = _fold_binary("max", _fold_binary("min", group_size, extents[-1]), tile.int32_const(1))
+    return PersistentWalk(extents, wave_size, index, group, _fold_ceildiv(extents[-1], group))
+
+
+def _refuse_empty(call: Call, name: str, value: tile.Expr) -> None:
+    if isinstance(value, tile.Const) and value.value < 1:
+        raise_error("wrong-shape", f"{call.name}: `{name}` must be positive", call[name].span, f"this is {value.value}")
+
+
+def _read_integer(call: Call, name: str, argument: Argument) -> tile.Expr:
+    return fold_expr(as_count(argument, f"{call.name}: `{name}` must be an integer"))
+
+
+def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return fold_expr(tile.Binary(op, a, b, INT32))
+
+
+def _fold_ceildiv(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return _fold_binary("floordiv", _fold_binary("add", a, _fold_binary("sub", b, tile.int32_const(1))), b)
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def _read_bound(call: Call, name: str) -> tile.Expr:
+    return fold_expr(as_count(call[name], f"{call.name}: the bounds must be integers"))
+
+
+def read_parallel_extents(call: Call) -> tuple[int | tile.Expr, ...]:
+    """Read the extents of T.Parallel: constants, or integers known at run time."""
+    if not call.variadic:
+        raise_error("missing-argument", "T.Parallel needs at least one extent", call.span)
+    return tuple(_read_extent(argument) for argument in call.variadic)
+
+
+def _read_extent(argument: Argument) -> int | tile.Expr:
+    value = argument.value
+    if isinstance(value, (*EXPR_TYPES, Access)):
+        expr = as_expr(argument)
+        if expr.dtype.is_float or expr.dtype == BOOL:
+            raise_error("wrong-dtype", "T.Parallel: extents are integers", argument.span, f"this is {expr.dtype}")
+        expr = fold_expr(cast_expr(expr, INT32))
+        if not isinstance(expr, tile.Const):
+            return expr
+        value = int(expr.value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise_error(
+            "wrong-argument", "T.Parallel: extents are integers", argument.span, f"this is {describe_value(value)}"
+        )
+    if value <= 0:
+        raise_error("wrong-shape", "the extents of T.Parallel must be positive", argument.span, f"this is {value}")
+    make_literal(value, INT32, argument.span)
+    return value
+
+
+# ---- annotations= ----------------------------------------------------------------------------------------------------
+
+
+def read_annotations(call: Call) -> list[tuple[str, Argument]]:
+    """Read the entries of `annotations=`, a dictionary with names as keys."""
+    if "annotations" not in call.arguments or call["annotations"].value is None:
+        return []
+    value = call["annotations"].value
+    if not isinstance(value, Dictionary):
+        call.refuse("annotations", 'a dictionary, as in {"software_pipeline_stage": [0, 1]}')
+    assert isinstance(value, Dictionary)
+    entries = []
+    for entry in value.entries:
+        if not isinstance(entry.key, str):
+            raise_error(
+                "wrong-argument",
+                f"{call.name}: annotations have names",
+                entry.span,
+                f"this is {describe_value(entry.key)}",
+            )
+        entries.append((entry.key, Argument(entry.value, entry.span)))
+    return entries
+
+
+def make_unknown_annotation_warning(
+    call: Call, annotation: str, argument: Argument, known: Iterable[str]
+) -> Diagnostic:
+    near = find_nearest_name(annotation, known)
+    return make_warning(
+        "unknown-annotation",
+        f"{call.name}: the annotation {annotation!r} means nothing here",
+        argument.span,
+        "it is ignored",
+        help=f"did you mean {near!r}?" if near else None,
+    )
+
+
+# ---- variables -------------------------------------------------------------------------------------------------------
+
+
+def read_target_names(target: ast.Expr, count: int, form: str = "for {} in …") -> tuple[ast.Name, ...]:
+    """Read the names of `count` variables. `form` shows in the error how they are written."""
+    items = target.items if isinstance(target, ast.Tuple | ast.List) else (target,)
+    names = tuple(i for i in items if isinstance(i, ast.Name))
+    if len(names) < len(items):
+        raise_error("bad-target", "a loop variable is a plain name", target.span)
+    if len(names) != count:
+        raise_error(
+            "wrong-variable-count",
+            f"{len(names)} variable{'s' * (len(names) != 1)} for {count} extent{'s' * (count != 1)}",
+            target.span,
+            help=f"write `{form.format(', '.join(_complete_names(names, count)))}`",
+        )
+    _refuse_duplicate_names(names)
+    return names
+
+
+def _complete_names(names: tuple[ast.Name, ...], count: int) -> list[str]:
+    """Return the first `count` of these names, continued by default ones."""
+    common = ("bx", "by", "bz") if names and names[0].id.startswith("b") else tuple("ijklmnop")
+    default_names = (name for name in common if name not in {n.id for n in names})
+    return [*(n.id for n in names), *default_names][:count]
+
+
+def _refuse_duplicate_names(names: tuple[ast.Name, ...]) -> None:
+    seen: dict[str, Span] = {}
+    for name in names:
+        if name.id in seen and name.id != "_":
+            first = Label(seen[name.id], "first here")
+            raise_error("duplicate-definition", f"`{name.id}` is bound twice", name.span, secondary=(first,))
+        seen[name.id] = name.span

@@ -1,0 +1,266 @@
+"""Elaboration of the loops of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NoReturn
+
+from tilec.frontend.sema.compile_time.functions import bind_target
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate, reading, thread_values
+from tilec.frontend.sema.loops import thread_loops, tile_scheduler
+from tilec.frontend.sema.loops.loop_headers import (
+    NEST_SIGNATURES,
+    PERSISTENT_SIGNATURE,
+    SEQUENTIAL_LOOPS,
+    LoopHeader,
+    apply_unroll_factor,
+    read_loop_header,
+    read_persistent_walk,
+    read_target_names,
+    read_unroll_factor,
+)
+from tilec.frontend.sema.loops.manual_schedules import build_manual_schedule, read_schedule_request
+from tilec.frontend.sema.loops.nests import elaborate_parallel
+from tilec.frontend.sema.statements import jumps, per_thread
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.expr import make_constant
+from tilec.ir.types import BOOL
+from tilec.ops.functions.python import is_iterable, list_items
+from tilec.ops.functions.signatures import BINDING
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, bind_arguments
+from tilec.ops.language.values import EXPR_TYPES, Value, describe_value
+from tilec.support.diagnostics import raise_error
+
+_UNROLLED = ("T.unroll", "T.Unroll")
+_VECTORIZED = ("T.vectorized", "T.Vectorized")
+_MAX_REPETITIONS = 64
+"""The most iterations of a loop inside a nest, which is repeated statement by statement."""
+
+
+def elaborate_for(context: Context, node: ast.For) -> None:
+    """Elaborate a loop over a header of the language, or over values known at compile time."""
+    if isinstance(node.iterable, ast.Call):
+        path = evaluate.find_callee(context, node.iterable)
+        if path in _LOOP_ELABORATORS:
+            _LOOP_ELABORATORS[path](context, node, node.iterable, path)
+            return
+    value = context.value(node.iterable)
+    if not is_iterable(value):
+        raise_error(
+            "not-a-loop",
+            "a loop runs over T.serial, T.Parallel, T.Pipelined, T.unroll or range",
+            node.iterable.span,
+            f"this is {describe_value(value)}",
+        )
+    values = reading.snapshot_value(context, value, node.iterable.span)
+    _elaborate_repetitions(context, node, Argument(values, node.iterable.span), jumps.VALUES_LOOP)
+
+
+def _elaborate_repetitions(context: Context, node: ast.For, values: Argument, kind: str) -> None:
+    """Elaborate the body of a loop once for each value, all of them known at compile time."""
+
+    def elaborate_once(item: Value) -> None:
+        context.budget.step(node.span)
+        bind_target(context.scope, node.target, Argument(item, values.span))
+        context.block(node.body)
+
+    bodies = (partial(elaborate_once, item) for item in list_items(values.value, values.span))
+    outer, context.with_depth = context.with_depth, 0
+    jumps.elaborate_unrolled_iterations(context, kind, node.span, bodies)
+    context.with_depth = outer
+
+
+def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    """Elaborate T.thread_binding: each thread runs one iteration, that of its index."""
+    (name,) = read_target_names(node.target, 1)
+    index = thread_values.evaluate_thread_value(
+        context, bind_arguments(BINDING, *evaluate.evaluate_operands(context, iterable), iterable.span)
+    )
+    with context.region("the loop", is_loop=False) as out:
+        context.scope.bind(name.id, index, name.span)
+        jumps.elaborate_iteration(context, path, node.span, node.body)
+    context.out += out
+
+
+def elaborate_while(context: Context, node: ast.While) -> None:
+    """Elaborate a `while`, or the loop of a tile scheduler."""
+    per_thread.require_all_threads(context, node.condition.span, "a while")
+    if context.is_parallel:
+        raise_error(
+            "loop-in-parallel",
+            f"a while cannot stand inside {context.nest_name}",
+            node.condition.span,
+            "each thread would run as often as it likes",
+            help=f"put the loop outside and {context.nest_name} inside",
+        )
+    if (scheduler := tile_scheduler.find_loop_scheduler(context, node)) is not None:
+        tile_scheduler.elaborate_scheduler_loop(context, node, scheduler)
+        return
+    with context.region("the loop", is_loop=True) as out:
+        condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
+        if out:
+            raise_error(
+                "misplaced-statement",
+                "this condition takes more than reading: a `while` has no place for that",
+                node.condition.span,
+                help="write `while True:`, and in it `if` and `break`; or set what T.alloc_var makes in each iteration",
+            )
+        if condition is False:
+            return
+        if condition is True and not jumps.may_break(context, node.body):
+            raise_error(
+                "infinite-loop",
+                "the condition of this loop never changes",
+                node.condition.span,
+                "always True",
+                help="let it depend on what T.alloc_var makes or on a buffer that the loop writes, or use `break`",
+            )
+        if isinstance(condition, EXPR_TYPES):
+            per_thread.require_uniform(context, condition, node.condition.span, "the condition of a while")
+        with context.guarded(), jumps.enter_loop(context, "while", node.condition.span):
+            jumps.elaborate_iteration(context, "while", node.span, node.body)
+    test = make_constant(condition, BOOL) if isinstance(condition, bool) else condition
+    assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
+    context.out.append(tile.While(test, tuple(out), node.span))
+
+
+def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    kind, signature = SEQUENTIAL_LOOPS[path]
+    if context.is_parallel and kind != "pipelined":
+        bounds = read_loop_header(
+            bind_arguments(signature, *evaluate.evaluate_arguments(context, iterable), iterable.span)
+        )
+        _repeat_in_nest(context, node, iterable, path, bounds)
+        return
+    _check_outside_nest(context, iterable, path)
+    with context.held():
+        call = bind_arguments(signature, *evaluate.evaluate_arguments(context, iterable), iterable.span)
+    requests = read_schedule_request(call, context.warn)
+    written_bounds = read_loop_header(call)
+    own = thread_loops.freeze_bounds(context, written_bounds, iterable.span)
+    bounds = thread_loops.compute_common_bounds(context, own, written_bounds, iterable.span)
+    (name,) = read_target_names(node.target, 1)
+    var = tile.Var(context.unique.take(name.id))
+    mistakes_before = context.mistakes.met
+    with context.region("the loop", is_loop=True) as out:
+        if bounds.values is not None:
+            context.ranges[var.name] = bounds.values
+        with (
+            jumps.enter_loop(context, path, iterable.span),
+            thread_loops.mask_own_iterations(context, own, bounds, var) as value,
+        ):
+            context.scope.bind(name.id, value, name.span)
+            jumps.elaborate_iteration(context, path, node.span, node.body)
+    body = tuple(out)
+    loop = thread_loops.unroll_register_loop(
+        tile.For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
+    )
+    if context.mistakes.met > mistakes_before:
+        # A schedule for its statements cannot be checked where some are missing.
+        context.out.append(replace(loop, kind="serial"))
+        return
+    if path in _UNROLLED:
+        factor = read_unroll_factor(call, bounds)
+        loop = apply_unroll_factor(loop, factor, iterable.span)
+    if requests.arguments or kind == "pipelined":
+        names = tuple(named for named in context.names if named.out is out)
+        manual = build_manual_schedule(
+            requests, body, context.warn, context.converted_ifs, names, context.schedule_mistakes
+        )
+        pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None
+        loop = replace(
+            loop,
+            kind="pipelined" if pipelined else kind,
+            body=manual.body,
+            num_stages=manual.num_stages,
+            stage=manual.stage,
+            order=manual.order,
+            scheduling_hints=manual.scheduling_hints,
+        )
+    context.out.append(loop)
+
+
+def _elaborate_parallel_or_vectorized(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    """Elaborate T.Parallel or T.vectorized. Inside another nest a T.vectorized is written out, once per iteration."""
+    if not context.is_parallel or path not in _VECTORIZED:
+        elaborate_parallel(context, node, iterable, path)
+        return
+    bounds = read_loop_header(
+        bind_arguments(NEST_SIGNATURES[path], *evaluate.evaluate_arguments(context, iterable), iterable.span)
+    )
+    _repeat_in_nest(context, node, iterable, path, bounds)
+
+
+def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    """Elaborate T.Persistent as a serial loop over waves, which skips tiles outside the domain."""
+    _check_outside_nest(context, iterable, path)
+    with context.held():
+        call = bind_arguments(PERSISTENT_SIGNATURE, *evaluate.evaluate_arguments(context, iterable), iterable.span)
+    for argument in call.arguments.values():
+        if isinstance(argument.value, EXPR_TYPES):
+            per_thread.require_uniform(context, argument.value, argument.span, "the tiles of a block")
+    walk = read_persistent_walk(call)
+    names = read_target_names(node.target, len(walk.domain))
+    wave = tile.Var(context.unique.take("wave"))
+    with context.region("the loop", is_loop=True) as out:
+        for name, value, extent in zip(names, walk.coordinates(wave), walk.domain, strict=True):
+            var = tile.Var(context.unique.take(name.id))
+            context.out.append(tile.Bind(var, value, name.span))
+            context.scope.bind(name.id, var, name.span)
+            size = getattr(extent, "value", None)
+            if size is not None:
+                context.ranges[var.name] = (0, size - 1)
+        coordinates = tuple(s.var for s in context.out if isinstance(s, tile.Bind))
+        with (
+            context.region("the loop", is_loop=False) as inner,
+            jumps.enter_loop(context, PERSISTENT_SIGNATURE.name, iterable.span),
+        ):
+            jumps.elaborate_iteration(context, PERSISTENT_SIGNATURE.name, node.span, node.body)
+        exists = walk.exists(wave, coordinates[-1])
+        context.out += inner if exists is None else [tile.If(exists, tuple(inner), (), node.span)]
+    distinct_by = tuple(var.name for var in coordinates)
+    context.out.append(
+        tile.For(
+            "serial", wave, tile.int32_const(0), walk.waves, 1, tuple(out), span=node.span, distinct_by=distinct_by
+        )
+    )
+
+
+def _repeat_in_nest(context: Context, node: ast.For, iterable: ast.Call, path: str, bounds: LoopHeader) -> None:
+    """Elaborate a loop that each element of a nest runs: its body once for each of a few known values."""
+    values = bounds.iterations
+    if values is None or len(values) > _MAX_REPETITIONS:
+        count = "how often it runs is known at run time only" if values is None else f"it runs {len(values)} times"
+        _refuse_in_nest(context, iterable, path, f"{count}, at most {_MAX_REPETITIONS} times can be written out")
+    _elaborate_repetitions(context, node, Argument(values, iterable.span), path)
+
+
+def _check_outside_nest(context: Context, iterable: ast.Call, path: str) -> None:
+    """Refuse a sequential loop inside a nest."""
+    if context.is_parallel:
+        _refuse_in_nest(context, iterable, path)
+
+
+def _refuse_in_nest(context: Context, iterable: ast.Call, path: str, why: str = "") -> NoReturn:
+    raise_error(
+        "loop-in-parallel",
+        f"{path} cannot stand inside {context.nest_name}",
+        iterable.span,
+        why,
+        help=f"put the loop outside and {context.nest_name} inside"
+        + ", or use T.reduce_sum and its like" * (context.nest_name == "T.Parallel"),
+    )
+
+
+_LOOP_ELABORATORS: dict[str, Callable[[Context, ast.For, ast.Call, str], None]] = {
+    **dict.fromkeys(SEQUENTIAL_LOOPS, _elaborate_sequential),
+    **dict.fromkeys(NEST_SIGNATURES, _elaborate_parallel_or_vectorized),
+    PERSISTENT_SIGNATURE.name: _elaborate_persistent,
+    BINDING.name: _elaborate_thread_binding,
+}
+"""By the name that a loop runs over."""

@@ -1,0 +1,618 @@
+"""Manual schedules: `stage`, `order` and related lists, checked against the statements of the loop.
+
+The lists are arguments of T.Pipelined, or annotations of a plain loop.
+
+A replayable bind needs no entry (see `analysis.scalar_definitions`). As in TileLang, lists may also have an entry for
+each such bind, or for each name that gets a value (`sema.loops.schedule_lists`). Entries without a statement are
+dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tilec.frontend.sema.loops.loop_headers import make_unknown_annotation_warning, read_annotations
+from tilec.frontend.sema.loops.schedule_lists import (
+    ConvertedIf,
+    ElidedBind,
+    ListForms,
+    expand_schedule_lists,
+    gather_converted_ifs,
+    insert_elided_binds,
+)
+from tilec.ir import tile
+from tilec.ops.language.signature import Argument, Call
+from tilec.ops.language.values import describe_value
+from tilec.passes.analysis.copy_nests import convert_to_copy
+from tilec.passes.analysis.rings import is_load
+from tilec.passes.analysis.scalar_definitions import find_bind_users, find_needed_variables, find_scheduled_binds
+from tilec.passes.analysis.scheduling_hints import find_data_sources
+from tilec.passes.analysis.usage import find_reads, find_writes
+from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, Label, Warn, make_warning, raise_error
+from tilec.support.identity import IdentityKey
+from tilec.support.records import dataclass
+
+ANNOTATION_KEYS = {
+    "num_stages": "num_stages",
+    "software_pipeline_stage": "stage",
+    "software_pipeline_order": "order",
+    "software_pipeline_async_stages": "async_stages",
+    "software_pipeline_async_producers": "async_producers",
+    "software_pipeline_async_producer_groups": "async_producer_groups",
+}
+"""The loop annotations that control pipelining, and the key of each in a `ScheduleRequest`."""
+
+MAX_STAGES = 64
+
+UNROLL_ANNOTATIONS = ("pragma_unroll_explicit", "pragma_unroll_factor")  # read with the loop's head
+
+
+@dataclass(frozen=True, slots=True)
+class ManualSchedule:
+    """The lists of a loop, and its `body`, in which nests that must be asynchronous are copies."""
+
+    body: tuple[tile.Stmt, ...]
+    num_stages: int | None = None
+    stage: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
+    scheduling_hints: tile.SchedulingHints | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRequest:
+    """The scheduling arguments of a loop, by the keys of `ANNOTATION_KEYS` and the parameters of T.Pipelined; `spelled`
+    has the spelling of each key in the source."""
+
+    loop: str
+    arguments: dict[str, Argument]
+    spelled: dict[str, str]
+
+    def quote_key(self, key: str) -> str:
+        return f"`{self.spelled[key]}`"
+
+    def format_list(self, key: str, entries: tuple[int, ...]) -> str:
+        """Format a list as source text: a keyword argument, or an annotation."""
+        spelled = self.spelled[key]
+        return f"{spelled}={list(entries)}" if spelled == key else f'"{spelled}": {list(entries)}'
+
+
+def read_schedule_request(call: Call, warn: Warn) -> ScheduleRequest:
+    """Collect the scheduling arguments and annotations of a loop. An empty list counts as absent."""
+    found: dict[str, Argument] = {}
+    spelled: dict[str, str] = {}
+    for key in ("num_stages", "stage", "order", "sync", "group"):
+        if key in call.arguments and call[key].value not in (None, ()):
+            found[key], spelled[key] = call[key], key
+    for written, argument in read_annotations(call):
+        if written in UNROLL_ANNOTATIONS and "unroll_factor" in call.arguments:
+            continue
+        if written not in ANNOTATION_KEYS:
+            warn(make_unknown_annotation_warning(call, written, argument, ANNOTATION_KEYS))
+            continue
+        key = ANNOTATION_KEYS[written]
+        if key in found:
+            first = Label(found[key].span, "given here already")
+            raise_error("duplicate-argument", f"{call.name} gets `{key}` twice", argument.span, secondary=(first,))
+        if argument.value != ():
+            found[key], spelled[key] = argument, written
+    return ScheduleRequest(call.name, found, spelled)
+
+
+def build_manual_schedule(
+    request: ScheduleRequest,
+    body: tuple[tile.Stmt, ...],
+    warn: Warn,
+    converted_ifs: list[ConvertedIf],
+    names: Sequence[ElidedBind] = (),
+    mistakes: ErrorCollector = RAISE_FIRST,
+) -> ManualSchedule:
+    """Check the scheduling arguments of a loop against the statements of its body, and build the schedule.
+
+    The statements of each of `converted_ifs` count as one, and lists may have entries for `names`. Lists with mistakes
+    are ignored, after the mistakes are recorded."""
+    known = mistakes.met
+    with mistakes.caught():
+        manual = _build_schedule(request, body, warn, converted_ifs, names, mistakes)
+        if mistakes.met == known:
+            return manual
+    return ManualSchedule(body)
+
+
+def _build_schedule(
+    request: ScheduleRequest,
+    body: tuple[tile.Stmt, ...],
+    warn: Warn,
+    converted_ifs: list[ConvertedIf],
+    names: Sequence[ElidedBind],
+    mistakes: ErrorCollector,
+) -> ManualSchedule:
+    num_stages = None
+    with mistakes.caught():
+        num_stages = _read_num_stages(request)
+    given = [key for key in ("order", "stage") if key in request.arguments]
+    if len(given) == 1:
+        _refuse_lone_list(request, given[0])
+    if not given:
+        extra = next((k for k in request.arguments if k != "num_stages"), None)
+        if extra is not None:
+            raise_error(
+                "manual-schedule",
+                f"{request.quote_key(extra)} without stages",
+                request.arguments[extra].span,
+                "it says more about a schedule that is not given",
+                help="give `stage` and `order` too, or leave it out",
+            )
+        return ManualSchedule(body, num_stages)
+    if num_stages == 0:
+        num_stages = None  # the default, which does not override the lists
+    counted, standing = insert_elided_binds(body, names)
+    counted, parts = gather_converted_ifs(counted, converted_ifs)
+    entries = _ScheduleLists(request, ListForms(counted, standing), mistakes)
+    known = mistakes.met
+    stage: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+    with mistakes.caught():
+        stage = entries.read_stages()
+    with mistakes.caught():
+        order = entries.read_order()
+    if not stage and mistakes.met == known:
+        return ManualSchedule(body, num_stages=0)  # nothing to overlap
+    if mistakes.met == known:
+        entries.check_binds(stage, order)
+        if num_stages is not None:
+            _warn_of_depth_override(request, num_stages, max(stage) + 1, warn)
+    scheduling_hints = entries.build_scheduling_hints(stage, warn)
+    if mistakes.met > known:
+        raise CompileError
+    entries.warn_of_legacy_entries(warn)
+    written = tuple(parts.get(IdentityKey(s), (s,)) for s in entries.convert_nests_to_copies(scheduling_hints))
+    scheduled = tuple(group for group, r in zip(written, entries.replayed, strict=True) if not r)
+    scheduled_body = tuple(s for group in written for s in group if IdentityKey(s) not in standing)
+    return ManualSchedule(scheduled_body, num_stages, *expand_schedule_lists(stage, order, scheduling_hints, scheduled))
+
+
+def _read_num_stages(request: ScheduleRequest) -> int | None:
+    if "num_stages" not in request.arguments:
+        return None
+    argument = request.arguments["num_stages"]
+    value = argument.value
+    if not isinstance(value, int) or isinstance(value, bool):
+        wanted = "must be an integer known at compile time"
+        raise_error(
+            "wrong-argument",
+            f"{request.loop}: {request.quote_key('num_stages')} {wanted}",
+            argument.span,
+            describe_value(value),
+        )
+    if value < 0:
+        raise_error("wrong-argument", f"{request.loop}: num_stages must not be negative", argument.span)
+    return value
+
+
+def _refuse_lone_list(request: ScheduleRequest, key: str) -> NoReturn:
+    missing = "stage" if key == "order" else "order"
+    raise_error(
+        "manual-schedule",
+        f"{request.quote_key(key)} without `{request.spelled[key].replace(key, missing)}`",
+        request.arguments[key].span,
+        f"{request.loop} needs both or neither",
+        help="leave it out, and the schedule is solved",
+    )
+
+
+def _find_written_operand(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
+    """Return the name of a buffer that the bind reads and the body writes."""
+    written = {b.name for s in body for b in find_writes(s)}
+    return next(b.name for b in find_reads(bind) if b.name in written)
+
+
+def _warn_of_depth_override(request: ScheduleRequest, num_stages: int, implied: int, warn: Warn) -> None:
+    if num_stages == implied:
+        label = f"`stage` alone means {implied} versions of each tile too"
+    else:
+        label = f"each tile has {num_stages} version{'s' * (num_stages != 1)}, not the {implied} that `stage` means"
+    warn(
+        make_warning(
+            "depth-override",
+            "num_stages overrides the depth of a manual schedule",
+            request.arguments["num_stages"].span,
+            label,
+            secondary=(Label(request.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
+            help="leave num_stages out unless this is meant",
+        )
+    )
+
+
+class _ScheduleLists:
+    """The lists of one loop, checked against its statements."""
+
+    def __init__(self, request: ScheduleRequest, forms: ListForms, mistakes: ErrorCollector) -> None:
+        self.request, self.forms, self.mistakes = request, forms, mistakes
+        self.body, self.replayed, self.statements = forms.body, forms.replayed, forms.statements
+        self.lists: dict[str, tuple[int, ...]] = {}  # without entries for replayed binds
+        self.longest = 0
+        self.is_misfit = False  # whether a list with a wrong length has been reported
+
+    # ---- the lists ----
+
+    def read_stages(self) -> tuple[int, ...]:
+        stage = self.read_list("stage")
+        self.refuse_negative_entries("stage", stage)
+        self.refuse_deep_stage(stage)
+        return stage
+
+    def read_order(self) -> tuple[int, ...]:
+        """Read `order` as ranks from 0. Gaps that entries for replayed binds leave are closed."""
+        order = self.read_list("order")
+        self.refuse_negative_entries("order", order)
+        self.refuse_duplicates(order)
+        ranks = {o: rank for rank, o in enumerate(sorted(order))}
+        self.lists["order"] = tuple(ranks[o] for o in order)
+        return self.lists["order"]
+
+    def read_integers(self, key: str) -> tuple[int, ...]:
+        argument = self.request.arguments[key]
+        value = argument.value
+        items = value if isinstance(value, tuple) else ()
+        entries = tuple(
+            v for v in items if isinstance(v, int) and (key == "async_producers" or not isinstance(v, bool))
+        )
+        if not isinstance(value, tuple) or len(entries) < len(value):
+            odd = next((v for v in items if not isinstance(v, int) or isinstance(v, bool)), value)
+            raise_error(
+                "wrong-argument",
+                f"{self.request.loop}: {self.request.quote_key(key)} is a list of integers",
+                argument.span,
+                f"it holds {describe_value(odd)}" if items else f"this is {describe_value(value)}",
+            )
+        return entries
+
+    def read_list(self, key: str) -> tuple[int, ...]:
+        """Read a list with one entry for each scheduled statement."""
+        entries = self.read_integers(key)
+        if len(entries) not in self.forms.lengths:
+            self.refuse_length(key, len(entries))
+        if self.lists and len(entries) != self.longest:
+            self.refuse_mixed_lengths(key, len(entries))
+        self.longest = len(entries)
+        self.lists[key] = self.forms.select_statement_entries(entries)
+        return self.lists[key]
+
+    @property
+    def has_bind_entries(self) -> bool:
+        """Return whether the lists have entries for replayed binds too."""
+        return self.longest > len(self.statements)
+
+    def refuse_mixed_lengths(self, key: str, found: int) -> NoReturn:
+        self.report_length_once()
+        first = next(iter(self.lists))
+        raise_error(
+            "manual-schedule",
+            f"{self.request.quote_key(key)} has {found} entries, {self.request.quote_key(first)} has {self.longest}",
+            self.request.arguments[key].span,
+            "one of the two counts binds that are replayed",
+            secondary=(Label(self.request.arguments[first].span, f"{self.longest} entries"),),
+            help=f"write {len(self.statements)} in both: such binds need none",
+        )
+
+    def report_length_once(self) -> None:
+        """Raise without a message if a wrong length has been reported: lists mostly miss the same statement."""
+        if self.is_misfit:
+            raise CompileError
+        self.is_misfit = True
+
+    def refuse_length(self, key: str, found: int) -> NoReturn:
+        self.report_length_once()
+        wanted = len(self.statements)
+        lines = ", ".join(str(s.span.line) for s in self.statements)
+        notes = []
+        for bind in find_scheduled_binds(self.body):
+            read = _find_written_operand(bind, self.body)
+            notes.append(f"`{bind.var.name}` in {bind.span.place} counts: it reads {read}, which the loop writes")
+        aliases = [s.var.name for s, r in zip(self.body, self.replayed, strict=True) if r and isinstance(s, tile.Bind)]
+        if aliases:
+            verb = "needs" if len(aliases) == 1 else "need"
+            names = " and ".join(f"`{a}`" for a in aliases)
+            notes.append(f"{names} {verb} no entry: binds are replayed at each use")
+        raise_error(
+            "manual-schedule",
+            f"{self.request.quote_key(key)} has {found} entr{'y' if found == 1 else 'ies'}"
+            f" for {wanted} statement{'s' * (wanted != 1)}",
+            self.request.arguments[key].span,
+            f"one entry for the statement on each of the lines {lines}",
+            secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
+            notes=tuple(notes),
+        )
+
+    def refuse_negative_entries(self, key: str, values: tuple[int, ...]) -> None:
+        low = min(values, default=0)
+        if low < 0:
+            raise_error(
+                "manual-schedule",
+                f"{self.request.quote_key(key)} must not hold negative numbers",
+                self.request.arguments[key].span,
+                f"this holds {low}",
+                secondary=(Label(self.statements[values.index(low)].span, f"the statement with {low}"),),
+            )
+
+    def refuse_deep_stage(self, stage: tuple[int, ...]) -> None:
+        """Refuse more than `MAX_STAGES` stages: code for each is written out in the prologue."""
+        high = max(stage, default=0)
+        if high >= MAX_STAGES:
+            raise_error(
+                "manual-schedule",
+                f"{self.request.quote_key('stage')} holds {high}",
+                self.request.arguments["stage"].span,
+                f"a pipeline has at most {MAX_STAGES} stages",
+                secondary=(Label(self.statements[stage.index(high)].span, f"stage {high}"),),
+            )
+
+    def refuse_duplicates(self, order: tuple[int, ...]) -> None:
+        twice = next((o for o in order if order.count(o) > 1), None)
+        if twice is not None:
+            same = [s for s, o in zip(self.statements, order, strict=True) if o == twice]
+            raise_error(
+                "manual-schedule",
+                f"two statements have the same place in {self.request.quote_key('order')}",
+                self.request.arguments["order"].span,
+                f"{twice} is there twice",
+                secondary=tuple(Label(s.span, f"order {twice}") for s in same),
+            )
+
+    # ---- binds ----
+
+    def check_binds(self, stage: tuple[int, ...], order: tuple[int, ...]) -> None:
+        """Check that the users of a scheduled bind run in its stage, after it: a bind has no storage."""
+        for number, users in find_bind_users(self.body):
+            bind = self.statements[number]
+            assert isinstance(bind, tile.Bind)
+            early = (u for u in users if stage[u] != stage[number] or order[u] < order[number])
+            user = next(early, None)
+            if user is not None:
+                user_place = stage[user], order[user]
+                with self.mistakes.caught():
+                    self.refuse_bind_use(bind, self.statements[user], (stage[number], order[number]), user_place)
+
+    def refuse_bind_use(
+        self, bind: tile.Bind, user: tile.Stmt, bind_at: tuple[int, int], user_at: tuple[int, int]
+    ) -> NoReturn:
+        name, read = bind.var.name, _find_written_operand(bind, self.body)
+        problem, help = "before it has its value", f"give `{name}` a lower place in `order` than what uses it"
+        if bind_at[0] != user_at[0]:
+            problem = "in another stage"
+            help = f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none"
+        raise_error(
+            "bind-stage",
+            f"`{name}` is used {problem}",
+            user.span,
+            f"uses `{name}` in stage {user_at[0]}, place {user_at[1]} of the order",
+            secondary=(
+                Label(bind.span, f"reads {read}, which the loop writes: stage {bind_at[0]}, place {bind_at[1]}"),
+            ),
+            help=help,
+        )
+
+    def warn_of_legacy_entries(self, warn: Warn) -> None:
+        """Warn of a list entry for a replayed bind with several users: one entry cannot place all replays."""
+        if not self.has_bind_entries:
+            return
+        needed = find_needed_variables(self.body)
+        for bind, is_replayed, is_name in zip(self.body, self.replayed, self.forms.is_name, strict=True):
+            if not is_replayed or is_name or not isinstance(bind, tile.Bind):
+                continue
+            users = [
+                s
+                for place, (s, r) in enumerate(zip(self.body, self.replayed, strict=True))
+                if not r and bind.var in needed[place]
+            ]
+            if len(users) > 1:
+                shorter = ", ".join(self.request.format_list(key, entries) for key, entries in self.lists.items())
+                warn(
+                    make_warning(
+                        "legacy-schedule",
+                        f"the entries for `{bind.var.name}` are ignored: it is replayed at each use",
+                        self.request.arguments["stage"].span,
+                        f"{self.longest} entries for {len(self.statements)} statements",
+                        secondary=(Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)),
+                        help=f"write {shorter}",
+                    )
+                )
+
+    # ---- other lists ----
+
+    def build_scheduling_hints(self, stage: tuple[int, ...], warn: Warn) -> tile.SchedulingHints:
+        """Read the lists for asynchronous statements, groups and waits. `stage` is empty if it has mistakes."""
+        arguments = self.request.arguments
+        producers = groups = None
+        sync = None
+        with self.mistakes.caught():
+            producers = self.read_asynchronous(stage, warn)
+        with self.mistakes.caught():
+            groups = self.read_groups(producers)
+        with self.mistakes.caught():
+            sync = self.read_sync(warn) if "sync" in arguments else None
+        return tile.SchedulingHints(producers, groups, sync, arguments["stage"].span)
+
+    def read_sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
+        """Read `sync`: for each statement, the earlier writing statements that it waits for."""
+        argument = self.request.arguments["sync"]
+        waits = self.read_index_lists("sync")
+        if len(waits) != len(self.statements):
+            self.refuse_length("sync", len(waits))
+        wrong = [
+            (i, j) for i, awaited in enumerate(waits) for j in awaited if j >= i or not find_writes(self.statements[j])
+        ]
+        if wrong:
+            (waiting, number), *others = wrong
+            is_later = number >= waiting
+            places = dict.fromkeys((waiting, number))
+            raise_error(
+                "manual-schedule",
+                f"statement {waiting} cannot wait for statement {number}",
+                argument.span,
+                self.explain_impossible_wait(waiting, number),
+                secondary=tuple(Label(self.statements[place].span, f"statement {place}") for place in places),
+                notes=tuple(
+                    f"nor can statement {i} for statement {j}: {self.explain_impossible_wait(i, j)}" for i, j in others
+                ),
+                help="say which comes first with `order`" if is_later else f"leave {number} out",
+            )
+        self.warn_of_missing_waits(waits, warn)
+        return waits
+
+    def explain_impossible_wait(self, waiting: int, number: int) -> str:
+        if number >= waiting:
+            return "waits are for statements further up, in the same iteration"
+        return f"statement {number} writes no tile and no tensor"
+
+    def warn_of_missing_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
+        """Warn of waits that the data flow needs and `sync` leaves out."""
+        needed = [find_data_sources(self.statements, i) for i in range(len(self.statements))]
+        absent = [(i, j) for i, js in enumerate(needed) for j in js if j not in waits[i]]
+        if not absent:
+            return
+        waiting, awaited = absent[0]
+        read = {b.name for b in find_reads(self.statements[waiting])}
+        buffer = next(b.name for b in find_writes(self.statements[awaited]) if b.name in read)
+        whole = [sorted({*given, *js}) for given, js in zip(waits, needed, strict=True)]
+        warn(
+            make_warning(
+                "sync-incomplete",
+                f"statement {waiting} waits for statement {awaited} too, which `sync` leaves out",
+                self.request.arguments["sync"].span,
+                f"statement {waiting} reads {buffer}",
+                secondary=(
+                    Label(self.statements[waiting].span, f"statement {waiting}"),
+                    Label(self.statements[awaited].span, f"statement {awaited} writes {buffer}"),
+                ),
+                help=f"write sync={whole}",
+            )
+        )
+
+    def read_asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
+        """Return for each statement whether it must be asynchronous, or None if no list says so."""
+        arguments = self.request.arguments
+        found = None
+        if "async_stages" in arguments and stage:
+            stages = self.read_integers("async_stages")
+            absent = [s for s in stages if s not in stage]
+            if absent:
+                raise_error(
+                    "manual-schedule",
+                    f"{self.request.quote_key('async_stages')} names a stage in which nothing is",
+                    arguments["async_stages"].span,
+                    f"no statement has stage {absent[0]}",
+                    secondary=(Label(arguments["stage"].span, "the stages"),),
+                )
+            found = tuple(
+                s in stages and _is_shared_tile_load(stmt) for s, stmt in zip(stage, self.statements, strict=True)
+            )
+            begun = {s for s, flag in zip(stage, found, strict=True) if flag}
+            if idle := [s for s in stages if s not in begun]:
+                warn(
+                    make_warning(
+                        "hint-not-used",
+                        f"nothing in stage {idle[0]} can be asynchronous",
+                        arguments["async_stages"].span,
+                        "asynchronous are copies from a tensor to a shared tile",
+                        secondary=tuple(
+                            Label(stmt.span, f"stage {s}")
+                            for s, stmt in zip(stage, self.statements, strict=True)
+                            if s == idle[0]
+                        ),
+                        help=f"leave {idle[0]} out",
+                    )
+                )
+        if "async_producers" in arguments:
+            flags = self.read_list("async_producers")
+            found = tuple(bool(f) for f in flags)
+            for stmt, flag in zip(self.statements, flags, strict=True):
+                if flag not in (0, 1):
+                    name = self.request.quote_key("async_producers")
+                    raise_error(
+                        "manual-schedule", f"{name} holds 0 and 1", arguments["async_producers"].span, f"not {flag}"
+                    )
+                if flag and not _is_shared_tile_load(stmt):
+                    with self.mistakes.caught():
+                        raise_error(
+                            "async-impossible",
+                            "this statement cannot be asynchronous",
+                            stmt.span,
+                            "no copy from a tensor to a shared tile",
+                            secondary=(Label(arguments["async_producers"].span, "asked for here"),),
+                            help="give it the entry 0",
+                        )
+        return found
+
+    def convert_nests_to_copies(self, scheduling_hints: tile.SchedulingHints) -> tuple[tile.Stmt, ...]:
+        """Return the body with asynchronous nests replaced by copies: only copies can be asynchronous."""
+        flags = iter(scheduling_hints.asynchronous or ())
+        wanted = [not is_replayed and next(flags, False) for is_replayed in self.replayed]
+        return tuple(
+            (convert_to_copy(s) or s) if hint and isinstance(s, tile.Parallel) else s
+            for s, hint in zip(self.body, wanted, strict=True)
+        )
+
+    def read_groups(self, producers: tuple[bool, ...] | None) -> tuple[int, ...] | None:
+        """Return for each statement the number of its producer group, -1 for none, or None if no list says so."""
+        arguments = self.request.arguments
+        if "async_producer_groups" in arguments:
+            groups = self.read_list("async_producer_groups")
+            for stmt, group, producer in zip(self.statements, groups, producers or (True,) * len(groups), strict=True):
+                if group < -1 or (group >= 0 and not producer):
+                    reason = "is no asynchronous producer" if group >= 0 else "belongs to no group: write -1"
+                    raise_error(
+                        "manual-schedule",
+                        f"{self.request.quote_key('async_producer_groups')} does not fit the producers",
+                        arguments["async_producer_groups"].span,
+                        f"holds {group}",
+                        secondary=(Label(stmt.span, reason),),
+                    )
+            return groups
+        if "group" not in arguments:
+            return None
+        found = [-1] * len(self.statements)
+        for number, members in enumerate(self.read_index_lists("group")):
+            for member in members:
+                if found[member] >= 0:
+                    raise_error(
+                        "manual-schedule",
+                        "a statement is in two groups",
+                        arguments["group"].span,
+                        f"statement {member} is there twice",
+                        secondary=(Label(self.statements[member].span, f"statement {member}"),),
+                    )
+                found[member] = number
+        return tuple(found)
+
+    def read_index_lists(self, key: str) -> tuple[tuple[int, ...], ...]:
+        """Read a list of lists of statement numbers."""
+        argument = self.request.arguments[key]
+        value = argument.value
+        lists = value if isinstance(value, tuple) else None
+        if lists is None or not all(isinstance(m, tuple) and all(type(i) is int for i in m) for m in lists):
+            raise_error(
+                "wrong-argument",
+                f"{self.request.loop}: {self.request.quote_key(key)} is a list of lists of integers",
+                argument.span,
+                f"this is {describe_value(value)}",
+            )
+        found = tuple(tuple(i for i in m if isinstance(i, int)) for m in lists if isinstance(m, tuple))
+        wrong = next((i for m in found for i in m if not 0 <= i < len(self.statements)), None)
+        if wrong is not None:
+            raise_error(
+                "manual-schedule",
+                f"{self.request.quote_key(key)} names statement {wrong} of {len(self.statements)}",
+                argument.span,
+                "statements are counted from 0",
+                secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
+            )
+        return found
+
+
+def _is_shared_tile_load(stmt: tile.Stmt) -> bool:
+    """Return whether the statement copies from a tensor to a shared tile, as hardware can do asynchronously."""
+    if isinstance(stmt, tile.Parallel):
+        return convert_to_copy(stmt) is not None
+    return isinstance(stmt, tile.TileOp) and is_load(stmt)

@@ -1,0 +1,183 @@
+"""T.Parallel and T.vectorized: nests of perfectly nested loops whose iterations are independent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.sema.loops import thread_loops
+from tilec.frontend.sema.loops.loop_headers import NEST_SIGNATURES, read_nest_header, read_target_names
+from tilec.frontend.sema.statements import jumps, per_thread
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.atomic import merge_vector_atomics
+from tilec.ops.language.signature import bind_arguments
+from tilec.ops.language.values import show_shape
+from tilec.passes.analysis.copy_nests import convert_to_copy
+from tilec.passes.analysis.gathers import analyse_gather
+from tilec.support.diagnostics import Label, make_warning, raise_error
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+_ITERATIONS_PER_STEP = 256  # two for each thread of most blocks
+
+
+def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    if context.is_parallel:
+        raise_error(
+            "loop-in-parallel",
+            f"{path} inside {context.nest_name}",
+            iterable.span,
+            help="write one loop: `for i, j in T.Parallel(m, n):`",
+        )
+    nest = _collect_nest(context, node, iterable, path)
+    steps = {
+        place: _StepLoop(
+            tile.Var(context.unique.take(f"{nest.names[place].id}.first")),
+            size,
+            _freeze_bound(context, stop, node.span),
+        )
+        for place, (_, stop) in enumerate(nest.bounds)
+        if not isinstance(stop, int) and (size := nest.count_step_iterations(place))
+    }
+    if not steps:
+        _elaborate_iterations(context, node, iterable, path, nest, steps)
+        return
+    with context.region("the loop", is_loop=True) as out, context.guarded():
+        _elaborate_iterations(context, node, iterable, path, nest, steps)
+    body = tuple(out)
+    for step in reversed(steps.values()) if body else ():
+        body = (tile.For("serial", step.var, tile.int32_const(0), step.stop, step.size, body, span=node.span),)
+    context.out += body
+
+
+def _freeze_bound(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
+    """Bind a loop bound that was loaded, since the body may write the buffer it was loaded from."""
+    if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stop)):
+        return stop
+    var = tile.Var(context.unique.take("stop"))
+    context.out.append(tile.Bind(var, stop, span))
+    return var
+
+
+def _elaborate_iterations(
+    context: Context, node: ast.For, iterable: ast.Call, path: str, nest: _Nest, steps: dict[int, _StepLoop]
+) -> None:
+    """Elaborate a nest, or one step of it. `steps` has the step loop of each dimension with a run-time extent."""
+    variables = tuple(tile.Var(context.unique.take(name.id)) for name in nest.names)
+    extents: list[int] = []
+    is_in_extent: tile.Expr | None = None  # the condition that an iteration of the last step lies within the extent
+    with context.region("the loop", is_loop=True) as out:
+        for place, (name, var, (start, stop)) in enumerate(zip(nest.names, variables, nest.bounds, strict=True)):
+            value: tile.Expr = var if start == 0 else tile.Binary("add", var, tile.int32_const(start), INT32)
+            extent = stop - start if isinstance(stop, int) else steps[place].size
+            if place in steps:
+                value = tile.Binary("add", var, steps[place].var, INT32)
+                if extent > 1:
+                    is_in_extent = tile.Binary("lt", value, steps[place].stop, BOOL)
+            context.scope.bind(name.id, value, name.span)
+            context.ranges[var.name] = (0, extent - 1)
+            extents.append(extent)
+        context.is_parallel = True
+        try:
+            with jumps.enter_loop(context, path, iterable.span):
+                jumps.elaborate_iteration(context, path, node.span, nest.body)
+        finally:
+            context.is_parallel = False
+    if not out:
+        return
+    if nest.layout is not None and nest.layout.shape != tuple(extents):
+        raise_error(
+            "loop-layout",
+            f"a layout of {show_shape(nest.layout.shape)} for a nest of {show_shape(tuple(extents))}",
+            nest.layout.span,
+            f"{len(nest.layout.shape)} inputs",
+            secondary=(Label(iterable.span, f"{len(extents)} loops with all that are directly inside"),),
+            help="the layout of a nest has one input per loop, with the loop's extent",
+        )
+    body = tuple(out) if is_in_extent is None else (tile.If(is_in_extent, tuple(out), (), node.span),)
+    if nest.layout is None:
+        extents[-1], body = merge_vector_atomics(variables, tuple(extents), body)
+    made = tile.Parallel(variables, tuple(extents), body, node.span, nest.width, nest.layout)
+    copy = convert_to_copy(made, parts=True) if nest.asynchronous is not None else None
+    if nest.asynchronous is not None and copy is None:
+        reason = analyse_gather(made)
+        if isinstance(reason, str):
+            way_out = "asynchronous are nests that only fill a shared tile from a tensor, as S[i, j] = A[a + i, b + j]"
+            title = "this nest cannot be an asynchronous copy"
+            context.warn(make_warning("hint-not-used", title, nest.asynchronous, reason, help=way_out))
+        else:
+            made = replace(made, asynchronous=True)
+    if copy is not None:
+        per_thread.require_all_threads(context, copy.span, "T.Parallel")
+        context.out.append(copy)
+    else:
+        thread_loops.emit_nest(context, made, path)
+
+
+def _collect_nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
+    """Collect perfectly nested loops as one nest. Binds may precede an innermost T.vectorized."""
+    with context.held():
+        call = bind_arguments(NEST_SIGNATURES[path], *evaluate.evaluate_arguments(context, iterable), iterable.span)
+    head = read_nest_header(call, context.warn)
+    names = read_target_names(node.target, len(head.bounds))
+    nest = _Nest(names, head.bounds, node.body, head.width, head.asynchronous, head.layout)
+    *statements, last = node.body
+    if not isinstance(last, ast.For) or not isinstance(last.iterable, ast.Call):
+        return nest
+    inner_path = evaluate.find_callee(context, last.iterable)
+    binds = all(isinstance(s, ast.Assign | ast.AnnotatedAssign) and _has_only_name_targets(s) for s in statements)
+    if inner_path not in NEST_SIGNATURES or (statements and (inner_path in ("T.Parallel", "T.parallel") or not binds)):
+        return nest
+    # The inner extents may not depend on the outer variables, so they are evaluated out here.
+    inner = _collect_nest(context, last, last.iterable, inner_path)
+    for key in ("coalesced_width", "loop_layout", "prefer_async"):
+        keyword = next((k for k in last.iterable.keywords if k.name == key), None)
+        if keyword is not None and path != "T.vectorized":
+            raise_error(
+                "wrong-argument",
+                f"`{key}` belongs to the outermost loop of a nest",
+                keyword.span,
+                secondary=(Label(iterable.span, "the outermost loop"),),
+                help="one loop decides for all that are directly inside it: move it there",
+            )
+    return _Nest(
+        names + inner.names, head.bounds + inner.bounds, (*statements, *inner.body), head.width or inner.width,
+        head.asynchronous, head.layout,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """An elementwise nest: loop variables, the half-open bounds of each, and the innermost body. `asynchronous` is the
+    span of `prefer_async`."""
+
+    names: tuple[ast.Name, ...]
+    bounds: tuple[tuple[int, int | tile.Expr], ...]
+    body: tuple[ast.Stmt, ...]
+    width: int | None
+    asynchronous: Span | None
+    layout: tile.LoopLayout | None
+
+    def count_step_iterations(self, place: int) -> int:
+        """Return the iterations per step of a dimension with a run-time extent: some for each thread in the innermost
+        one, one in the others."""
+        if place < len(self.bounds) - 1:
+            return 1
+        return max(_ITERATIONS_PER_STEP // (self.width or 1), 1) * (self.width or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _StepLoop:
+    """The loop over the steps of one dimension with a run-time extent. `var` is the first of the `size` iterations."""
+
+    var: tile.Var
+    size: int
+    stop: tile.Expr
+
+
+def _has_only_name_targets(node: ast.Assign | ast.AnnotatedAssign) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else (node.target,)
+    return all(isinstance(t, ast.Name) for t in targets)

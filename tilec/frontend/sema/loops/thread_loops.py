@@ -1,0 +1,197 @@
+"""Loops and nests whose bounds or bodies vary between threads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.loops.loop_headers import LoopHeader
+from tilec.frontend.sema.statements import per_thread
+from tilec.ir import tile
+from tilec.ir.affine import add_exprs
+from tilec.ir.groups import WARP_THREADS
+from tilec.ir.types import BOOL, INT32
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.passes.analysis.usage import list_expressions
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
+
+MAX_UNROLLED_ITERATIONS = 64  # iterations of a loop over the registers of an array
+
+
+def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
+    """Emit a nest of T.Parallel, which is distributed over the threads, or of T.vectorized."""
+    stores = [
+        s for s in tile.walk_statements(made.body) if isinstance(s, tile.Store) and not is_random_draw(context, s)
+    ]
+    # Names of the thread and results of collective calls may differ between the threads that have elements.
+    shared = [
+        s
+        for s in tile.walk_statements(made.body)
+        if isinstance(s, tile.Bind) and per_thread.has_collective_call(s.value)
+    ]
+    others = (
+        s for s in tile.walk_statements(made.body) if not isinstance(s, tile.Print) and not is_random_draw(context, s)
+    )
+    others = (s for s in others if s not in shared)
+    varying = [s for s in others if any(per_thread.is_varying(context, e) for e in list_expressions(s))]
+    is_own = bool(varying) or any(s.buffer.scope == "local" for s in stores) or bool(context.masks)
+    if shared:
+        made = _distribute_over_warps(made, shared[0].span, is_own or path != "T.Parallel")
+    if not is_own:
+        context.out.append(made)
+        return
+    if path == "T.Parallel" and (context.masks or any(s.buffer.scope != "local" for s in stores)):
+        per_thread.require_all_threads(context, made.span, "T.Parallel")
+        raise_error(
+            "thread-dependent",
+            "an element of T.Parallel depends on the thread",
+            (varying or stores)[0].span,
+            "whichever thread has the element",
+            secondary=(Label(made.span, "shares its elements among the threads"),),
+            help="write T.vectorized or T.serial for what each thread does for itself",
+        )
+    loaded = {
+        e.buffer
+        for s in tile.walk_statements(made.body)
+        for x in list_expressions(s)
+        for e in tile.walk_expr(x)
+        if isinstance(e, tile.Load)
+    }
+    fastest = made.vars[-1]
+    is_independent = not any(is_random_draw(context, s) for s in tile.walk_statements(made.body)) and all(
+        s.buffer not in loaded
+        and (s.buffer.scope != "local" or _is_indexed_by(s.indices, fastest))
+        and s.atomic is None
+        for s in stores
+    )
+    if is_independent:
+        per_thread.emit_for_each_thread(context, made.body, made.span, made.vars, made.extents)
+        return
+    outer, context.out = context.out, []
+    per_thread.emit_for_each_thread(context, made.body, made.span)
+    body = tuple(context.out)
+    context.out = outer
+    for var, extent in reversed(tuple(zip(made.vars, made.extents, strict=True))):
+        body = (tile.For("unroll", var, tile.int32_const(0), tile.int32_const(extent), 1, body, span=made.span),)
+    context.out += body
+
+
+def _distribute_over_warps(made: tile.Parallel, span: Span, is_own: bool) -> tile.Parallel:
+    """Return the nest with 32 neighbours of the last dimension in each warp, as warp-wide calls need it."""
+    loads = (
+        e
+        for s in tile.walk_statements(made.body)
+        for x in list_expressions(s)
+        for e in tile.walk_expr(x)
+        if isinstance(e, tile.Load)
+    )
+    stores = (s.buffer for s in tile.walk_statements(made.body) if isinstance(s, tile.Store))
+    fragment = next((b for b in (*stores, *(e.buffer for e in loads)) if b.scope == "fragment"), None)
+    why = ""
+    if is_own:
+        why = "but each thread runs this loop for itself"
+    elif fragment is not None:
+        why = f"but {fragment.name} says which thread has which element"
+    elif made.extents[-1] % WARP_THREADS or made.layout is not None:
+        why = f"but the last extent is {made.extents[-1]}"
+    if why:
+        raise_error(
+            "thread-dependent",
+            "what the lanes of a warp find out together is not defined in this loop",
+            span,
+            why,
+            secondary=(Label(made.span, "32 neighbours of the last dimension are the lanes of a warp"),),
+            help="let it run over tensors and shared tiles, with a multiple of 32 as its last extent",
+        )
+    return replace(made, width=1)
+
+
+def is_random_draw(context: Context, stmt: tile.Stmt) -> bool:
+    """Return whether the statement draws a random number, or advances the state of the generator."""
+    state = () if context.generator is None else (context.generator.words, context.generator.spare)
+    if isinstance(stmt, tile.Store):
+        return stmt.buffer in state
+    parts = (e for x in list_expressions(stmt) for e in tile.walk_expr(x))
+    read = {e.buffer for e in parts if isinstance(e, tile.Load) and e.buffer.scope == "local"}
+    return isinstance(stmt, tile.Bind) and bool(read) and read <= set(state)
+
+
+def freeze_bounds(context: Context, bounds: LoopHeader, span: Span) -> LoopHeader:
+    """Read bounds that vary between threads before the loop."""
+    if not per_thread.is_varying(context, bounds.start) and not per_thread.is_varying(context, bounds.stop):
+        return bounds
+    return replace(
+        bounds,
+        start=per_thread.freeze_value(context, bounds.start, span),
+        stop=per_thread.freeze_value(context, bounds.stop, span),
+    )
+
+
+def compute_common_bounds(context: Context, bounds: LoopHeader, written: LoopHeader, span: Span) -> LoopHeader:
+    """Return uniform bounds that include the iterations of every thread. `written` are the bounds as the kernel text
+    has them, in which constants limit their values."""
+    start, stop = bounds.start, bounds.stop
+    if per_thread.is_varying(context, start):
+        start = _make_bound(per_thread.compute_limits(context, written.start)[0], span)
+    if per_thread.is_varying(context, stop):
+        stop = _make_bound(per_thread.compute_limits(context, written.stop)[1], span)
+    return replace(bounds, start=start, stop=stop)
+
+
+def _make_bound(bound: float, span: Span) -> tile.Expr:
+    if math.isinf(bound):
+        raise_error(
+            "thread-dependent",
+            "how often this loop runs differs from thread to thread",
+            span,
+            "and has no bound that is known at compile time",
+            help="give it a bound, as in T.min(n, 64): threads that have done all of theirs wait for the others",
+        )
+    return tile.int32_const(int(bound))
+
+
+@contextmanager
+def mask_own_iterations(context: Context, bounds: LoopHeader, common: LoopHeader, var: tile.Var) -> Iterator[tile.Expr]:
+    """Yield the thread's own loop variable in the common loop. Threads without this iteration are masked inside."""
+    if bounds == common:
+        yield common.value(var)
+        return
+    count: tile.Expr = var
+    if bounds.start != common.start:
+        count = fold_expr(add_exprs(var, tile.Binary("sub", bounds.start, common.start, INT32)))
+    with per_thread.mask_threads(context, tile.Binary("lt", count, bounds.stop, BOOL)):
+        yield bounds.value(count)
+
+
+def unroll_register_loop(loop: tile.For) -> tile.For:
+    """Unroll a loop that indexes a local array: registers cannot be addressed by a variable."""
+    stmts = list(tile.walk_statements(loop.body))
+    trip_count = (
+        len(range(int(loop.start.value), int(loop.stop.value), loop.step))
+        if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const)
+        else None
+    )
+    if (
+        loop.kind != "serial"
+        or trip_count is None
+        or trip_count > MAX_UNROLLED_ITERATIONS
+        or any(isinstance(s, tile.TileOp) for s in stmts)
+    ):
+        return loop
+    indices_in_registers = [s.indices for s in stmts if isinstance(s, tile.Store) and s.buffer.scope == "local"]
+    for s in stmts:
+        loads = (e for x in list_expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
+        indices_in_registers += (e.indices for e in loads if e.buffer.scope == "local")
+    return (
+        replace(loop, kind="unroll")
+        if any(_is_indexed_by(indices, loop.var) for indices in indices_in_registers)
+        else loop
+    )
+
+
+def _is_indexed_by(indices: tuple[tile.Expr, ...], var: tile.Var) -> bool:
+    return any(e == var for i in indices for e in tile.walk_expr(i))

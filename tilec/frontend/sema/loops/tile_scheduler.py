@@ -1,0 +1,207 @@
+"""T.PersistentTileScheduler: distributes the tiles of a matrix over persistent blocks.
+
+The loop `while s.valid(): …; s.next_tile()` becomes the serial loop over waves that T.Persistent makes. The counters of
+the scheduler are binds in it, so that copies of later iterations can be issued early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.sema.statements import jumps, per_thread
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.expr import cast_expr
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments
+from tilec.ops.language.values import Method, TileScheduler, Value
+from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
+
+SCHEDULER_SIGNATURE = Signature(
+    "T.PersistentTileScheduler",
+    (
+        Parameter("num_m_tiles"),
+        Parameter("num_n_tiles"),
+        Parameter("num_workers", None),
+        Parameter("swizzle_size", 1),
+        Parameter("column_major", True),
+        Parameter("cluster_size", 1),
+        Parameter("stateful", True),
+        Parameter("name", None),
+    ),
+)
+_STATE_ATTRIBUTES = ("m_idx", "n_idx", "linear_idx", "current_iter")
+_METHOD_SIGNATURES = {
+    "init": Signature("init", (Parameter("worker_id"),)),
+    "coord": Signature("coord", (Parameter("tile_id"),)),
+    "valid": Signature("valid", ()),
+    "next_tile": Signature("next_tile", ()),
+}
+_LOOP_HELP = "write `s.init(block)`, and then `while s.valid():` with `s.next_tile()` at its end; or use T.Persistent"
+
+
+def make_tile_scheduler(
+    positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span, multiprocessors: int
+) -> TileScheduler:
+    """Make the scheduler of a call of T.PersistentTileScheduler. Its name may come first, as in older TileLang."""
+    if positional and isinstance(positional[0].value, str):
+        positional = positional[1:]
+    call = bind_arguments(SCHEDULER_SIGNATURE, list(positional), dict(keywords), span)
+    size, cluster = _read_positive(call, "swizzle_size"), _read_positive(call, "cluster_size")
+    m, n = (_read_integer(call[name]) for name in ("num_m_tiles", "num_n_tiles"))
+    m = _fold_binary("floordiv", _fold_binary("add", m, tile.int32_const(cluster - 1)), tile.int32_const(cluster))
+    workers = call["num_workers"]
+    by_columns = call.read_boolean("column_major")
+    return TileScheduler(
+        primary=m if by_columns else n,
+        secondary=n if by_columns else m,
+        workers=tile.int32_const(multiprocessors // cluster) if workers.value is None else _read_integer(workers),
+        swizzle=size,
+        by_columns=by_columns,
+        is_stateful=call.read_boolean("stateful"),
+        span=span,
+    )
+
+
+def resolve_attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
+    """Return the value of an attribute as `s.m_idx`, or a method."""
+    if node.name in _METHOD_SIGNATURES:
+        return Method(scheduler, node.name)
+    if node.name not in _STATE_ATTRIBUTES:
+        raise_error(
+            "unknown-attribute",
+            f"a tile scheduler has no `{node.name}`",
+            node.span,
+            f"it has {', '.join(_STATE_ATTRIBUTES)}",
+        )
+    if scheduler.now is None:
+        _refuse_misplaced(f"`{node.name}` is known in the scheduler's loop only", scheduler, node.span)
+    return scheduler.now[_STATE_ATTRIBUTES.index(node.name)]
+
+
+def call_scheduler_method(context: Context, function: Method, node: ast.Call) -> Value:
+    """Evaluate `s.coord(i)` or `s.init(i)`. The other methods belong to the loop."""
+    scheduler = function.owner
+    assert isinstance(scheduler, TileScheduler)
+    call = bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, node), node.span)
+    match function.name:
+        case "coord":
+            return compute_coordinates(scheduler, _read_integer(call["tile_id"]))
+        case "init" if scheduler.is_stateful and scheduler.now is None:
+            scheduler.start = _read_integer(call["worker_id"])
+        case name if scheduler.is_stateful:
+            _refuse_misplaced(f".{name}() cannot stand here", scheduler, node.span)
+        case name:
+            raise_error(
+                "misplaced-statement",
+                f"a scheduler with stateful=False has no .{name}()",
+                node.span,
+                secondary=(Label(scheduler.span, "from here"),),
+                help="use s.coord(i), or leave stateful=False out",
+            )
+    return None
+
+
+def compute_coordinates(scheduler: TileScheduler, tile_index: tile.Expr) -> tuple[tile.Expr, tile.Expr]:
+    """Return row and column of a tile. The order is in panels of `swizzle` tiles along the secondary axis, each along
+    the primary one. The last panel may be narrower."""
+    width: tile.Expr = tile.int32_const(scheduler.swizzle)
+    panel = _fold_binary("mul", scheduler.primary, width)
+    base = _fold_binary("mul", _fold_binary("floordiv", tile_index, panel), width)
+    inside = _fold_binary("floormod", tile_index, panel)
+    if _fold_binary("floormod", scheduler.secondary, width) != tile.int32_const(0):
+        remaining = _fold_binary("sub", scheduler.secondary, base)
+        width = _fold_binary("max", tile.int32_const(1), _fold_binary("min", width, remaining))
+    fast, slow = (
+        _fold_binary("floordiv", inside, width),
+        _fold_binary("add", base, _fold_binary("floormod", inside, width)),
+    )
+    return (fast, slow) if scheduler.by_columns else (slow, fast)
+
+
+def find_loop_scheduler(context: Context, node: ast.While) -> TileScheduler | None:
+    """Return the scheduler of a loop `while s.valid():`, or None."""
+    match node.condition:
+        case ast.Call(function=ast.Attribute(name="valid") as function):
+            owner = context.value(function.value)
+            return owner if isinstance(owner, TileScheduler) else None
+        case _:
+            return None
+
+
+def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
+    """Elaborate the loop over a block's tiles, in waves. Excess tiles of the last wave are skipped."""
+    if not scheduler.is_stateful or scheduler.start is None or scheduler.now is not None:
+        _refuse_misplaced("nothing says with which tile this loop begins", scheduler, node.condition.span)
+    *statements, last = node.body
+    if not _is_next_tile_call(context, last, scheduler):
+        _refuse_misplaced("this loop does not go on to the next tile at its end", scheduler, node.condition.span)
+    per_thread.require_uniform(context, scheduler.start, node.condition.span, "the tiles of a block")
+    total = _fold_binary("mul", scheduler.primary, scheduler.secondary)
+    waves = _fold_binary(
+        "floordiv",
+        _fold_binary("add", total, _fold_binary("sub", scheduler.workers, tile.int32_const(1))),
+        scheduler.workers,
+    )
+    wave = tile.Var(context.unique.take("wave"))
+    linear = _fold_binary("add", _fold_binary("mul", wave, scheduler.workers), scheduler.start)
+    with context.region("the loop", is_loop=True) as out:
+        extents = (scheduler.primary, scheduler.secondary)
+        extents = extents if scheduler.by_columns else extents[::-1]
+        indices = []
+        for name, value, extent in zip(
+            _STATE_ATTRIBUTES, compute_coordinates(scheduler, linear), extents, strict=False
+        ):
+            var = tile.Var(context.unique.take(name))
+            out.append(tile.Bind(var, value, node.condition.span))
+            indices.append(var)
+            if isinstance(extent, tile.Const):
+                context.ranges[var.name] = (0, int(extent.value) - 1)
+        scheduler.now = (*indices, linear, wave)
+        with (
+            context.region("the loop", is_loop=False) as inner,
+            jumps.enter_loop(context, "while", node.condition.span),
+        ):
+            jumps.elaborate_iteration(context, "while", node.span, tuple(statements))
+        scheduler.now = scheduler.start = None
+        out.append(tile.If(tile.Binary("lt", linear, total, BOOL), tuple(inner), (), node.span))
+    context.out.append(tile.For("serial", wave, tile.int32_const(0), waves, 1, tuple(out), span=node.span))
+
+
+def _is_next_tile_call(context: Context, statement: ast.Stmt, scheduler: TileScheduler) -> bool:
+    match statement:
+        case ast.Evaluate(value=ast.Call(function=ast.Attribute(name="next_tile") as function, args=(), keywords=())):
+            return context.value(function.value) is scheduler
+        case _:
+            return False
+
+
+def _refuse_misplaced(title: str, scheduler: TileScheduler, span: Span) -> NoReturn:
+    raise_error(
+        "misplaced-statement", title, span, secondary=(Label(scheduler.span, "the scheduler"),), help=_LOOP_HELP
+    )
+
+
+def _read_positive(call: Call, name: str) -> int:
+    value = call.read_integer(name)
+    if value < 1:
+        call.refuse(name, "at least 1")
+    return value
+
+
+def _read_integer(argument: Argument) -> tile.Expr:
+    expr = as_expr(argument)
+    if expr.dtype.is_float or expr.dtype == BOOL:
+        raise_error(
+            "wrong-dtype", "a number of tiles or blocks must be an integer", argument.span, f"this is {expr.dtype}"
+        )
+    return fold_expr(cast_expr(expr, INT32))
+
+
+def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return fold_expr(tile.Binary(op, a, b, INT32))

@@ -1,0 +1,1 @@
+"""Calls of operations that need more than their row in `ops`. What an operation means is in `ops`."""

@@ -1,0 +1,53 @@
+"""Block scales for the tensor cores: rows of words, transposed into lines."""
+
+from __future__ import annotations
+
+from tilec.frontend.sema.context import Context
+from tilec.ir import tile
+from tilec.ir.types import INT32, UINT32
+from tilec.ops.language.signature import Call, Parameter, Signature
+from tilec.ops.products.block_scaled import ROWS, SCALES_PER_WORD
+from tilec.support.diagnostics import raise_error
+
+TRANSPOSE_SIGNATURE = Signature("T.tcgen05_sf_warp_transpose", (Parameter("smem_src"),))
+_LINES_PER_BLOCK = ROWS // SCALES_PER_WORD
+
+
+def transpose_scales(context: Context, call: Call) -> None:
+    """Transpose in place: word r of each 128 becomes a part of line r % 32. Threads copy the words, and put them back
+    in other places."""
+    region = call.read_region("smem_src")
+    words, buffer = region.extent[-1], region.buffer
+    if buffer.scope != "shared" or buffer.dtype != UINT32 or words % ROWS or any(e != 1 for e in region.extent[:-1]):
+        raise_error(
+            "shape-mismatch",
+            f"{call.name} takes 128 words of scales at a time",
+            call["smem_src"].span,
+            f"{buffer.name} is {buffer.dtype}[{', '.join(map(str, region.extent))}]",
+            help='make it by T.alloc_shared((128 * n,), "uint32")',
+        )
+    words_copy = tile.Buffer(context.unique.take(f"{buffer.name}_words"), (words,), UINT32, "fragment", call.span)
+    context.buffers.append(words_copy)
+    for is_read in (True, False):
+        index = tile.Var(context.unique.take("word"))
+        if is_read:
+            value: tile.Expr = tile.Load(buffer, _offset_index(region, index))
+            store = tile.Store(words_copy, (index,), value, call.span)
+        else:
+            block, word = _make_int_binary("floordiv", index, ROWS), _make_int_binary("floormod", index, ROWS)
+            line = _make_int_binary(
+                "add",
+                _make_int_binary("mul", _make_int_binary("floormod", word, _LINES_PER_BLOCK), SCALES_PER_WORD),
+                _make_int_binary("floordiv", word, _LINES_PER_BLOCK),
+            )
+            to = _make_int_binary("add", _make_int_binary("mul", block, ROWS), line)
+            store = tile.Store(buffer, _offset_index(region, to), tile.Load(words_copy, (index,)), call.span)
+        context.out.append(tile.Parallel((index,), (words,), (store,), call.span))
+
+
+def _offset_index(region: tile.Region, word: tile.Expr) -> tuple[tile.Expr, ...]:
+    return (*region.start[:-1], tile.Binary("add", region.start[-1], word, INT32))
+
+
+def _make_int_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr | int) -> tile.Expr:
+    return tile.Binary(op, a, tile.int32_const(b) if isinstance(b, int) else b, INT32)

@@ -1,0 +1,185 @@
+"""Replaces reducers by the partial results of threads, where the kernel text has one name for both.
+
+T.reducer_init, T.fill, T.clear, `acc[i] += …` and T.reducer_update act on the parts. Reads after T.finalize_reducer act
+on the result. Any other use is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import NoReturn
+
+from tilec.ir import tile
+from tilec.ir.rewrite import map_nested_bodies, map_statements
+from tilec.ops.fill import Fill
+from tilec.ops.reductions.reducer import ATOMICS, FinalizeReducer, Reducer, ReducerInit
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+_UPDATE_FORMS = {
+    "sum": "acc[i] += value",
+    "max": "acc[i] = T.max(acc[i], value)",
+    "min": "acc[i] = T.min(acc[i], value)",
+}
+
+
+def replace_reducers_by_parts(
+    body: tuple[tile.Stmt, ...], reducers: Mapping[str, Reducer], buffers: list[tile.Buffer]
+) -> tuple[tuple[tile.Stmt, ...], tuple[tile.Buffer, ...]]:
+    """Rewrite the statements, and add the parts to the buffers. `reducers` are keyed by the name of their result."""
+    made = _PartsRewriter(reducers)
+    body = made.rewrite_body(body)
+    parts = {r.result.name: r for r in reducers.values()}
+    used = {b.name for stmt in body for b in (*find_reads(stmt), *find_writes(stmt))}
+    found: list[tile.Buffer] = []
+    for buffer in buffers:
+        both = (buffer, parts[buffer.name].parts) if buffer.name in parts else (buffer,)
+        found += (b for b in both if buffer.name not in parts or b.name in used)
+    return body, tuple(found)
+
+
+@dataclass(slots=True)
+class _PartsRewriter:
+    """Rewrites statements. `begun` has the span where each open reduction begins, `ended` those with a result."""
+
+    reducers: Mapping[str, Reducer]
+    begun: dict[str, Span] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+
+    def rewrite_body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        return map_statements(body, self.rewrite_statement)
+
+    def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
+        match stmt:
+            case tile.TileOp():
+                return self.rewrite_operation(stmt)
+            case tile.Store():
+                return self.rewrite_store(stmt)
+            case _:
+                self.check_operands_finished(stmt)
+                return map_nested_bodies(stmt, self.rewrite_body)
+
+    def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
+        self.check_operands_finished(op)
+        if isinstance(op, ReducerInit | FinalizeReducer):
+            reducer = self.reducers.get(op.regions[0].buffer.name)
+            if reducer is None:
+                raise_error(
+                    "wrong-argument",
+                    f"T.{op.name} needs what T.alloc_reducer made",
+                    op.regions[0].span,
+                    f"{op.regions[0].buffer.name} is a fragment",
+                    secondary=(Label(op.regions[0].buffer.span, "from here"),),
+                    help="allocate it with T.alloc_reducer",
+                )
+            return self.begin_reduction(op, reducer) if isinstance(op, ReducerInit) else self.end_reduction(op, reducer)
+        written = next((b for b in find_writes(op) if b.name in self.reducers), None)
+        if written is not None and isinstance(op, Fill) and op.tile.is_whole:
+            begun = ReducerInit(op.tile, False, "sum", op.value, span=op.span)
+            return self.begin_reduction(begun, self.reducers[written.name])
+        if written is not None:
+            self.refuse_update(self.reducers[written.name], op.span)
+        for buffer in find_reads(op):
+            self.check_read(buffer, op.span)
+        return op
+
+    def begin_reduction(self, op: ReducerInit, reducer: Reducer) -> tile.TileOp:
+        self.begun[reducer.result.name] = op.span
+        self.ended.discard(reducer.result.name)
+        parts = _retarget_region(reducer.parts, op.parts)
+        return replace(op, parts=parts, kind=reducer.kind, everywhere=reducer.everywhere)
+
+    def end_reduction(self, op: FinalizeReducer, reducer: Reducer) -> tile.TileOp:
+        self.check_begun(reducer, op.span, "there is nothing to end")
+        del self.begun[reducer.result.name]
+        into = op.destination
+        if into is op.parts:
+            self.ended.add(reducer.result.name)
+        elif into.buffer.name in self.reducers:
+            self.refuse_update(self.reducers[into.buffer.name], into.span)
+        return replace(op, kind=reducer.kind, parts=_retarget_region(reducer.parts, op.parts))
+
+    def rewrite_store(self, store: tile.Store) -> tile.Store:
+        """Rewrite `acc[i] = acc[i] + value`, with the reducer's own operator, as an atomic store to the parts."""
+        by_parts = next((r for r in self.reducers.values() if store.buffer == r.parts), None)
+        if by_parts is not None:
+            self.check_operands_finished(store)
+            self.check_begun(by_parts, store.span, "begin it with T.reducer_init")
+            return store
+        if store.buffer.name not in self.reducers:
+            self.check_operands_finished(store)
+            return store
+        reducer = self.reducers[store.buffer.name]
+        added = _remove_operand(store.value, tile.Load(store.buffer, store.indices), ATOMICS[reducer.kind])
+        if added is None or any(isinstance(e, tile.Load) and e.buffer == store.buffer for e in tile.walk_expr(added)):
+            self.refuse_update(reducer, store.span)
+        self.check_begun(reducer, store.span, "begin it with T.reducer_init or T.fill")
+        made = replace(store, buffer=reducer.parts, value=added, atomic=ATOMICS[reducer.kind])
+        self.check_operands_finished(made)
+        return made
+
+    # ---- checks ------------------------------------------------------------------------------------------------------
+
+    def check_operands_finished(self, stmt: tile.Stmt) -> None:
+        """Check that the statement reads results of ended reductions only."""
+        for expr in list_expressions(stmt):
+            for e in tile.walk_expr(expr):
+                if isinstance(e, tile.Load):
+                    self.check_read(e.buffer, stmt.span)
+
+    def check_read(self, buffer: tile.Buffer, span: Span) -> None:
+        if buffer.name not in self.reducers or buffer.name in self.ended:
+            return
+        begun = self.begun.get(buffer.name)
+        raise_error(
+            "reducer-order",
+            f"{buffer.name} is read before it is finished",
+            span,
+            "each thread has a part of it only",
+            secondary=(Label(begun, "the reduction begins here"),) if begun else (Label(buffer.span, "from here"),),
+            help=f"read it after T.finalize_reducer({buffer.name}), or the fragment that this gets as dst",
+        )
+
+    def check_begun(self, reducer: Reducer, span: Span, way_out: str) -> None:
+        if reducer.result.name not in self.begun:
+            raise_error(
+                "reducer-order",
+                f"no reduction into {reducer.result.name} is under way here",
+                span,
+                "nothing has begun it" if reducer.result.name not in self.ended else "T.finalize_reducer has ended it",
+                secondary=(Label(reducer.result.span, "the reducer"),),
+                help=way_out,
+            )
+
+    def refuse_update(self, reducer: Reducer, span: Span) -> NoReturn:
+        name = reducer.result.name
+        update = f"T.reducer_update({name}[i], value)"
+        also = _UPDATE_FORMS.get(reducer.kind)
+        raise_error(
+            "reducer-update",
+            f"{name} is set to something that is not its {reducer.kind} with another value",
+            span,
+            "not an addition to it",
+            secondary=(Label(reducer.result.span, f'a reducer with op="{reducer.kind}"'),),
+            help=f"write {update}" + (f" or {also.replace('acc', name)}" if also else ""),
+        )
+
+
+def _retarget_region(buffer: tile.Buffer, like: tile.Region) -> tile.Region:
+    return replace(like, buffer=buffer)
+
+
+def _remove_operand(value: tile.Expr, part: tile.Load, op: str) -> tile.Expr | None:
+    """Return `value` without its operand `part`; None if `part` is no operand of a chain of this operator."""
+    if not isinstance(value, tile.Binary) or value.op != op:
+        return None
+    for operand, other in ((value.a, value.b), (value.b, value.a)):
+        if operand == part:
+            return other
+        inner = _remove_operand(operand, part, op)
+        if inner is not None:
+            return replace(value, a=inner, b=other)
+    return None

@@ -1,0 +1,175 @@
+"""Resolution of explicit waits and barriers to the tiles that they wait for.
+
+`T.ptx_wait_group(n)` counts groups of asynchronous copies in the order of the text, and a schedule changes that order.
+So a wait is resolved here, before scheduling, to the tiles that all groups but the newest n fill. From here on it is a
+statement that needs these tiles, in its own iteration; the number of groups to wait for follows from the schedule, as
+for any other wait. A barrier needs the tiles that the statements above it in its list touch.
+
+A tile that one of the newest groups fills too is not waited for: in a loop, that is the copy of the next iteration into
+the same tile. Every access of a tile waits for it anyway; a warning says where the text has no wait before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import zip_longest
+
+from tilec.ir import tile
+from tilec.ops.synchronisation.barriers import CpAsyncArrive
+from tilec.ops.synchronisation.rendezvous import Rendezvous
+from tilec.ops.synchronisation.sync import (
+    BlockBarrier,
+    CommitCopies,
+    WaitCopies,
+    is_ordering_statement,
+    make_buffer_region,
+)
+from tilec.passes.analysis.ordering import is_asynchronous_copy
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.support.diagnostics import (
+    RAISE_FIRST,
+    ErrorCollector,
+    Label,
+    Warn,
+    ignore_warning,
+    make_warning,
+    raise_error,
+)
+from tilec.support.source import Span
+
+CopyGroups = list[dict[tile.Buffer, Span]]
+"""For each group of copies that may be pending, the newest last: its tiles, each with the place of the copy."""
+
+
+def resolve_awaited_tiles(
+    kernel: tile.Kernel, warn: Warn = ignore_warning, mistakes: ErrorCollector = RAISE_FIRST
+) -> tile.Kernel:
+    """Give each explicit wait and barrier of the kernel the tiles that it waits for, as regions."""
+    explicit = [s for s in tile.walk_statements(kernel.body) if is_ordering_statement(s)]
+    if not explicit and not any(is_asynchronous_copy(s) for s in tile.walk_statements(kernel.body)):
+        return kernel
+    for op in explicit:
+        if isinstance(op, BlockBarrier):
+            with mistakes.caught():
+                _check_thread_count(kernel, op)
+    counts = [op.pending for op in explicit if isinstance(op, WaitCopies) and op.pending is not None]
+    walker = _CopyGroupWalker(warn, max(counts, default=0) + 1)
+    return replace(kernel, body=walker.body(kernel.body, []))
+
+
+def _check_thread_count(kernel: tile.Kernel, op: BlockBarrier) -> None:
+    threads = op.threads
+    if op.id is not None:
+        return  # threads of several roles (`sema.roles.explicit_roles`)
+    if threads not in (None, kernel.threads):
+        raise_error(
+            "divergent-barrier",
+            "T.sync_threads is for all threads of the block",
+            op.span,
+            f"{threads} of {kernel.threads}",
+            help="leave out arrive_count",
+        )
+
+
+class _CopyGroupWalker:
+    """Walks the text with the groups that may be pending. Beyond `most` groups, the oldest are merged."""
+
+    def __init__(self, warn: Warn, most: int) -> None:
+        self.warn, self.most = warn, most
+        self.warned: set[Span] = set()
+
+    def body(self, stmts: tuple[tile.Stmt, ...], groups: CopyGroups) -> tuple[tile.Stmt, ...]:
+        """Resolve the waits of a list of statements, and update `groups`, those pending before it."""
+        above: dict[tile.Buffer, None] = {}  # the shared tiles touched in this list since a barrier
+        new: list[tile.Stmt] = []
+        for stmt in stmts:
+            if isinstance(stmt, BlockBarrier | Rendezvous):
+                pending = {buffer for group in groups for buffer in group}
+                new.append(_with_awaited_tiles(stmt, [buffer for buffer in above if buffer not in pending]))
+                above.clear()
+                continue
+            new.append(self.statement(stmt, groups))
+            if not isinstance(stmt, tile.For | tile.While | tile.If):
+                above |= dict.fromkeys(b for b in (*find_reads(stmt), *find_writes(stmt)) if b.scope == "shared")
+        return tuple(new)
+
+    def statement(self, stmt: tile.Stmt, groups: CopyGroups) -> tile.Stmt:
+        match stmt:
+            case WaitCopies():
+                pending = stmt.pending
+                assert isinstance(pending, int)
+                newest = groups[len(groups) - pending :] if pending else []
+                refilled = {buffer for group in newest for buffer in group}
+                older = groups[: len(groups) - len(newest)]
+                groups[:] = newest
+                return _with_awaited_tiles(
+                    stmt, list(dict.fromkeys(t for group in older for t in group if t not in refilled))
+                )
+            case CpAsyncArrive():
+                groups.clear()  # any access of the tiles waits for the barrier
+            case CommitCopies():
+                self.begin(groups, {})
+            case tile.TileOp() if is_asynchronous_copy(stmt):
+                self.begin(groups, {stmt.regions[1].buffer: stmt.span})
+            case tile.For() | tile.While():
+                self.touched(stmt, _find_control_reads(stmt), groups)
+                return self.loop(stmt, groups)
+            case tile.If():
+                self.touched(stmt, _find_control_reads(stmt), groups)
+                other = [dict(group) for group in groups]
+                then, orelse = self.body(stmt.then, groups), self.body(stmt.orelse, other)
+                groups[:] = _merge_groups(groups, other)
+                return replace(stmt, then=then, orelse=orelse)
+            case _:
+                self.touched(stmt, (*find_reads(stmt), *find_writes(stmt)), groups)
+        return stmt
+
+    def loop(self, loop: tile.For | tile.While, groups: CopyGroups) -> tile.For | tile.While:
+        """Resolve the waits of a loop: walk iterations until no further one adds a group or a tile."""
+        while True:
+            before = [dict(group) for group in groups]
+            body = self.body(loop.body, groups)
+            groups[:] = _merge_groups(before, groups)
+            if [set(group) for group in groups] == [set(group) for group in before]:
+                return replace(loop, body=body)
+
+    def begin(self, groups: CopyGroups, group: dict[tile.Buffer, Span]) -> None:
+        groups.append(group)
+        while len(groups) > self.most:
+            groups[:2] = [groups[0] | groups[1]]
+
+    def touched(self, stmt: tile.Stmt, buffers: tuple[tile.Buffer, ...], groups: CopyGroups) -> None:
+        """Note that a statement waits for the tiles that it touches."""
+        for group in groups:
+            for buffer in [buffer for buffer in group if buffer in buffers]:
+                self.warn_of_unwaited_copy(group.pop(buffer), buffer, stmt)
+
+    def warn_of_unwaited_copy(self, copy: Span, buffer: tile.Buffer, stmt: tile.Stmt) -> None:
+        if copy in self.warned:
+            return
+        self.warned.add(copy)
+        self.warn(
+            make_warning(
+                "unwaited-copy",
+                f"no T.ptx_wait_group stands between this copy and what touches {buffer.name}",
+                copy,
+                "may still be under way there",
+                secondary=(Label(stmt.span, f"waits for {buffer.name} all the same"),),
+                help="put T.ptx_wait_group(0) before that, or write T.copy, which is waited for by itself",
+            )
+        )
+
+
+def _with_awaited_tiles(op: BlockBarrier | Rendezvous | WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:
+    return replace(op, awaited=tuple(make_buffer_region(buffer, op.span) for buffer in tiles))
+
+
+def _find_control_reads(stmt: tile.For | tile.While | tile.If) -> tuple[tile.Buffer, ...]:
+    """Return the buffers that the statement itself reads, without its body."""
+    return tuple(e.buffer for expr in list_expressions(stmt) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
+
+
+def _merge_groups(one: CopyGroups, other: CopyGroups) -> CopyGroups:
+    """Merge the groups of two paths, the newest with the newest."""
+    nothing: dict[tile.Buffer, Span] = {}
+    return [a | b for a, b in zip_longest(reversed(one), reversed(other), fillvalue=nothing)][::-1]

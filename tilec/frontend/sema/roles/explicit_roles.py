@@ -1,0 +1,230 @@
+"""Explicit roles: warpgroups with work of their own, by `with T.ws(0):`, and in a kernel with barriers `if tx < 128:`.
+
+Such a block is run by a *role*, neighbouring warpgroups of the block. It becomes an `If` on the thread's warpgroup
+(`ir.groups`), in which tiles are spread over the threads of the role alone. The index of a thread stays its index in
+the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import assert_never
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate, thread_values
+from tilec.frontend.sema.roles.linear_resources import PathNote
+from tilec.frontend.sema.statements import per_thread
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.groups import WARPGROUP_THREADS, warpgroup_condition
+from tilec.ir.types import BOOL, UINT64
+from tilec.ops import registry
+from tilec.ops.language.signature import Argument, Signature, bind_arguments
+from tilec.ops.synchronisation.barriers import Arrive, CpAsyncArrive, build_allocation, read_arrival_counts
+from tilec.ops.synchronisation.sync import BlockBarrier
+from tilec.ops.synchronisation.warpgroups import SetRegisters
+from tilec.passes.analysis.fold_constants import compute_expr
+from tilec.support.diagnostics import Label, Warn, make_warning, raise_error
+from tilec.support.source import Span
+
+ROLE_SECTION_SIGNATURE = Signature("T.ws", (), variadic=True)
+ROLE_SECTIONS = ("T.ws", "T.WarpSpecialize")
+
+
+BARRIER_ALLOCATIONS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
+
+
+def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
+    """Elaborate `name = T.alloc_barrier(…)`."""
+    spelling = registry.find_spelling("alloc_barrier")
+    assert spelling is not None
+    counts = read_arrival_counts(
+        bind_arguments(spelling.signature, *evaluate.evaluate_arguments(context, node), node.span)
+    )
+    if context.loops or context.masks or context.role is not None:
+        raise_error(
+            "misplaced-statement",
+            "barriers are made once, before the block divides its work",
+            node.span,
+            help="move it to the beginning of the kernel",
+        )
+    buffer = tile.Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
+    context.buffers.append(buffer)
+    context.out.append(build_allocation(buffer, counts))
+    context.has_explicit_roles = True
+    return buffer
+
+
+def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> None:
+    """Elaborate `with T.ws(0, 1):`."""
+    thread_values.check_launched(context, call.span)
+    numbers = bind_arguments(ROLE_SECTION_SIGNATURE, *evaluate.evaluate_arguments(context, call), call.span).variadic
+    if context.masks:
+        per_thread.require_all_threads(context, call.span, "T.ws")
+    if not numbers:
+        raise_error("missing-argument", "T.ws needs the number of a warpgroup", call.span, help="write `with T.ws(0):`")
+    warpgroups = find_active_warpgroups(context)
+    if not len(warpgroups):
+        raise_error(
+            "bad-threads",
+            "T.ws shares a block out by warpgroups",
+            call.span,
+            f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}",
+            help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel",
+        )
+    groups = sorted(_read_warpgroup(context, argument, warpgroups) for argument in numbers)
+    elaborate_role(context, check_neighbours(groups, call.span), lambda: context.block(node.body), call.span)
+
+
+def _read_warpgroup(context: Context, argument: Argument, available: range) -> int:
+    value = argument.value
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise_error("wrong-argument", "T.ws takes numbers of warpgroups, known at compile time", argument.span)
+    if value not in available:
+        raise_error(
+            "out-of-range",
+            f"there is no warpgroup {value} here",
+            argument.span,
+            f"those that come here are {_describe_warpgroups(available)}",
+            help=f"a warpgroup is {WARPGROUP_THREADS} threads; T.Kernel(…, threads=n) says how many there are",
+        )
+    return value
+
+
+def check_neighbours(groups: list[int], span: Span) -> range:
+    contiguous = range(groups[0], groups[-1] + 1)
+    if list(contiguous) != groups:
+        raise_error(
+            "noncontiguous-warpgroups",
+            "warpgroups that work together must be neighbours, each named once",
+            span,
+            f"these are {', '.join(map(str, groups))}",
+            help="give the work to neighbouring warpgroups, or to each by itself",
+        )
+    return contiguous
+
+
+def _describe_warpgroups(groups: range) -> str:
+    return f"{groups.start} to {groups.stop - 1}" if len(groups) > 1 else f"{groups.start} alone"
+
+
+MAX_WARPGROUPS = 8
+"""The most warpgroups that a block can have."""
+
+
+def find_active_warpgroups(context: Context) -> range:
+    """Return the warpgroups that run a statement here, or none where the block is not made of whole ones."""
+    if context.role is not None:
+        return context.role
+    if not context.has_threads:
+        return range(MAX_WARPGROUPS)
+    x, y, z = context.thread_extents
+    return range(0) if x % WARPGROUP_THREADS or y * z > 1 else range(x // WARPGROUP_THREADS)
+
+
+def elaborate_role(context: Context, groups: range, work: Callable[[], None], span: Span) -> None:
+    """Run `work`, which elaborates the statements of a role, for these warpgroups."""
+    ending = PathNote(span, "its role's work ends with it")
+    with (
+        _enter_role(context, groups),
+        context.ledger.region(ending),
+        context.region("the `with T.ws` block", is_loop=False) as out,
+    ):
+        work()
+    context.has_explicit_roles = True
+    if out:
+        context.out.append(tile.If(warpgroup_condition(groups), tuple(out), (), span))
+
+
+@contextmanager
+def _enter_role(context: Context, groups: range) -> Iterator[None]:
+    outer_role, outer_range = context.role, context.ranges[tile.THREAD.name]
+    context.role = groups
+    context.ranges[tile.THREAD.name] = (
+        get_warpgroup_threads(groups.start).start,
+        get_warpgroup_threads(groups.stop - 1).stop - 1,
+    )
+    try:
+        yield
+    finally:
+        context.role, context.ranges[tile.THREAD.name] = outer_role, outer_range
+
+
+def get_warpgroup_threads(group: int) -> range:
+    return range(group * WARPGROUP_THREADS, (group + 1) * WARPGROUP_THREADS)
+
+
+def resolve_block_barrier(context: Context, op: tile.TileOp) -> tile.TileOp:
+    """Resolve T.sync_threads to the threads that come here, or to them and those of other roles."""
+    if not isinstance(op, BlockBarrier) or op.threads is None:
+        return op
+    is_wider = context.role is not None and op.threads > context.threads and op.id is not None
+    return op if is_wider else replace(op, id=None, threads=None if op.threads == context.threads else op.threads)
+
+
+def warn_of_ignored_registers(kernel: tile.Kernel, is_explicit: bool, warn: Warn) -> None:
+    """Warn of T.set_max_nreg where the compiler makes the roles."""
+    for stmt in () if is_explicit else tile.walk_statements(kernel.body):
+        if isinstance(stmt, SetRegisters):
+            instead = "tilec shares registers out from what each role holds"
+            warn(make_warning("hint-not-used", "T.set_max_nreg has no effect", stmt.span, instead, help="leave it out"))
+
+
+def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
+    """Return an operation of single threads with its condition or its leader, or None for one that all threads do
+    together."""
+    match op.done_by:
+        case "each thread":
+            assert isinstance(op, Arrive | CpAsyncArrive)
+            _check_cluster_block(context, op)
+            mask = _combine_masks(context)
+            return op if mask is None else replace(op, condition=mask)
+        case "one thread":
+            return op.with_leader(find_leader(context, op.span))
+        case "all threads":
+            return None
+        case _:
+            assert_never(op.done_by)
+
+
+def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
+    if not isinstance(op, Arrive):
+        return
+    block, blocks = op.block, context.cluster.blocks
+    if isinstance(block, tile.Const) and not 0 <= block.value < blocks:
+        raise_error(
+            "bad-cluster",
+            f"{block.value} is no block of the cluster",
+            op.span,
+            "arrives at its barrier",
+            secondary=(Label(context.cluster.span, f"{blocks} blocks from here"),) if context.cluster.span.line else (),
+            help=None if context.cluster.span.line else "give the kernel cluster_dims",
+        )
+
+
+def _combine_masks(context: Context) -> tile.Expr | None:
+    joined: tile.Expr | None = None
+    for mask in context.masks:
+        joined = mask if joined is None else tile.Binary("and", joined, mask, BOOL)
+    return joined
+
+
+def find_leader(context: Context, span: Span) -> int:
+    """Return the first thread of the block that runs this. Errors: `thread-dependent`."""
+    mask = _combine_masks(context)
+    first = 0 if context.role is None else get_warpgroup_threads(context.role.start).start
+    if mask is None:
+        return first
+    threads = range(first, first + context.threads)
+    conditions = ((thread, compute_expr(mask, {tile.THREAD: thread})) for thread in threads)
+    leader, is_here = next((entry for entry in conditions if entry[1] is not False), (first, None))
+    if not is_here:
+        raise_error(
+            "thread-dependent",
+            "one thread does this, and which ones come here is known only at run time, or none does",
+            span,
+            help="put it under an `if` on the thread's index alone, as `if tx == 0:`, or under none",
+        )
+    return leader

@@ -1,0 +1,307 @@
+"""Checks of the pipelines of a kernel as a whole, after all roles have been elaborated: arrivals at their barriers, and
+what producers read.
+
+Only then are the producers and consumers known, and with them the arrival counts of the barriers.
+
+One thread arrives for its warp, after the warp has synchronised. On sm_100a the tensor cores work on a stage
+asynchronously, so they arrive when they are done, and warps arrive only if they access the stage too.
+
+A T.copy or T.tma_copy may complete only after the release of the stage, and a stage not written since its acquire has
+data of an earlier iteration. The index of a stage is a variable of its acquire, which identifies the statements on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Literal
+
+from tilec.frontend.sema.roles.pipeline_records import NestedAcquire, PipelineRecords
+from tilec.frontend.sema.roles.stages import compute_payload_bytes
+from tilec.ir import tile
+from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS, guarded_warpgroups
+from tilec.ir.rewrite import map_nested_bodies, map_statements
+from tilec.ir.tile import Buffer, Cluster, Expr, Load, Stmt, Store, TileOp, walk_expr, walk_statements
+from tilec.ops.language.values import SIDES, Pipeline, PipelineStage, Side
+from tilec.ops.products.tcgen05 import TensorArrive
+from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, build_allocation, get_barrier
+from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.support.diagnostics import ErrorCollector, Label, raise_error
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+_SIDE_VERBS: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
+
+
+def finish_pipelines(
+    statements: Sequence[Stmt], pipelines: PipelineRecords, cluster: Cluster, mistakes: ErrorCollector
+) -> list[Stmt]:
+    """Check the pipelines, set the arrival counts of their barriers, and expand each release into its arrivals. Errors:
+    `pipeline-role`, `pipeline-deadlock`, `pipeline-drain`, `stage-access`."""
+    allocations: dict[str, AllocBarrier] = {}
+    releases: dict[tuple[str, range], StageArrivals] = {}
+    is_whole = not mistakes.met  # a statement with a mistake may have been an acquire
+    for pipeline in pipelines.made:
+        if is_whole:
+            with mistakes.caught():
+                _check_roles(pipeline)
+                _check_drained(pipeline, cluster)
+        for side, barriers in zip(SIDES, (pipeline.full, pipeline.empty), strict=True):
+            arrivals_by_role = {role: find_arrivals(statements, pipeline, role) for role in pipeline.ends[side].roles}
+            arrivals = sum(a.warps + a.by_tensor_cores for a in arrivals_by_role.values())
+            allocations[barriers.name] = build_allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
+            releases |= {(barriers.name, role): a for role, a in arrivals_by_role.items()}
+        # For the trace: facts about the pipeline, beside the first of its barriers.
+        allocations[pipeline.full.name] = replace(
+            allocations[pipeline.full.name],
+            pipeline=pipeline.name,
+            tiles=tuple(pipeline.tiles),
+            bytes=compute_payload_bytes(pipeline),
+            holds=tuple(tile.name for tile in pipeline.tiles.values()),
+        )
+    if is_whole:
+        check_stage_contents(statements, pipelines, mistakes)
+        with mistakes.caught():
+            _check_acquire_order(pipelines.nested)
+    return [_set_arrival_counts(stmt, allocations) for stmt in expand_releases(tuple(statements), releases)]
+
+
+def _set_arrival_counts(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
+    if not isinstance(stmt, AllocBarrier):
+        return stmt
+    return counts.get(get_barrier(stmt).name, stmt)
+
+
+# ---- roles -----------------------------------------------------------------------------------------------------------
+
+
+def _check_roles(pipeline: Pipeline) -> None:
+    """Check that a pipeline has a producer and a consumer, and that each warpgroup is in one role only."""
+    for side, other_side in (SIDES, SIDES[::-1]):
+        if not pipeline.ends[side].roles:
+            acquires = tuple(
+                Label(span, f"{_describe_role(role)} {_SIDE_VERBS[other_side]} it")
+                for role, span in pipeline.ends[other_side].roles.items()
+            )
+            raise_error(
+                "pipeline-role",
+                f"nobody {_SIDE_VERBS[side]} what {pipeline.name} holds",
+                pipeline.span,
+                f"no role acquires a stage as its {side}",
+                secondary=acquires,
+                help=f"write `with {pipeline.name}.{side}().acquire() as tiles:` under the `with T.ws(…):` of a role",
+            )
+    acquires_by_role = [(side, role, span) for side in SIDES for role, span in pipeline.ends[side].roles.items()]
+    for (side, role, span), (other_side, other_role, other_span) in combinations(acquires_by_role, 2):
+        if not set(role) & set(other_role):
+            continue
+        first, second = (f"{_describe_role(r)} {_SIDE_VERBS[s]}" for s, r in ((side, role), (other_side, other_role)))
+        is_both_sides = side != other_side
+        raise_error(
+            "pipeline-role",
+            f"{second} {pipeline.name}, which {first}",
+            other_span,
+            "on both sides of it" if is_both_sides else "some of its threads, not the others",
+            secondary=(Label(span, f"{_describe_role(role)} acquires it here"),),
+            help="a role that fills and takes by itself needs no pipeline: use T.Pipelined"
+            if is_both_sides
+            else "let the warpgroups of a role acquire together, or give each a `with T.ws(…):` of its own",
+        )
+
+
+def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
+    """Check that producers in a cluster drain: a block must not end while another one may signal its barriers."""
+    producer = pipeline.ends["producer"]
+    if cluster.blocks == 1 or not cluster.span.line or pipeline.function != "T.InputTilePipeline":
+        return
+    for role, span in producer.roles.items():
+        if role not in producer.drained:
+            raise_error(
+                "pipeline-drain",
+                f"the producer of {pipeline.name} ends without draining it",
+                span,
+                f"{_describe_role(role)} may end while stages are still in use",
+                secondary=(Label(cluster.span, "a block of this cluster may still signal them"),),
+                help="write `producer.drain()` behind its last stage",
+            )
+
+
+# ---- order -----------------------------------------------------------------------------------------------------------
+
+
+def _check_acquire_order(nested: Sequence[NestedAcquire]) -> None:
+    """Refuse acquire orders that form a cycle: roles that hold one stage and wait for another may deadlock."""
+    unique: dict[tuple[str, str, range], NestedAcquire] = {}
+    for edge in nested:
+        unique.setdefault((edge.held.name, edge.acquired.name, edge.role), edge)
+    for edge in unique.values():
+        for path in _find_paths(edge.acquired, edge.held, list(unique.values())):
+            if any(e.role != edge.role for e in path):
+                _refuse_cycle((edge, *path))
+
+
+def _find_paths(start: Pipeline, end: Pipeline, edges: list[NestedAcquire]) -> Iterator[tuple[NestedAcquire, ...]]:
+    """Yield the paths of nested acquires from one pipeline to another."""
+    for edge in edges:
+        if edge.held is not start:
+            continue
+        if edge.acquired is end:
+            yield (edge,)
+        rest = [e for e in edges if e.held is not start]
+        yield from ((edge, *path) for path in _find_paths(edge.acquired, end, rest))
+
+
+def _refuse_cycle(cycle: tuple[NestedAcquire, ...]) -> None:
+    names = [cycle[0].held.name, *(edge.acquired.name for edge in cycle)]
+    labels = [
+        Label(span, f"{_describe_role(edge.role)} {does} {pipeline.name}")
+        for edge in reversed(cycle)
+        for span, does, pipeline in ((edge.span, "then acquires", edge.acquired), (edge.held_span, "holds", edge.held))
+    ]
+    first, *others = labels
+    raise_error(
+        "pipeline-deadlock",
+        "roles may wait for each other for ever: each holds a stage that another one needs",
+        first.span,
+        first.text,
+        secondary=tuple(others),
+        notes=(f"the cycle: {' → '.join(names)}",),
+        help="acquire them in the same order everywhere, or release the one before acquiring the other",
+    )
+
+
+def _describe_role(role: range) -> str:
+    return f"warpgroup {role.start}" if len(role) == 1 else f"warpgroups {role.start} to {role.stop - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class StageArrivals:
+    """The arrivals at each release by a role: the number of warps, and whether the tensor cores arrive."""
+
+    warps: int
+    by_tensor_cores: bool
+
+
+def find_arrivals(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: range) -> StageArrivals:
+    """Return the arrivals for a role, from the statements that use the stages it acquires."""
+    held = set(pipeline.tiles.values())
+    users = [
+        s
+        for s, warpgroups in _walk_by_warpgroups(statements, None)
+        if warpgroups in (None, role) or set(warpgroups or ()) <= set(role)
+    ]
+    users = [s for s in users if held & {*find_reads(s), *find_writes(s)}]
+    by_tensor_cores = [isinstance(s, tile.TileOp) and s.is_in_tensor_memory for s in users]
+    has_tensor_work = any(by_tensor_cores)
+    has_thread_work = not has_tensor_work or not all(by_tensor_cores)
+    return StageArrivals(WARPGROUP_WARPS * len(role) if has_thread_work else 0, has_tensor_work)
+
+
+def _walk_by_warpgroups(
+    statements: Sequence[tile.Stmt], warpgroups: range | None
+) -> Iterator[tuple[tile.Stmt, range | None]]:
+    """Yield operations and nests with the warpgroups that run them, None for all of the block."""
+    for stmt in statements:
+        if isinstance(stmt, tile.For | tile.While | tile.If):
+            inside = guarded_warpgroups(stmt) or warpgroups
+            for body in tile.nested_bodies(stmt):
+                yield from _walk_by_warpgroups(body, inside)
+        else:
+            yield stmt, warpgroups
+
+
+def expand_releases(
+    statements: tuple[tile.Stmt, ...],
+    releases: Mapping[tuple[str, range], StageArrivals],
+    warpgroups: range | None = None,
+) -> tuple[tile.Stmt, ...]:
+    """Replace each release by the arrivals of its role."""
+
+    def expand_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        if isinstance(stmt, Arrive) and warpgroups is not None:
+            release = releases.get((get_barrier(stmt).name, warpgroups))
+            return stmt if release is None else tuple(_make_arrivals(stmt, warpgroups, release))
+        return map_nested_bodies(
+            stmt, lambda body: expand_releases(body, releases, guarded_warpgroups(stmt) or warpgroups)
+        )
+
+    return map_statements(statements, expand_statement)
+
+
+def _make_arrivals(release: Arrive, role: range, who: StageArrivals) -> Iterator[tile.TileOp]:
+    if who.warps:
+        yield replace(release, by_warps=True)
+    if who.by_tensor_cores:
+        leader = WARPGROUP_THREADS * role.start
+        yield TensorArrive(release.barrier, leader, releases=release.releases, span=release.span)
+
+
+@dataclass(frozen=True, slots=True)
+class _TileUse:
+    """One use of a tile of the stage with this index; "copies" fills it from a tensor."""
+
+    how: Literal["reads", "writes", "copies"]
+    tile: Buffer
+    index: Expr
+    span: Span
+
+
+def check_stage_contents(statements: Sequence[Stmt], pipelines: PipelineRecords, mistakes: ErrorCollector) -> None:
+    """Check the tiles of each stage that a producer acquires. Errors: `stage-access`."""
+    tiles = {tile for made in pipelines.made for tile in made.tiles.values()}
+    used: dict[tuple[Expr, Buffer], list[_TileUse]] = {}
+    for use in (u for stmt in walk_statements(tuple(statements)) for u in _find_uses(stmt)):
+        if use.tile in tiles:
+            used.setdefault((use.index, use.tile), []).append(use)
+    for stage in pipelines.acquired:
+        if stage.side == "producer":
+            for tile in stage.pipeline.tiles.values():
+                with mistakes.caught():
+                    _check_stage(stage, used.get((stage.index, tile), []))
+
+
+def _find_uses(stmt: Stmt) -> Iterator[_TileUse]:
+    """Yield the uses in the statement itself, reads before writes."""
+    for expr in list_expressions(stmt):
+        for part in walk_expr(expr):
+            if isinstance(part, Load):
+                yield _TileUse("reads", part.buffer, part.indices[0], stmt.span)
+    match stmt:
+        case Store(buffer=buffer, indices=indices):
+            yield _TileUse("writes", buffer, indices[0], stmt.span)
+        case TileOp(regions=regions):
+            is_load = stmt.copies_from_tensor
+            read, written = find_reads(stmt), find_writes(stmt)
+            for region in regions:
+                if region.buffer in read:
+                    yield _TileUse("reads", region.buffer, region.start[0], stmt.span)
+            for region in regions:
+                if region.buffer in written:
+                    yield _TileUse("copies" if is_load else "writes", region.buffer, region.start[0], stmt.span)
+        case _:
+            pass
+
+
+def _check_stage(stage: PipelineStage, uses: list[_TileUse]) -> None:
+    made = stage.pipeline
+    read = next((u for u in uses if u.how == "reads"), None)
+    if read is None:
+        return
+    copy = next((u for u in uses if u.how == "copies"), None)
+    first = next((u for u in uses if u.how == "writes"), None)
+    is_left_over = made.function == "T.InputTilePipeline" and (first is None or uses.index(first) > uses.index(read))
+    if copy is None and not is_left_over:
+        return
+    why = "nothing has been written there yet" if copy is None else "its copies need not have landed"
+    raise_error(
+        "stage-access",
+        "a producer reads the stage that it fills",
+        read.span,
+        why,
+        secondary=(
+            *((Label(copy.span, "copied here"),) if copy is not None else ()),
+            Label(stage.taken.span, "acquired here, by the producer"),
+        ),
+        help=f"read it where the consumer has acquired it, by `{made.name}.consumer()`",
+    )

@@ -1,0 +1,465 @@
+"""Pipelines as values of a kernel: T.InputTilePipeline and T.OutputTilePipeline, their role handles and stages.
+
+A pipeline holds `stages` versions of some tiles, and two barriers for each stage. Producers arrive at `full` when they
+have filled the stage, consumers arrive at `empty` when they are done with it. This module resolves the names of
+pipelines, and `sema.roles.stages` emits their statements. `sema.roles.linear_resources` proves that each stage is
+released once on every path, and `sema.roles.pipeline_rules` checks each pipeline as a whole. Later passes, and the
+proof of the barriers (`explicit_roles.protocol`), see barriers only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, NoReturn
+
+from tilec.frontend.sema.compile_time.functions import bind_target
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.sema.loops.manual_schedules import MAX_STAGES
+from tilec.frontend.sema.roles import explicit_roles as roles
+from tilec.frontend.sema.roles.pipeline_records import PIPELINE_SIGNATURES
+from tilec.frontend.sema.roles.stages import (
+    acquire_stage,
+    announce_bytes,
+    drain_pipeline,
+    make_variable,
+    release_stage,
+    release_stage_explicitly,
+    try_acquire_stage,
+)
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.types import BOOL, UINT64
+from tilec.ops.copies.copy import Copy
+from tilec.ops.language.signature import (
+    Argument,
+    Call,
+    Parameter,
+    Signature,
+    as_expr,
+    bind_arguments,
+    find_nearest_name,
+)
+from tilec.ops.language.values import (
+    SIDES,
+    Dictionary,
+    IndexRange,
+    Method,
+    Pipeline,
+    PipelineHandle,
+    PipelineSide,
+    PipelineStage,
+    StageTile,
+    Value,
+    describe_value,
+)
+from tilec.ops.synchronisation.barriers import build_allocation
+from tilec.passes.analysis.usage import find_reads, find_writes
+from tilec.support.diagnostics import Label, raise_error, suggest_replacement
+from tilec.support.source import Span
+
+PAYLOAD_SCOPES = ("shared", "tmem")
+"""The scopes of tiles that a stage can hold."""
+
+_PIPELINE_METHODS = ("producer", "consumer", "acquire_producer", "acquire_consumer")
+_HANDLE_METHODS = ("acquire", "acquire_if_needed", "acquire_stage", "try_acquire", "drain")
+_STAGE_METHODS = ("release", "expect_bytes")
+_STAGE_ACCESSORS = ("payload", "stage", "barrier", "mbar")
+STATEMENT_METHODS = ("release", "expect_bytes", "drain")
+"""The methods that return no value."""
+_METHOD_SIGNATURES = {
+    **{name: Signature(name, ()) for name in (*_PIPELINE_METHODS, *_HANDLE_METHODS, *_STAGE_METHODS)},
+    "acquire_if_needed": Signature("acquire_if_needed", (Parameter("ready"),)),
+    "expect_bytes": Signature("expect_bytes", (Parameter("bytes", None),)),
+}
+
+
+# ---- construction ----------------------------------------------------------------------------------------------------
+
+
+def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
+    """Make the pipeline of `name = T.InputTilePipeline((A_shared, B_shared), stages=4)`. Errors: `pipeline-stages`,
+    `pipeline-payload`."""
+    path = evaluate.find_callee(context, node)
+    assert path is not None
+    call = bind_arguments(PIPELINE_SIGNATURES[path], *evaluate.evaluate_arguments(context, node), node.span)
+    if context.loops or context.masks or context.role is not None:
+        raise_error(
+            "misplaced-statement",
+            "pipelines are made once, before the block divides its work",
+            node.span,
+            help="move it to the beginning of the kernel",
+        )
+    stages = _read_stage_count(call)
+    form, tiles = _read_payload(context, call, path)
+    staged = {key: replace(stage_tile, extents=(stages, *stage_tile.extents)) for key, stage_tile in tiles.items()}
+    for key, stage_tile in tiles.items():
+        context.buffers[context.buffers.index(stage_tile)] = staged[key]
+    full, empty = (
+        tile.Buffer(context.unique.take(f"{name}_{kind}"), (stages,), UINT64, "barrier", node.span)
+        for kind in ("full", "empty")
+    )
+    for barriers in (full, empty):
+        context.buffers.append(barriers)
+        # `finish_pipelines` sets the arrival counts, when all roles are known.
+        context.out.append(build_allocation(barriers, (1,) * stages))
+    # A fresh barrier counts as if a phase of parity 1 had just completed: a producer's first waits pass.
+    ends = {side: PipelineSide(make_variable(context, f"{name}_{side}_stage", 0, node.span),
+                      make_variable(context, f"{name}_{side}_parity", int(side == "producer"), node.span))
+            for side in SIDES}  # fmt: skip
+    made = Pipeline(name, path, staged, form, stages, full, empty, ends, node.span)
+    context.pipelines.made.append(made)
+    context.pipelines.tiles.update({stage_tile.name: made for stage_tile in tiles.values()})
+    context.has_explicit_roles = True
+    return made
+
+
+def _read_stage_count(call: Call) -> int:
+    stages = call.read_integer("stages")
+    if stages < 1:
+        raise_error(
+            "pipeline-stages",
+            "a pipeline needs at least one stage",
+            call["stages"].span,
+            "nothing could ever be acquired",
+            help="2 let one stage be filled while another one is used; more hide a longer latency",
+        )
+    if stages > MAX_STAGES:
+        raise_error(
+            "pipeline-stages", f"a pipeline has at most {MAX_STAGES} stages", call["stages"].span, f"not {stages}"
+        )
+    return stages
+
+
+def _read_payload(
+    context: Context, call: Call, function: str
+) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, tile.Buffer]]:
+    argument = call["payload"]
+    form: Literal["tile", "tuple", "dictionary"]
+    given: list[tuple[str, Value]]
+    match argument.value:
+        case Dictionary(entries=entries):
+            form, given = "dictionary", [(str(e.key), e.value) for e in entries]
+        case tuple() as items:
+            form, given = "tuple", [(_get_tile_name(item), item) for item in items]
+        case alone:
+            form, given = "tile", [(_get_tile_name(alone), alone)]
+    if not given:
+        _refuse_payload("a stage that holds no tiles", argument.span)
+    tiles: dict[str, tile.Buffer] = {}
+    for key, stage_tile in given:
+        if not isinstance(stage_tile, tile.Buffer) or stage_tile.scope not in PAYLOAD_SCOPES:
+            makers = "T.alloc_shared, or T.alloc_tmem"
+            _refuse_payload(
+                f"a stage holds tiles made by {makers}", argument.span, f"this is {describe_value(stage_tile)}"
+            )
+        here = Label(stage_tile.span, "allocated here")
+        if stage_tile.scope == "tmem" and function == "T.InputTilePipeline":
+            _refuse_payload("inputs are tiles in shared memory", argument.span, "this holds sums", secondary=(here,))
+        if stage_tile in tiles.values():
+            _refuse_payload(f"{stage_tile.name} stands twice in the payload", argument.span, secondary=(here,))
+        if key in (*_STAGE_ACCESSORS, *_STAGE_METHODS) or not key.isidentifier():
+            _refuse_payload(f"a tile of a stage cannot be called {key!r}", argument.span, secondary=(here,))
+        used = [
+            s.span for s in tile.walk_statements(tuple(context.out)) if stage_tile in (*find_reads(s), *find_writes(s))
+        ]
+        used += [pinned.span for pinned in context.hints.layouts.values() if pinned.buffer == stage_tile]
+        if used:
+            before = Label(used[0], "used here")
+            _refuse_payload(
+                f"{stage_tile.name} is used before it becomes a part of stages", argument.span, secondary=(before,)
+            )
+        tiles[key] = stage_tile
+    return form, tiles
+
+
+def _get_tile_name(value: Value) -> str:
+    return value.name if isinstance(value, tile.Buffer) else ""
+
+
+def _refuse_payload(title: str, span: Span, label: str = "", secondary: tuple[Label, ...] = ()) -> NoReturn:
+    raise_error(
+        "pipeline-payload",
+        title,
+        span,
+        label,
+        secondary=secondary,
+        help="give it the shared tiles that one stage holds: (A_shared, B_shared), or {'A': A_shared, 'B': B_shared}; "
+        "T.OutputTilePipeline takes sums in tensor memory too",
+    )
+
+
+# ---- attributes ------------------------------------------------------------------------------------------------------
+
+MethodOwner = Pipeline | PipelineHandle | PipelineStage
+
+
+def resolve_attribute(context: Context, owner: MethodOwner | StageTile, node: ast.Attribute) -> Value:
+    """Return the value of `stage.A_shared`, `stage.barrier` or `pipeline.stages`, or a method."""
+    known: tuple[str, ...]
+    values: dict[str, Value]
+    match owner:
+        case Pipeline():
+            known, values = _PIPELINE_METHODS, {"stages": owner.stages}
+        case PipelineHandle():
+            known, values = _HANDLE_METHODS, {"pipeline": owner.pipeline}
+        case PipelineStage():
+            if node.name not in _STAGE_METHODS:
+                _use_stage(context, owner, node.span)
+            known = _STAGE_METHODS
+            values = {**_make_stage_tiles(owner), "payload": get_payload(owner), "stage": owner.index}
+            values |= {"barrier": owner.barrier, "mbar": owner.barrier}
+        case StageTile():
+            known, values = (), {"shape": owner.tile.extents, "dtype": owner.tile.dtype}
+    if node.name in known:
+        return Method(owner, node.name)
+    if node.name not in values:
+        near = find_nearest_name(node.name, (*known, *values))
+        raise_error(
+            "unknown-attribute",
+            f"{describe_value(owner)} has no `{node.name}`",
+            node.span,
+            f"it has {', '.join((*values, *known))}",
+            help=f"did you mean `{near}`?" if near else _suggest_owner(owner, node.name),
+            fix=suggest_replacement(node.name, near),
+        )
+    return values[node.name]
+
+
+def _suggest_owner(owner: MethodOwner | StageTile, name: str) -> str | None:
+    """Suggest the object that has the attribute `name`, if `owner` has not."""
+    match owner:
+        case PipelineHandle(pipeline=made, side=side) if name in (*made.tiles, *_STAGE_ACCESSORS, *_STAGE_METHODS):
+            return f"a stage has it: write `with {made.name}.{side}().acquire() as tiles:`"
+        case PipelineStage(pipeline=made, side=side) if name in _HANDLE_METHODS:
+            return f"{made.name}.{side}() has it, whose stage this is: write `side = {made.name}.{side}()`"
+        case _:
+            return None
+
+
+def get_payload(stage: PipelineStage) -> Value:
+    """Return the tiles of a stage in the form of its pipeline's payload: one tile, or a tuple."""
+    tiles = _make_stage_tiles(stage)
+    return next(iter(tiles.values())) if stage.pipeline.form == "tile" else tuple(tiles.values())
+
+
+def _make_stage_tiles(stage: PipelineStage) -> dict[str, StageTile]:
+    return {
+        key: StageTile(
+            stage_tile,
+            (stage.index, *(IndexRange(tile.int32_const(0), extent) for extent in stage_tile.shape[1:])),
+            stage,
+        )
+        for key, stage_tile in stage.pipeline.tiles.items()
+    }
+
+
+def unpack_stage(context: Context, stage: PipelineStage, span: Span) -> tuple[Value, ...]:
+    """Return the tiles of a stage in their order, as for `a, b = stage` and `stage[0]`."""
+    _use_stage(context, stage, span)
+    return tuple(_make_stage_tiles(stage).values())
+
+
+def check_container_item(argument: Argument) -> Value:
+    """Return an item for a tuple, a list or a dictionary, which may not be a stage. Errors: `stage-escapes`."""
+    if isinstance(argument.value, PipelineStage):
+        _refuse_escape(argument.value, argument.span, "held by a tuple, a list or a dictionary")
+    return argument.value
+
+
+def check_stage_names(value: Value, targets: tuple[ast.Expr, ...], node: ast.Expr) -> None:
+    """Check that a stage gets no second name: its first is that of its acquire. Errors: `stage-escapes`."""
+    names = [t for t in targets if not isinstance(t, ast.Tuple | ast.List)]
+    if isinstance(value, PipelineStage) and len(names) > isinstance(node, ast.Call):
+        _refuse_escape(value, node.span, "gets a second name")
+
+
+def _refuse_escape(stage: PipelineStage, span: Span, how: str) -> NoReturn:
+    raise_error(
+        "stage-escapes",
+        f"{stage.taken.what} has one owner, the name that it was acquired by",
+        span,
+        how,
+        secondary=(Label(stage.taken.span, "acquired here"),),
+        help="release it by that name; its tiles can have other names, as in `A, B = stage`",
+    )
+
+
+def access_stage_tile(context: Context, stage_tile: StageTile, node: ast.Subscript) -> StageTile:
+    """Return the element or box `stage.A_shared[i, j]` of a stage's tile."""
+    inside = evaluate.evaluate_access(context, stage_tile.tile, node)
+    return StageTile(stage_tile.buffer, (stage_tile.indices[0], *inside.indices), stage_tile.stage)
+
+
+def check_tile_read(context: Context, value: Value, span: Span) -> None:
+    """Check a name that is read: a tile of a stage must be held, and a tile of a payload may not be named directly."""
+    if isinstance(value, StageTile):
+        _use_stage(context, value.stage, span)
+    if not isinstance(value, tile.Buffer) or value.scope not in PAYLOAD_SCOPES:
+        return
+    owner = context.pipelines.tiles.get(value.name)
+    if owner is not None:
+        raise_error(
+            "pipeline-tile",
+            f"{value.name} belongs to the stages of {owner.name}",
+            span,
+            "which of them is not said",
+            secondary=(Label(owner.span, "from here on"),),
+            help=f"acquire a stage, and write its tile: `with {owner.name}.consumer().acquire() as tiles:` and "
+            f"`tiles.{next(key for key, stage_tile in owner.tiles.items() if stage_tile.name == value.name)}`",
+        )
+
+
+def _use_stage(context: Context, stage: PipelineStage, span: Span) -> None:
+    context.ledger.use(stage.taken, span)
+
+
+# ---- calls -----------------------------------------------------------------------------------------------------------
+
+
+def call_pipeline_method(context: Context, function: Method, node: ast.Call) -> Value:
+    """Elaborate a method call, as `pipe.producer()`, `producer.acquire_stage()` or `stage.release()`."""
+    call = bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, node), node.span)
+    match function.owner, function.name:
+        case Pipeline() as owner, "producer" | "consumer" as side:
+            return PipelineHandle(owner, side)
+        case Pipeline() as owner, "acquire_producer" | "acquire_consumer" as name:
+            side = "producer" if name == "acquire_producer" else "consumer"
+            return acquire_stage(context, PipelineHandle(owner, side), node.span)
+        case PipelineHandle() as handle, "acquire_stage":
+            return acquire_stage(context, handle, node.span)
+        case PipelineHandle() as handle, "try_acquire":
+            return try_acquire_stage(context, handle, node.span)
+        case PipelineHandle() as handle, "drain":
+            drain_pipeline(context, handle, node.span)
+        case PipelineStage() as stage, "release":
+            release_stage_explicitly(context, stage, node.span)
+        case PipelineStage() as stage, "expect_bytes":
+            announce_bytes(context, stage, call)
+        case _, name:
+            raise_error(
+                "not-a-value",
+                f".{name}() belongs in a with statement",
+                node.span,
+                help=f"write `with ….{name}() as tiles:`, or `stage = ….acquire_stage()` and `stage.release()`",
+            )
+    return None
+
+
+def is_pipeline_call(context: Context, call: ast.Call) -> bool:
+    """Return whether a `with` calls a method of a pipeline, a side or a stage."""
+    function = context.value(call.function)
+    return isinstance(function, Method) and isinstance(function.owner, MethodOwner)
+
+
+def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) -> None:
+    """Elaborate `with producer.acquire() as tiles:` or `with pipe.producer() as producer:`.
+
+    For an input pipeline the latter only names the side."""
+    function = context.value(call.function)
+    assert isinstance(function, Method)
+    if function.name not in ("acquire", "acquire_if_needed", *SIDES):
+        raise_error(
+            "misplaced-statement",
+            f".{function.name}() is nothing to enter",
+            call.span,
+            help="write `with producer.acquire() as tiles:`; a stage by .acquire_stage() is released by .release()",
+        )
+    if function.name in SIDES:
+        handle = context.value(call)
+        assert isinstance(handle, PipelineHandle)
+        if not _enters_stage(handle, node):
+            _bind_with_target(context, node, handle)
+            context.block(node.body)
+            return
+        ready = None
+    else:
+        assert isinstance(function.owner, PipelineHandle)
+        handle = function.owner
+        ready = _read_ready_condition(
+            bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, call), call.span)
+        )
+    stage = acquire_stage(context, handle, call.span, returns=True, ready=ready)
+    _bind_with_target(context, node, stage)
+    context.block(node.body)
+    if not context.ledger.is_left:
+        release_stage(context, stage, call.span)
+
+
+def _enters_stage(handle: PipelineHandle, node: ast.With) -> bool:
+    """Return whether `with results.consumer() as result:` acquires the next stage.
+
+    It only names a side for an input pipeline, and where the block uses a method that only a side has."""
+    if handle.pipeline.function != "T.OutputTilePipeline":
+        return False
+    if not isinstance(node.target, ast.Name):
+        return True
+    name = node.target.id
+    attributes = {
+        part.name
+        for statement in node.body
+        for part in ast.walk_nodes(statement)
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == name
+    }
+    return attributes.isdisjoint((*_HANDLE_METHODS, "pipeline"))
+
+
+def _read_ready_condition(call: Call) -> tile.Expr | None:
+    """Return the condition that `acquire_if_needed` is given, or None if it is constant."""
+    ready = dict(call.arguments).get("ready")
+    if ready is None or isinstance(ready.value, bool):
+        return None
+    if as_expr(ready).dtype != BOOL:
+        call.refuse("ready", "what .try_acquire() gave")
+    return as_expr(ready)
+
+
+def _bind_with_target(context: Context, node: ast.With, value: Value) -> None:
+    match node.target:
+        case None:
+            pass
+        case ast.Tuple() | ast.List() as target if isinstance(value, PipelineStage):
+            bind_target(
+                context.scope, target, Argument(unpack_stage(context, value, node.context.span), node.context.span)
+            )
+        case target:
+            bind_target(context.scope, target, Argument(value, node.context.span))
+
+
+# ---- operations on stages --------------------------------------------------------------------------------------------
+
+
+def add_stage_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
+    """Add the stage's barrier to the arguments of a TMA copy into a stage, unless it names one."""
+    positional, keywords = arguments
+    destination = keywords.get("dst") or (positional[1] if len(positional) > 1 else None)
+    if path not in ("T.tma_copy", "T.tma_gather4") or destination is None or "barrier" in keywords:
+        return
+    if isinstance(destination.value, StageTile) and destination.value.stage.side == "producer":
+        keywords["barrier"] = Argument(destination.value.stage.barrier, destination.span)
+
+
+def apply_stage_rules(
+    context: Context, op: tile.TileOp, arguments: tuple[list[Argument], dict[str, Argument]]
+) -> tile.TileOp:
+    """Check that an operation uses the tiles of stages as their side may, and return it.
+
+    A T.copy from a tensor into a producer's stage may signal the stage's barrier, if the target can do that. Errors:
+    `stage-access`."""
+    given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
+    loads = op.copies_from_tensor
+    for stage_tile, span in given:
+        stage = stage_tile.stage
+        if loads and stage.side == "consumer":
+            raise_error(
+                "stage-access",
+                "a consumer fills the stage that it has been handed",
+                span,
+                "nobody waits for this copy",
+                secondary=(Label(stage.taken.span, "acquired here, by the consumer"),),
+                help=f"fill it where the producer has acquired it, by `{stage.pipeline.name}.producer()`",
+            )
+        if loads and isinstance(op, Copy) and op.barrier is None and op.asynchronous is None:
+            element = tile.Load(stage.barrier.buffer, (stage.index,))
+            return replace(op, signals=element, leader=roles.find_leader(context, span))
+    return op

@@ -1,0 +1,249 @@
+"""Acquire and release of pipeline stages, as waits for and arrivals at barriers (`ops.synchronisation.barriers`).
+
+An acquire waits at one barrier of the stage, a release arrives at the other one. Each side keeps the index of its next
+stage and the parity to wait for in variables, which are right in any loop.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.roles import explicit_roles as roles
+from tilec.frontend.sema.roles.linear_resources import Resource
+from tilec.frontend.sema.roles.pipeline_records import NestedAcquire
+from tilec.frontend.sema.statements import per_thread
+from tilec.ir import tile
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.form import UNKNOWN_LEADER
+from tilec.ops.language.signature import Call
+from tilec.ops.language.values import Pipeline, PipelineHandle, PipelineStage, Side
+from tilec.ops.synchronisation.barriers import MAX_ARRIVALS, Arrive, AwaitBarrier, ExpectTx
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
+
+
+def make_variable(context: Context, name: str, value: int, span: Span) -> tile.Buffer:
+    """Allocate an int32 variable, of which every thread has a copy, and set it."""
+    made = tile.Buffer(context.unique.take(name), (1,), INT32, "fragment", span)
+    context.buffers.append(made)
+    _emit_set(context, made, tile.int32_const(value), span)
+    return made
+
+
+def _emit_set(context: Context, variable: tile.Buffer, value: tile.Expr, span: Span) -> None:
+    each = tile.Var(context.unique.take(f"{variable.name}_copy"))
+    context.out.append(tile.Parallel((each,), (1,), (tile.Store(variable, (each,), value, span),), span))
+
+
+def acquire_stage(
+    context: Context, handle: PipelineHandle, span: Span, returns: bool = False, ready: tile.Expr | None = None
+) -> PipelineStage:
+    """Wait for the next stage of this side and acquire it. If `ready` is the result of `try_acquire` for this stage,
+    the wait is skipped where it is true. Errors: `pipeline-role`, `pipeline-deadlock`."""
+    made, side, role = handle.pipeline, handle.side, _require_role(context, handle, span)
+    held = context.ledger.held()
+    _check_free_stage(handle, held, span)
+    end = made.ends[side]
+    end.roles.setdefault(role, span)
+    context.pipelines.nested += [
+        NestedAcquire(t.owner.pipeline, made, role, t.span, span) for t in held if t.owner.pipeline is not made
+    ]
+    index, parity = _read_stage_and_parity(context, made, side, span)
+    try_result = context.pipelines.try_acquire_results.pop((made.name, side), None)
+    _emit_wait(context, handle, index, parity, span, None if try_result is None or try_result != ready else try_result)
+    is_last = tile.Binary("eq", index, tile.int32_const(made.stages - 1), BOOL)
+    _emit_set(
+        context,
+        end.index,
+        tile.Select(is_last, tile.int32_const(0), tile.Binary("add", index, tile.int32_const(1), INT32), INT32),
+        span,
+    )
+    _emit_set(context, end.parity, tile.Select(is_last, _flip_parity(parity), parity, INT32), span)
+    taken = context.ledger.take(f"this stage of {made.name}", span, role, returns)
+    taken.owner = stage = PipelineStage(made, side, index, taken)
+    context.pipelines.acquired.append(stage)
+    return stage
+
+
+def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> tile.Var:
+    """Return whether the next stage of this side is ready, without waiting. One thread tests it for all of the role."""
+    made, side = handle.pipeline, handle.side
+    _require_role(context, handle, span)
+    index, parity = _read_stage_and_parity(context, made, side, span)
+    flag = tile.Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
+    context.buffers.append(flag)
+    is_done = tile.Call(tile.PHASE_DONE, (tile.Load(_get_awaited_barriers(handle), (index,)), parity), BOOL)
+    _emit_set(context, flag, tile.Select(is_done, tile.int32_const(1), tile.int32_const(0), INT32), span)
+    ready = tile.Var(context.unique.take(f"{made.name}_ready"), BOOL)
+    context.out.append(
+        tile.Bind(ready, tile.Binary("eq", tile.Load(flag, (tile.int32_const(0),)), tile.int32_const(1), BOOL), span)
+    )
+    context.pipelines.try_acquire_results[made.name, side] = ready
+    return ready
+
+
+def _require_role(context: Context, handle: PipelineHandle, span: Span) -> range:
+    made = handle.pipeline
+    if context.is_parallel:
+        raise_error(
+            "tile-op-in-parallel",
+            f"a stage of {made.name} cannot be acquired inside {context.nest_name}",
+            span,
+            "all threads of a role acquire it together",
+            help="acquire it before the loop",
+        )
+    per_thread.require_all_threads(context, span, f"acquiring a stage of {made.name}")
+    if context.role is None:
+        raise_error(
+            "pipeline-role",
+            f"no role acquires this stage of {made.name}",
+            span,
+            "all warpgroups of the block come here",
+            secondary=(Label(made.span, "hands tiles from one role to another"),),
+            help="put it under `with T.ws(…):`",
+        )
+    return context.role
+
+
+def _check_free_stage(handle: PipelineHandle, held: list[Resource], span: Span) -> None:
+    """Refuse an acquire by a side that holds every stage: it would wait for ever."""
+    own_stages = [t for t in held if t.owner.pipeline is handle.pipeline and t.owner.side == handle.side]
+    if len(own_stages) >= handle.pipeline.stages:
+        stages = handle.pipeline.stages
+        raise_error(
+            "pipeline-deadlock",
+            f"the {handle.side} acquires one stage of {handle.pipeline.name} more than there are",
+            span,
+            "waits for ever",
+            secondary=(
+                *(Label(t.span, "still held") for t in reversed(own_stages)),
+                Label(handle.pipeline.span, f"{stages} stage{'s' * (stages != 1)}"),
+            ),
+            help="release one before, or give the pipeline more stages",
+        )
+
+
+def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[tile.Var, tile.Var]:
+    """Bind the index of this side's next stage, and the parity to wait for."""
+    end = made.ends[side]
+    index, parity = (tile.Var(context.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
+    for var, variable in ((index, end.index), (parity, end.parity)):
+        context.out.append(tile.Bind(var, tile.Load(variable, (tile.int32_const(0),)), span))
+    context.ranges[index.name] = (0, made.stages - 1)
+    return index, parity
+
+
+def _emit_wait(
+    context: Context, handle: PipelineHandle, index: tile.Expr, parity: tile.Expr, span: Span, unless: tile.Expr | None
+) -> None:
+    barrier = _get_awaited_barriers(handle)
+    end = handle.pipeline.name, handle.side
+    wait = AwaitBarrier(tile.Load(barrier, (index,)), parity, acquires=end, unless=unless, span=span)
+    context.out.append(wait)
+
+
+def _get_awaited_barriers(handle: PipelineHandle) -> tile.Buffer:
+    return handle.pipeline.empty if handle.side == "producer" else handle.pipeline.full
+
+
+def _flip_parity(parity: tile.Expr) -> tile.Expr:
+    return tile.Binary("sub", tile.int32_const(1), parity, INT32)
+
+
+def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span) -> None:
+    if stage.taken.returns:
+        raise_error(
+            "double-release",
+            f"{stage.taken.what} is released twice",
+            span,
+            "once here",
+            secondary=(Label(stage.taken.span, "and by the end of this `with`"),),
+            help="leave this out, or write `stage = ….acquire_stage()` in place of the `with`",
+        )
+    release_stage(context, stage, span)
+
+
+def release_stage(context: Context, stage: PipelineStage, span: Span) -> None:
+    per_thread.require_all_threads(context, span, f"releasing a stage of {stage.pipeline.name}")
+    context.ledger.release(stage.taken, span, context.role)
+    context.out.append(_make_arrival(stage, span))
+
+
+def _make_arrival(stage: PipelineStage, span: Span) -> tile.TileOp:
+    barrier = stage.barrier
+    end = stage.pipeline.name, stage.side
+    return Arrive(tile.Load(barrier.buffer, (stage.index,)), releases=end, span=span)
+
+
+def drain_pipeline(context: Context, handle: PipelineHandle, span: Span) -> None:
+    """Emit waits until the consumers have released every stage."""
+    made = handle.pipeline
+    role = _require_role(context, handle, span)
+    if handle.side == "consumer":
+        raise_error(
+            "misplaced-statement",
+            f"the consumer of {made.name} has nothing to drain",
+            span,
+            "it has taken all that was filled when its last stage is released",
+            help="let the producer drain it",
+        )
+    if any(t.owner.pipeline is made for t in context.ledger.held()):
+        raise_error(
+            "misplaced-statement",
+            f"{made.name} is drained while a stage of it is held",
+            span,
+            "would wait for that one for ever",
+            help="drain it behind the last release",
+        )
+    made.ends["producer"].drained.add(role)
+    index, parity = _read_stage_and_parity(context, made, "producer", span)
+    step, place, stage, phase = (
+        tile.Var(context.unique.take(f"{made.name}_{n}")) for n in ("step", "place", "stage", "phase")
+    )
+    outer, context.out = context.out, []
+    wraps = tile.Binary("ge", place, tile.int32_const(made.stages), BOOL)
+    context.out += [
+        tile.Bind(place, tile.Binary("add", index, step, INT32), span),
+        tile.Bind(
+            stage,
+            tile.Select(wraps, tile.Binary("sub", place, tile.int32_const(made.stages), INT32), place, INT32),
+            span,
+        ),
+        tile.Bind(phase, tile.Select(wraps, _flip_parity(parity), parity, INT32), span),
+    ]
+    context.out.append(AwaitBarrier(tile.Load(made.empty, (stage,)), phase, drains=made.name, span=span))
+    inside, context.out = tuple(context.out), outer
+    context.out.append(
+        tile.For("serial", step, tile.int32_const(0), tile.int32_const(made.stages), 1, inside, span=span)
+    )
+
+
+def announce_bytes(context: Context, stage: PipelineStage, call: Call) -> None:
+    """Announce the bytes of the payload, or a given number, to the stage's barrier. They count TMA copies only, which
+    are known after mechanism selection (`explicit_roles.compute_expected_bytes`)."""
+    context.ledger.use(stage.taken, call.span)
+    if stage.side == "consumer":
+        raise_error(
+            "misplaced-statement",
+            "a consumer's stage expects no bytes",
+            call.span,
+            secondary=(Label(stage.taken.span, "acquired here, full"),),
+            help="the producer announces what it copies",
+        )
+    is_payload = call["bytes"].value is None
+    announced = compute_payload_bytes(stage.pipeline) if is_payload else call.read_integer("bytes")
+    if not 0 < announced <= MAX_ARRIVALS:
+        call.refuse("bytes", f"a number of bytes, 1 to {MAX_ARRIVALS:,}")
+    element = tile.Load(stage.barrier.buffer, (stage.index,))
+    op = ExpectTx(
+        False, element, announced, UNKNOWN_LEADER, of_stage="payload" if is_payload else "said", span=call.span
+    )
+    by_one = roles.assign_executing_threads(context, op)
+    assert by_one is not None
+    context.out.append(by_one)
+
+
+def compute_payload_bytes(made: Pipeline) -> int:
+    """Return the bytes of the tiles of one stage."""
+    return sum(math.prod(buffer.shape[1:]) * buffer.dtype.bits // 8 for buffer in made.tiles.values())

@@ -1,0 +1,3 @@
+"""Statements other than loops: allocations, assignments, branches, jumps, stores. Calls of operations are in
+`operations`.
+"""

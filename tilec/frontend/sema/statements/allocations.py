@@ -1,0 +1,140 @@
+"""Allocations of a kernel: tiles, arrays, variables, reducers and barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.sema.roles import explicit_roles as roles, pipelines
+from tilec.frontend.sema.roles.pipeline_records import PIPELINE_SIGNATURES
+from tilec.frontend.sema.statements.stores import set_variable
+from tilec.frontend.syntax import ast
+from tilec.ir.tile import Buffer, Scope
+from tilec.ir.types import DType
+from tilec.ops.language.signature import Call, Parameter, Signature, as_dtype, as_element_type, as_shape, bind_arguments
+from tilec.ops.language.values import Pipeline
+from tilec.ops.reductions.reducer import ALLOCATE as ALLOCATE_REDUCER, Reducer, read_kind
+from tilec.support.diagnostics import raise_error
+
+TILE_SIGNATURES: dict[str, tuple[Scope, Signature]] = {
+    "T.alloc_shared": (
+        "shared",
+        Signature("T.alloc_shared", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "shared.dyn"))),
+    ),
+    "T.alloc_fragment": (
+        "fragment",
+        Signature(
+            "T.alloc_fragment",
+            (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local.fragment", supported=False)),
+        ),
+    ),
+    "T.alloc_tmem": ("tmem", Signature("T.alloc_tmem", (Parameter("shape"), Parameter("dtype")))),
+    "T.alloc_global": (
+        "global",
+        Signature("T.alloc_global", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "global"))),
+    ),
+    "T.alloc_local": (
+        "local",
+        Signature("T.alloc_local", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local"))),
+    ),
+}
+VARIABLE_SIGNATURE = Signature(
+    "T.alloc_var", (Parameter("dtype"), Parameter("init", None), Parameter("scope", "local.var"))
+)
+
+
+FIXED_SIZE_HELP = "give it a fixed size, and go through parts of that size, or use `for i in T.Parallel(n):` on tensors"
+"""The help for a tile whose size is known only at launch."""
+
+
+def _allocate_reducer(context: Context, name: str, node: ast.Call) -> Buffer:
+    call = bind_arguments(ALLOCATE_REDUCER, *evaluate.evaluate_arguments(context, node), node.span)
+    shape, dtype = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP), as_dtype(call["dtype"])
+    kind, everywhere = read_kind(call, dtype)
+    result = Buffer(context.unique.take(name), shape, dtype, "fragment", node.span)
+    parts = replace(result, name=context.unique.take(f"{name}_parts"), scope="reducer")
+    context.buffers.append(result)
+    context.reducers[result.name] = Reducer(result, parts, kind, everywhere)
+    return result
+
+
+def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
+    positional, keywords = evaluate.evaluate_arguments(context, node)
+    if len(positional) == 2 and isinstance(positional[1].value, str):
+        keywords["scope"] = positional.pop()
+    call = bind_arguments(VARIABLE_SIGNATURE, positional, keywords, node.span)
+    if call["scope"].value != "local.var":
+        call.refuse("scope", '"local.var"')
+    scope: Scope = "local" if node.span in context.per_thread_spans else "fragment"
+    buffer = Buffer(context.unique.take(name), (1,), as_dtype(call["dtype"]), scope, node.span)
+    context.buffers.append(buffer)
+    context.variable_names.add(buffer.name)
+    if call["init"].value is not None:
+        set_variable(context, buffer, call["init"], node.span)
+    return buffer
+
+
+OTHER_ALLOCATIONS: dict[str, Callable[[Context, str, ast.Call], Buffer | Pipeline]] = {
+    "T.alloc_var": allocate_variable,
+    ALLOCATE_REDUCER.name: _allocate_reducer,
+    **dict.fromkeys(roles.BARRIER_ALLOCATIONS, roles.allocate_barriers),
+    **dict.fromkeys(PIPELINE_SIGNATURES, pipelines.make_pipeline),
+}
+"""By dotted name: allocations other than tiles and arrays with a shape and a dtype."""
+
+
+def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call: Call) -> None:
+    """Check a tile of tensor memory. It has lanes, and columns of 32 bits, which hold whole elements."""
+    if dtype.bits not in (8, 16, 32):
+        raise_error(
+            "unsupported-type",
+            f"tensor memory has no elements of {dtype}",
+            call["dtype"].span,
+            f"a column has 32 bits, {name} has elements of {dtype.bits}",
+            help="use a type of 8, 16 or 32 bits",
+        )
+    if len(extents) < 2:
+        raise_error(
+            "wrong-shape",
+            f"{name} needs two dimensions",
+            call["shape"].span,
+            "tensor memory has rows and columns",
+            help="write (rows, columns), or allocate it in shared memory",
+        )
+
+
+def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
+    """Elaborate `name = T.alloc_…(…)`."""
+    if context.is_parallel:
+        raise_error(
+            "tile-op-in-parallel",
+            f"{path} cannot stand inside {context.nest_name}",
+            node.span,
+            help="allocate before the loop",
+        )
+    if path in OTHER_ALLOCATIONS:
+        return OTHER_ALLOCATIONS[path](context, name, node)
+    scope, signature = TILE_SIGNATURES[path]
+    call = bind_arguments(signature, *evaluate.evaluate_arguments(context, node), node.span)
+    if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
+        call.refuse("scope", '"shared" or "shared.dyn"')
+    if scope in ("local", "global") and call["scope"].value != scope:
+        call.refuse("scope", f'"{scope}"')
+    shape = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP)
+    if scope == "tmem" and len(shape) < 2:
+        raise_error(
+            "wrong-shape",
+            f"{path} needs rows and columns",
+            call["shape"].span,
+            f"{len(shape)} dimension",
+            help=f"write ({shape[0]}, 1), or allocate it with T.alloc_shared",
+        )
+    dtype, lanes = as_element_type(call["dtype"])
+    extents = (*shape, lanes) if lanes > 1 else shape
+    if scope == "tmem":
+        _check_tensor_memory(name, extents, dtype, call)
+    buffer = Buffer(context.unique.take(name), extents, dtype, scope, node.span, lanes)
+    context.buffers.append(buffer)
+    return buffer

@@ -1,0 +1,220 @@
+"""Elaboration of assignments to names and to elements of tiles."""
+
+from __future__ import annotations
+
+from tilec.frontend.sema.compile_time.functions import unpack_values
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate, fragment_elements, reading
+from tilec.frontend.sema.expressions.bounds import check_access
+from tilec.frontend.sema.expressions.vectors import snapshot_vector, store_vector
+from tilec.frontend.sema.loops.schedule_lists import ElidedBind
+from tilec.frontend.sema.roles import pipelines
+from tilec.frontend.sema.statements import per_thread
+from tilec.frontend.sema.statements.allocations import elaborate_allocation
+from tilec.frontend.sema.statements.stores import emit_store, set_variable
+from tilec.frontend.sema.vocabulary import ALLOCATION_NAMES
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.types import DType
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, as_dtype, as_expr
+from tilec.ops.language.values import (
+    EXPR_TYPES,
+    Access,
+    ElementReference,
+    Lanes,
+    Member,
+    PipelineStage,
+    StageTile,
+    Value,
+    describe_value,
+)
+from tilec.support.diagnostics import Label, make_warning, raise_error
+from tilec.support.source import Span
+
+
+def _find_variable(context: Context, name: str) -> tile.Buffer | None:
+    binding = context.scope.find(name)
+    value = None if binding is None or binding.ended is not None else binding.value
+    return value if isinstance(value, tile.Buffer) and value.name in context.variable_names else None
+
+
+def _find_reference(context: Context, name: str) -> Access | None:
+    binding = context.scope.find(name)
+    value = None if binding is None or binding.ended is not None else binding.value
+    return value.access if isinstance(value, ElementReference) else None
+
+
+def elaborate_assign(context: Context, node: ast.Assign) -> None:
+    """Elaborate `a = b = value`."""
+    _assign_targets(context, node.targets, node.value, node.span)
+
+
+def _assign_targets(context: Context, targets: tuple[ast.Expr, ...], node: ast.Expr, span: Span) -> None:
+    if isinstance(node, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
+        path = evaluate.find_callee(context, node)
+        if path in ALLOCATION_NAMES:
+            name = targets[0]
+            context.scope.bind(name.id, elaborate_allocation(context, name.id, path, node), name.span)
+            return
+    argument = evaluate.evaluate_operand(context, node)
+    moment = reading.mark_moment(context)
+    pipelines.check_stage_names(argument.value, targets, node)
+    for target in targets:
+        _store_target(context, target, argument, moment, span)
+
+
+def _store_target(context: Context, target: ast.Expr, argument: Argument, moment: reading.Moment, span: Span) -> None:
+    """Store the value of this moment in a target. Of `a, b = b, a` all is read before anything is stored."""
+    match target:
+        case ast.Name(id=name) if (variable := _find_variable(context, name)) is not None:
+            set_variable(context, variable, _settle_value(context, argument, moment), span)
+        case ast.Name(id=name) if (place := _find_reference(context, name)) is not None:
+            check_access(context, place, target.span, "written")
+            emit_store(context, place, _settle_value(context, argument, moment), span)
+        case ast.Name(id=name):
+            argument = _settle_value(context, argument, moment)
+            _warn_of_rebound_tensor(context, name, argument, target.span)
+            context.scope.bind(name, _make_bound_value(context, name, argument, None, span), target.span)
+        case ast.Tuple(items=items) | ast.List(items=items):
+            if isinstance(argument.value, PipelineStage):
+                argument = Argument(pipelines.unpack_stage(context, argument.value, argument.span), argument.span)
+            for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
+                if isinstance(item, ast.Starred):
+                    raise_error("bad-target", "this cannot be assigned to", item.span)
+                _store_target(context, item, Argument(value, argument.span), moment, span)
+        case ast.Subscript():
+            access = _evaluate_stored_access(context, target, isinstance(argument.value, Lanes))
+            _store_element(context, access, _settle_value(context, argument, moment), target.span, span)
+        case _:
+            raise_error("bad-target", "this cannot be assigned to", target.span)
+
+
+def _settle_value(context: Context, argument: Argument, moment: reading.Moment) -> Argument:
+    """Return the value to store, as it was at this moment."""
+    return evaluate.read_element(context, reading.settle_value(context, argument, moment))
+
+
+def _warn_of_rebound_tensor(context: Context, name: str, argument: Argument, span: Span) -> None:
+    """Warn of `C = tile`, where C is a tensor: it copies nothing."""
+    binding, value = context.scope.find(name), argument.value
+    tensor = binding.value if binding is not None and binding.ended is None else None
+    if isinstance(tensor, tile.Buffer) and isinstance(value, tile.Buffer) and tensor.scope == "global" != value.scope:
+        context.warn(
+            make_warning(
+                "rebound-tensor",
+                f"`{name}` gets another meaning, and nothing is copied",
+                span,
+                f"from here on this is {describe_value(value)}",
+                secondary=(Label(tensor.span, "the tensor stays as it is"),),
+                help=f"write T.copy({value.name}, {name})",
+            )
+        )
+
+
+def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DType | None, span: Span) -> Value:
+    """Return the value of a name: Python values, buffers and constants as they are, others through a `Bind`."""
+    value = argument.value
+    if dtype is None and isinstance(value, Lanes):
+        return snapshot_vector(context, name, value, span)
+    if dtype is None and isinstance(value, StageTile) and value.has_extent:
+        return value
+    if dtype is None and not isinstance(value, (*EXPR_TYPES, Access)):
+        return reading.snapshot_lazily(context, value, argument.span)
+    expr = as_expr(argument, dtype)
+    if isinstance(expr, tile.Const) or (isinstance(expr, tile.Var) and dtype is None):
+        context.names.append(ElidedBind(context.out, len(context.out), name, span))
+        return expr
+    if not context.is_parallel and (per_thread.is_varying(context, expr) or context.masks):
+        count = len(context.out)
+        bound_value = per_thread.bind_thread_value(context, name, expr, span)
+        if len(context.out) == count:
+            context.names.append(ElidedBind(context.out, count, name, span))
+        return bound_value
+    var = tile.Var(context.unique.take(name), expr.dtype)
+    if per_thread.is_varying(context, expr):
+        context.varying_variables.add(var)
+    if not any(isinstance(e, tile.Load) for e in tile.walk_expr(expr)):
+        context.definitions[var] = expr
+    context.out.append(tile.Bind(var, expr, span))
+    return var
+
+
+def elaborate_annotated_assign(context: Context, node: ast.AnnotatedAssign) -> None:
+    """Elaborate `a: dtype = value`."""
+    if node.value is None:
+        raise_error("missing-value", "a declaration needs a value", node.span, help="write `name: T.int32 = value`")
+    annotation = evaluate.evaluate_argument(context, node.annotation)
+    if isinstance(annotation.value, Member) and annotation.value.path in ("int", "float", "bool"):
+        _assign_targets(context, (node.target,), node.value, node.span)
+        return
+    dtype = as_dtype(annotation)
+    if not isinstance(node.target, ast.Name):
+        raise_error("bad-target", "only a name can be declared with a type", node.target.span)
+    name = node.target.id
+    bound = _make_bound_value(context, name, evaluate.evaluate_operand(context, node.value), dtype, node.span)
+    context.scope.bind(name, bound, node.target.span)
+
+
+def elaborate_augmented_assign(context: Context, node: ast.AugmentedAssign) -> None:
+    """Elaborate `a += value`. The target is evaluated once, and read before the value."""
+    target = node.target
+    if not isinstance(target, ast.Subscript):
+        if not isinstance(target, ast.Name):
+            raise_error("bad-target", "this cannot be assigned to", target.span)
+        old = evaluate.evaluate_operand(context, target)
+        result, moment = _evaluate_and_combine(context, node, old, reading.mark_moment(context))
+        _store_target(context, target, result, moment, node.span)
+        return
+    access = _evaluate_stored_access(context, target)
+    moment = reading.mark_moment(context)
+    if fragment_elements.is_distributed_element(context, access):
+        added = evaluate.evaluate_operand(context, node.value)
+        if not reading.is_changed_since(context, access, moment):
+            fragment_elements.store_element(
+                context, access, lambda old: _apply_operator(node, Argument(old, target.span), added), node.span
+            )
+            return
+        old = evaluate.read_element(context, reading.settle_value(context, Argument(access, target.span), moment))
+        result = _apply_operator(node, old, added)
+    else:
+        old = evaluate.read_element(context, Argument(access, target.span))
+        result, _ = _evaluate_and_combine(context, node, old, moment)
+    access = reading.settle_place(context, access, moment, target.span)
+    _store_element(context, access, result, target.span, node.span)
+
+
+def _evaluate_and_combine(
+    context: Context, node: ast.AugmentedAssign, old: Argument, moment: reading.Moment
+) -> tuple[Argument, reading.Moment]:
+    """Return the new value of the target, and the moment when it was known."""
+    added = evaluate.evaluate_operand(context, node.value)
+    result = _apply_operator(node, reading.settle_value(context, old, moment), added)
+    return result, reading.mark_moment(context)
+
+
+def _apply_operator(node: ast.AugmentedAssign, old: Argument, added: Argument) -> Argument:
+    return Argument(arithmetic.apply_binary(node.op, old, added, node.span), node.span)
+
+
+def _store_element(context: Context, access: Access, argument: Argument, place: Span, span: Span) -> None:
+    if access.has_extent:
+        store_vector(context, access, argument, span)
+        return
+    if fragment_elements.is_distributed_element(context, access):
+        fragment_elements.store_element(context, access, lambda _: argument, span)
+        return
+    check_access(context, access, place, "written")
+    emit_store(context, access, argument, span)
+
+
+def _evaluate_stored_access(context: Context, target: ast.Subscript, is_vector: bool = False) -> Access:
+    buffer = context.value(target.value)
+    if isinstance(buffer, StageTile):
+        return pipelines.access_stage_tile(context, buffer, target)
+    if not isinstance(buffer, tile.Buffer):
+        raise_error("bad-target", "this cannot be assigned to", target.span, f"this is {describe_value(buffer)}")
+    access = evaluate.evaluate_access(context, buffer, target)
+    if access.has_extent and not is_vector and not access.is_vector:
+        raise_error("bad-target", "a slice cannot be assigned to", target.span, help="use T.copy or T.fill")
+    return access

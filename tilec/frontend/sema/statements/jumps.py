@@ -1,0 +1,466 @@
+"""`break` and `continue`, converted to structured control flow.
+
+After a branch that may leave the iteration, the rest of the body moves into the other branch. So a `continue` ends a
+branch, and a `break` stands where an iteration ends anyway. Where both branches may reach the rest, it is not copied
+but guarded by a flag, which a jump clears. An unrolled loop has a second flag: `break` clears it, and it guards the
+following iterations.
+
+A flag is a variable. In a nest, where each element would need its own, it is a value instead: the conditions under
+which a jump is reached, all of them bound outside the branches.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import field, replace
+from functools import partial
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.expressions import evaluate, reading
+from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK, PERSISTENT_SIGNATURE
+from tilec.frontend.sema.roles.linear_resources import PathNote
+from tilec.frontend.sema.statements import branches, per_thread
+from tilec.frontend.sema.statements.stores import set_variable
+from tilec.frontend.syntax import ast
+from tilec.ir import tile
+from tilec.ir.expr import make_constant
+from tilec.ir.types import BOOL, INT32
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument
+from tilec.ops.language.values import EXPR_TYPES
+from tilec.passes.analysis.usage import list_expressions
+from tilec.support.diagnostics import raise_error
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+Body = tuple[ast.Stmt, ...]
+
+VALUES_LOOP = "a loop over values"
+"""The kind of a loop over values known at compile time."""
+_BREAKABLE_LOOPS = ("while", "range", "T.serial", "T.Serial", PERSISTENT_SIGNATURE.name, VALUES_LOOP)
+
+
+# ---- flags -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Flag:
+    """A flag that holds from `moment` on until a jump clears it. Outside nests `variable` is 1 while it holds. In a
+    nest `held` is its value when it was last read; any of `clearing_conditions` has cleared it since."""
+
+    name: str
+    moment: reading.Moment
+    variable: tile.Buffer | None = None
+    held: tile.Expr | None = None
+    clearing_conditions: list[tile.Expr] = field(default_factory=list)
+
+    def clear(self, context: Context, span: Span) -> None:
+        if context.is_parallel:
+            self.clearing_conditions.append(context.path[-1])
+            return
+        if self.variable is None:
+            self.variable = self._allocate(context, span)
+        set_variable(context, self.variable, Argument(0, span), span)
+
+    def _allocate(self, context: Context, span: Span) -> tile.Buffer:
+        scope: tile.Scope = "local" if span in context.per_thread_spans else "fragment"
+        variable = tile.Buffer(context.unique.take(self.name), (1,), INT32, scope, span)
+        context.variable_names.add(variable.name)
+        context.buffers.append(variable)
+        with reading.insert_at(context, self.moment):
+            set_variable(context, variable, Argument(1, span), span)
+        return variable
+
+    def holds(self, context: Context, span: Span) -> tile.Expr:
+        if self.variable is not None:
+            return tile.Binary("ne", tile.Load(self.variable, (tile.int32_const(0),)), tile.int32_const(0), BOOL)
+        for condition in self.clearing_conditions:
+            not_cleared = tile.Unary("not", condition, BOOL)
+            self.held = not_cleared if self.held is None else _join_conditions(self.held, not_cleared)
+        assert self.held is not None, "a flag is read that nothing clears"
+        if self.clearing_conditions:
+            self.held, self.clearing_conditions = _bind_condition(context, self.name, self.held, span), []
+        return self.held
+
+
+def _join_conditions(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return tile.Binary("and", a, b, BOOL)
+
+
+def _elaborate_flagged_branch(context: Context, sides: branches.BranchSides, condition: tile.Expr) -> None:
+    """Elaborate both sides of a branch whose jumps clear flags. In a nest the branch is flattened: its binds stay
+    visible after it, and its other statements are guarded."""
+    if not context.is_parallel:
+        branches.elaborate_branch(context, sides, condition)
+        return
+    holds = _bind_condition(context, "holds", _join_with_path(context, condition), sides.where)
+    parts = [(holds, sides.then)]
+    if sides.orelse is not None:
+        otherwise = _join_with_path(context, tile.Unary("not", holds, BOOL))
+        parts.append((_bind_condition(context, "otherwise", otherwise, sides.where), sides.orelse))
+    for side, work in parts:
+        context.path.append(side)
+        try:
+            with context.guarded(), context.region("the branch", is_loop=False) as out:
+                work()
+        finally:
+            context.path.pop()
+        context.out += _flatten_branch(context, side, out, sides.span)
+
+
+def _join_with_path(context: Context, condition: tile.Expr) -> tile.Expr:
+    """Return the condition, joined with that of the enclosing branches."""
+    return _join_conditions(context.path[-1], condition) if context.path else condition
+
+
+def _bind_condition(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Var:
+    var = tile.Var(context.unique.take(name), BOOL)
+    context.out.append(tile.Bind(var, value, span))
+    context.spread.add(var)
+    return var
+
+
+def _flatten_branch(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
+    """Return the statements of a branch without the branch: binds read memory only where the condition holds, all
+    others are guarded by it. Statements of inner branches keep their own guard, which implies this one."""
+    flat: list[tile.Stmt] = []
+    atomic_results: set[tile.Expr] = set()
+    for is_unguarded, part in itertools.groupby(body, partial(_can_stand_unguarded, context)):
+        statements = [_mask_bind(context, holds, stmt) for stmt in part]
+        used = (
+            e for s in tile.walk_statements(tuple(statements)) for x in list_expressions(s) for e in tile.walk_expr(x)
+        )
+        if not atomic_results.isdisjoint(used):
+            raise _EscapedAtomicResult(span)
+        atomic_results |= {
+            s.previous for s in tile.walk_statements(tuple(statements)) if isinstance(s, tile.Store) and s.previous
+        }
+        flat += statements if is_unguarded else [tile.If(holds, tuple(statements), (), span)]
+    return flat
+
+
+def _can_stand_unguarded(context: Context, stmt: tile.Stmt) -> bool:
+    """Return whether the statement is a bind, or guarded already by an inner branch."""
+    return isinstance(stmt, tile.Bind) or (isinstance(stmt, tile.If) and stmt.condition in context.spread)
+
+
+def _mask_bind(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
+    if not isinstance(stmt, tile.Bind) or stmt.var in context.spread:
+        return stmt
+    context.spread.add(stmt.var)
+    if not any(isinstance(part, tile.Load) for part in tile.walk_expr(stmt.value)):
+        return stmt
+    zero = make_constant(0, stmt.value.dtype)
+    return replace(stmt, value=tile.Select(holds, stmt.value, zero, stmt.value.dtype))
+
+
+class _EscapedAtomicResult(Exception):
+    """A nest uses the result of an atomic operation outside the branch of that operation."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+
+
+# ---- loops -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Iteration:
+    """The iteration that is being elaborated, of a loop of this kind. `begin` is the moment before its statements,
+    `loop` that before an unrolled loop. `guarded` counts the enclosing branches whose rest is guarded by `goes_on`;
+    `guards` counts the jumps that cleared it. `break` clears `stays_in_loop`. `is_left` says that an unrolled loop ends
+    with this iteration. With `copies_rest` the rest after a branch is copied instead of guarded."""
+
+    kind: str
+    begin: reading.Moment
+    loop: reading.Moment | None = None
+    guarded: int = 0
+    guards: int = 0
+    goes_on: Flag = field(init=False)
+    stays_in_loop: Flag | None = None
+    is_left: bool = False
+    copies_rest: bool = False
+
+    def __post_init__(self) -> None:
+        self.goes_on = Flag("goes_on", self.begin)
+
+
+class _LoopLeft(Exception):
+    """An unrolled loop is left, whatever the values at run time."""
+
+
+@contextmanager
+def _enter_iteration(context: Context, iteration: Iteration) -> Iterator[None]:
+    context.iterations.append(iteration)
+    try:
+        yield
+    finally:
+        context.iterations.pop()
+
+
+def elaborate_iteration(context: Context, kind: str, span: Span, body: Body) -> None:
+    """Elaborate the statements of an iteration. Errors: `misplaced-statement`."""
+    current = Iteration(kind, reading.mark_moment(context))
+    with _enter_iteration(context, current):
+        try:
+            context.block(body)
+        except _EscapedAtomicResult as found:
+            raise_error(
+                "misplaced-statement",
+                "a loop that is written out in a nest is left behind an atomic operation whose value is used",
+                found.span,
+                help="keep the value in a fragment, and leave the loop in an `if` of its own",
+            )
+
+
+def elaborate_unrolled_iterations(
+    context: Context, kind: str, span: Span, bodies: Iterator[Callable[[], None]]
+) -> None:
+    """Elaborate the iterations of a loop that is unrolled at compile time, one after another."""
+    loop, stays = reading.mark_moment(context), None
+    for body in bodies:
+        current = Iteration(kind, loop, loop, stays_in_loop=stays)
+
+        def elaborate_once(body: Callable[[], None] = body, current: Iteration = current) -> None:
+            current.begin = reading.mark_moment(context)
+            current.goes_on = Flag("goes_on", current.begin)
+            try:
+                with _enter_iteration(context, current):
+                    body()
+            except _LoopLeft:
+                current.is_left = True
+
+        if stays is None:
+            elaborate_once()
+        else:
+            _elaborate_flagged_branch(
+                context, branches.BranchSides(span, span, elaborate_once), stays.holds(context, span)
+            )
+        if current.is_left:
+            break
+        stays = current.stays_in_loop
+
+
+@contextmanager
+def enter_loop(context: Context, kind: str, span: Span) -> Iterator[None]:
+    """Enter a loop of this kind, which `break` leaves: inside, its iteration is elaborated."""
+    context.loops.append(kind)
+    context.pipelines.try_acquire_results.clear()  # the next iteration asks about another stage
+    outer, context.with_depth = context.with_depth, 0
+    try:
+        with context.ledger.loop(PathNote(span, "the next iteration begins with it")):
+            yield
+    finally:
+        context.loops.pop()
+        context.pipelines.try_acquire_results.clear()
+        context.with_depth = outer
+
+
+# ---- statements that may jump ----------------------------------------------------------------------------------------
+
+
+def elaborate_jumping_statement(context: Context, stmt: ast.Stmt, rest: Body) -> bool:
+    """Elaborate a statement that may jump, together with the rest of the body. Return whether it is one."""
+    match stmt:
+        case ast.If() if _may_jump(context, stmt):
+            _elaborate_jumping_if(context, stmt, rest)
+            return True
+        case _ if (jump := _find_jump(context, stmt)) is not None:
+            elaborate_jump(context, jump)
+            return True
+        case _:
+            return False
+
+
+def _elaborate_jumping_if(context: Context, node: ast.If, rest: Body) -> None:
+    """Elaborate an `if` that may end the iteration, together with the rest of the body."""
+    condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
+    if isinstance(condition, bool):
+        context.block((*(node.then if condition else node.orelse), *rest))
+        return
+    assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
+    then_falls, orelse_falls = _can_fall_through(context, node.then), _can_fall_through(context, node.orelse)
+    iteration = context.iterations[-1] if context.iterations else None
+    if iteration is None or iteration.copies_rest or not (rest and then_falls and orelse_falls):
+        _append_rest_to_branches(context, iteration, node, rest, condition)
+    elif not context.is_parallel or iteration.guarded:
+        _guard_rest(context, iteration, node, rest, condition)
+    else:
+        _guard_rest_in_nest(context, iteration, node, rest, condition)
+
+
+def _append_rest_to_branches(
+    context: Context, iteration: Iteration | None, node: ast.If, rest: Body, condition: tile.Expr
+) -> None:
+    """Elaborate the branch, with the rest appended to each side that can reach it."""
+    then = (*node.then, *rest) if _can_fall_through(context, node.then) else node.then
+    orelse = (*node.orelse, *rest) if _can_fall_through(context, node.orelse) else node.orelse
+    is_flagged = iteration is not None and (iteration.guarded or (iteration.loop and may_break(context, (node, *rest))))
+    part = _elaborate_flagged_branch if is_flagged else branches.elaborate_branch
+    part(context, _make_sides(context, node, then, orelse), condition)
+
+
+def _guard_rest_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
+    """Guard the rest after the outermost jumping branch of a nest, or copy it where an atomic result escapes."""
+    begin, outer, stays = reading.mark_moment(context), iteration.goes_on, iteration.stays_in_loop
+    if stays is not None:
+        stays = replace(stays, clearing_conditions=list(stays.clearing_conditions))
+    iteration.goes_on = Flag("goes_on", begin)
+    try:
+        _guard_rest(context, iteration, node, rest, condition)
+    except _EscapedAtomicResult:
+        del context.out[begin.place :]
+        iteration.copies_rest, iteration.stays_in_loop = True, stays
+        try:
+            _append_rest_to_branches(context, iteration, node, rest, condition)
+        finally:
+            iteration.copies_rest = False
+    finally:
+        iteration.goes_on = outer
+
+
+def _guard_rest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
+    """Elaborate the branch, then the rest, guarded by the flag that the jumps of the branch clear."""
+    guards_before = iteration.guards
+    iteration.guarded += 1
+    try:
+        _elaborate_flagged_branch(context, _make_sides(context, node, node.then, node.orelse), condition)
+    finally:
+        iteration.guarded -= 1
+    if iteration.guards == guards_before:  # its jumps stand in branches that are never taken
+        context.block(rest)
+        return
+    goes_on = iteration.goes_on.holds(context, node.span)
+    if context.is_parallel:
+        _elaborate_flagged_branch(
+            context, branches.BranchSides(node.condition.span, node.span, partial(context.block, rest)), goes_on
+        )
+        return
+    is_left = iteration.loop is None and iteration.stays_in_loop is not None and not iteration.guarded
+    leave = partial(_break_if_flagged, context, iteration, node.span) if is_left else None
+    branches.elaborate_guarded_rest(
+        context, branches.BranchSides(node.condition.span, node.span, partial(context.block, rest), leave), goes_on
+    )
+
+
+def _break_if_flagged(context: Context, iteration: Iteration, span: Span) -> None:
+    assert iteration.stays_in_loop is not None
+    stays = iteration.stays_in_loop.holds(context, span)
+    context.out.append(tile.If(tile.Unary("not", stays, BOOL), (tile.Break(span),), (), span))
+
+
+def _make_sides(context: Context, node: ast.If, then: Body, orelse: Body) -> branches.BranchSides:
+    return branches.BranchSides(
+        node.condition.span, node.span, partial(context.block, then), partial(context.block, orelse) if orelse else None
+    )
+
+
+def _can_fall_through(context: Context, body: Body) -> bool:
+    """Return whether control may reach the end of these statements."""
+    for stmt in body:
+        if _find_jump(context, stmt) is not None:
+            return False
+        if isinstance(stmt, ast.If) and not (
+            _can_fall_through(context, stmt.then) or _can_fall_through(context, stmt.orelse)
+        ):
+            return False
+    return True
+
+
+def _may_jump(context: Context, stmt: ast.Stmt) -> bool:
+    """Return whether the statement may leave the enclosing iteration. Inner loops keep their own jumps."""
+    if isinstance(stmt, ast.If):
+        return any(_may_jump(context, s) for s in (*stmt.then, *stmt.orelse))
+    return _find_jump(context, stmt) is not None
+
+
+def may_break(context: Context, body: Body) -> bool:
+    """Return whether this body may leave its loop, by `break` or by T.loop_break()."""
+    return any(
+        may_break(context, (*s.then, *s.orelse))
+        if isinstance(s, ast.If)
+        else isinstance(_find_jump(context, s), ast.Break)
+        for s in body
+    )
+
+
+def _find_jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | None:
+    """Return the jump that a statement is, if any. T.loop_break(), under any imported name, is a `break`."""
+    match stmt:
+        case ast.Break() | ast.Continue():
+            return stmt
+        case ast.Evaluate(value=ast.Call(args=(), keywords=(), function=function) as call):
+            name = function.name if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            is_break = name == "loop_break" and evaluate.find_callee(context, call) == LOOP_BREAK.name
+            return ast.Break(stmt.span) if is_break else None
+        case _:
+            return None
+
+
+# ---- jumps -----------------------------------------------------------------------------------------------------------
+
+
+def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
+    word = "break" if isinstance(node, ast.Break) else "continue"
+    iteration = context.iterations[-1] if context.iterations else None
+    if iteration is None and context.loops and context.calls:
+        raise_error(
+            "misplaced-statement",
+            f"`{word}` stands in a macro, and its loop does not",
+            node.span,
+            help=f"let the macro return whether to leave, and write `if …: {word}` in the loop",
+        )
+    if iteration is None:
+        raise_error("misplaced-statement", f"`{word}` stands in no loop", node.span)
+    if context.with_depth:
+        raise_error(
+            "misplaced-statement",
+            f"`{word}` stands in a `with` inside the loop",
+            node.span,
+            help="put what it skips under an `if`, or acquire by `.acquire_stage()`, and release before it",
+        )
+    if isinstance(node, ast.Break):
+        _check_breakable(context, iteration, node.span)
+    if iteration.loop is None:
+        _end_iteration(context, iteration, node, word)
+    elif isinstance(node, ast.Break):
+        if context.out is iteration.begin.out:
+            raise _LoopLeft
+        _clear_loop_flag(context, iteration, iteration.loop, node.span)
+    if iteration.guarded:
+        iteration.guards += 1
+        iteration.goes_on.clear(context, node.span)
+
+
+def _check_breakable(context: Context, iteration: Iteration, span: Span) -> None:
+    if iteration.loop is None:
+        per_thread.require_all_threads(context, span, "`break`")
+    if iteration.kind not in _BREAKABLE_LOOPS:
+        raise_error(
+            "misplaced-statement",
+            f"{iteration.kind} cannot be left with `break`",
+            span,
+            "its iterations do not run one after another",
+            help="use T.serial, or guard the rest of the body with `if`",
+        )
+
+
+def _end_iteration(context: Context, iteration: Iteration, node: ast.Break | ast.Continue, word: str) -> None:
+    """End an iteration of a loop that is not unrolled."""
+    if isinstance(node, ast.Break) or iteration.guarded:
+        context.ledger.leave(node.span, word)
+    if not isinstance(node, ast.Break):
+        return
+    if not iteration.guarded:
+        context.out.append(tile.Break(node.span))
+        return
+    _clear_loop_flag(context, iteration, iteration.begin, node.span)
+
+
+def _clear_loop_flag(context: Context, iteration: Iteration, begin: reading.Moment, span: Span) -> None:
+    """Note in the flag of the loop that no iteration follows."""
+    if iteration.stays_in_loop is None:
+        iteration.stays_in_loop = Flag("stays", begin)
+    iteration.stays_in_loop.clear(context, span)

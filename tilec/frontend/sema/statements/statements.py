@@ -1,0 +1,205 @@
+"""Elaboration of kernel statements to tile IR: resolves names, decides static conditions, checks operations."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn
+
+from tilec.frontend.sema.compile_time import functions
+from tilec.frontend.sema.compile_time.functions import check_assert, find_function_kind, refuse_raise
+from tilec.frontend.sema.context import Context, StatementElaborator
+from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.sema.launch.hints import HINTS, PIPELINE_METHOD, keep_pipeline_method
+from tilec.frontend.sema.loops import loops
+from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK
+from tilec.frontend.sema.operations import operations
+from tilec.frontend.sema.roles import explicit_roles as roles, pipelines
+from tilec.frontend.sema.statements import assignments, branches, jumps, per_thread, promises
+from tilec.frontend.sema.vocabulary import list_supported_names, refuse_name
+from tilec.frontend.syntax import ast
+from tilec.ir.tile import Buffer
+from tilec.ops.device_assert import DEVICE_ASSERT, DeviceAssert
+from tilec.ops.language import arithmetic
+from tilec.ops.language.signature import Argument, Parameter, Signature, bind_arguments
+from tilec.ops.language.values import Function, Member, Method, TileScheduler, describe_value
+from tilec.support.diagnostics import Fix, make_warning, raise_error
+
+EVALUATE_SIGNATURE = Signature("T.evaluate", (Parameter("value"),))
+
+
+# ---- expressions that stand alone ------------------------------------------------------------------------------------
+
+
+def _elaborate_evaluate(context: Context, node: ast.Evaluate) -> None:
+    _elaborate_expression(context, node.value)
+
+
+def _elaborate_expression(context: Context, node: ast.Expr) -> None:
+    if isinstance(node, ast.String) or (isinstance(node, ast.Constant) and node.name == "..."):
+        return
+    if not isinstance(node, ast.Call):
+        value = context.value(node)
+        called = f"write `{value.path}(…)`" if isinstance(value, Member) else None
+        raise_error(
+            "unused-value", "this statement does nothing", node.span, f"this is {describe_value(value)}", help=called
+        )
+    function = context.value(node.function)
+    if isinstance(function, Function):
+        functions.call_function(context, function, *evaluate.evaluate_arguments(context, node), node.span)
+    elif isinstance(function, Method) and _is_statement_method(context, function, node):
+        context.value(node)
+    elif isinstance(function, Method) and isinstance(function.owner, Buffer):
+        keep_pipeline_method(
+            context.hints,
+            function.owner,
+            bind_arguments(PIPELINE_METHOD, *evaluate.evaluate_arguments(context, node), node.span),
+        )
+    else:
+        _elaborate_named_call(context, function.path if isinstance(function, Member) else "", node)
+
+
+def _is_statement_method(context: Context, function: Method, node: ast.Call) -> bool:
+    """Return whether the method returns no value."""
+    if isinstance(function.owner, TileScheduler):
+        return function.name == "init"
+    return function.name in pipelines.STATEMENT_METHODS and pipelines.is_pipeline_call(context, node)
+
+
+def _elaborate_named_call(context: Context, path: str, node: ast.Call) -> None:
+    """Elaborate a call of a name of the language."""
+    if (does := context.dispatch.actions.get(path)) is not None:
+        does(context, path, node)
+    elif (spelling := operations.find_spelling(path)) is not None:
+        operations.elaborate_operation(context, spelling, path, node)
+    else:
+        name = node.function.id if isinstance(node.function, ast.Name) else ""
+        if path == "print":
+            title = "`print` prints nothing in a kernel"
+            context.warn(
+                make_warning("unused-value", title, node.span, "left out", help="write T.print to print on the GPU")
+            )
+            return
+        if f"T.{name}" in list_supported_names():
+            title = f"`{name}` does nothing in a kernel"
+            raise_error("unused-value", title, node.span, help=f"did you mean T.{name}?", fix=Fix(name, f"T.{name}"))
+        context.value(node)
+        raise_error("unused-value", "the value of this call is not used", node.span)
+
+
+def elaborate_evaluate_call(context: Context, path: str, node: ast.Call) -> None:
+    """Elaborate T.evaluate: the call in it, as a statement."""
+    (inner,) = node.args if len(node.args) == 1 and not node.keywords else (None,)
+    if not isinstance(inner, ast.Call):
+        raise_error("wrong-argument", "T.evaluate takes a call", node.span, help="write the call as a statement")
+    _elaborate_expression(context, inner)
+
+
+def record_hint(context: Context, path: str, node: ast.Call) -> None:
+    """Record a hint of `sema.launch.hints`."""
+    found = HINTS[path]
+    context.hints.threads = max(context.threads, math.prod(context.thread_extents))
+    call = bind_arguments(found.signature, *evaluate.evaluate_arguments(context, node), node.span)
+    found.keep(context.hints, call, context.warn)
+    if path == "T.assume":
+        promises.record_promises(context, call["condition"])
+
+
+def elaborate_loop_break(context: Context, path: str, node: ast.Call) -> None:
+    bind_arguments(LOOP_BREAK, *evaluate.evaluate_arguments(context, node), node.span)
+    jumps.elaborate_jump(context, ast.Break(node.span))
+
+
+# ---- others ----------------------------------------------------------------------------------------------------------
+
+
+def _elaborate_pass(context: Context, node: ast.Pass) -> None:
+    return
+
+
+def _elaborate_function(context: Context, node: ast.Function) -> None:
+    if find_function_kind(node) == "kernel":
+        raise_error("misplaced-statement", "a kernel cannot stand in a kernel", node.name_span)
+    context.scope.bind(node.name, functions.make_function(context, node, find_function_kind(node)), node.name_span)
+
+
+def _elaborate_with(context: Context, node: ast.With) -> None:
+    if not isinstance(node.context, ast.Call):
+        raise_error("misplaced-statement", "this cannot be entered", node.context.span)
+    context.with_depth += 1
+    try:
+        if pipelines.is_pipeline_call(context, node.context):
+            pipelines.elaborate_pipeline_with(context, node, node.context)
+        elif (path := evaluate.find_callee(context, node.context)) in roles.ROLE_SECTIONS:
+            roles.elaborate_role_section(context, node, node.context)
+        elif path is not None and path.startswith("T.") and path not in ("T.Kernel", "T.ClusterKernel"):
+            refuse_name(path, node.context.function.span)
+        else:
+            raise_error("misplaced-statement", "T.Kernel stands once, directly in the function", node.context.span)
+    finally:
+        context.with_depth -= 1
+
+
+def _elaborate_import(context: Context, node: ast.Import | ast.Foreign) -> None:
+    if isinstance(node, ast.Import) and context.imports is not None:
+        context.imports(context, node)
+        return
+    raise_error("misplaced-statement", "imports stand at the top of the file", node.span)
+
+
+def refuse_early_return(node: ast.Return) -> NoReturn:
+    raise_error(
+        "misplaced-statement",
+        "a kernel runs to its end, and cannot be left by `return`",
+        node.span,
+        help="put what follows under an `if`",
+    )
+
+
+def _refuse_return(context: Context, node: ast.Return) -> None:
+    if node.value is None:
+        refuse_early_return(node)
+    raise_error(
+        "misplaced-statement", "a kernel returns nothing", node.span, help="its results are the tensors it writes"
+    )
+
+
+def _elaborate_assert(context: Context, node: ast.Assert) -> None:
+    """Decide an assertion at compile time if it is constant, and emit a T.device_assert otherwise."""
+    condition = evaluate.evaluate_operand(context, node.condition)
+    if isinstance(arithmetic.as_condition(condition), bool):
+        check_assert(context, node)
+        return
+    if context.is_parallel:
+        raise_error(
+            "tile-op-in-parallel",
+            f"an assertion about run-time values cannot stand inside {context.nest_name}",
+            node.span,
+            help="move it out of the loop",
+        )
+    message = () if node.message is None else (Argument(context.value(node.message), node.message.span),)
+    given = DEVICE_ASSERT.spellings[0]
+    op = given.check(bind_arguments(given.signature, [condition, *message], {}, node.span))
+    assert isinstance(op, DeviceAssert)
+    context.out.append(per_thread.mask_assertion(context, op))
+
+
+STATEMENT_ELABORATORS: dict[type[ast.Stmt], StatementElaborator] = {
+    ast.Evaluate: _elaborate_evaluate,
+    ast.Assign: assignments.elaborate_assign,
+    ast.AnnotatedAssign: assignments.elaborate_annotated_assign,
+    ast.AugmentedAssign: assignments.elaborate_augmented_assign,
+    ast.If: branches.elaborate_if,
+    ast.For: loops.elaborate_for,
+    ast.While: loops.elaborate_while,
+    ast.Break: jumps.elaborate_jump,
+    ast.Continue: jumps.elaborate_jump,
+    ast.With: _elaborate_with,
+    ast.Function: _elaborate_function,
+    ast.Assert: _elaborate_assert,
+    ast.Raise: refuse_raise,
+    ast.Pass: _elaborate_pass,
+    ast.Return: _refuse_return,
+    ast.Import: _elaborate_import,
+    ast.Foreign: _elaborate_import,
+}
+"""The elaborator of each kind of statement in a kernel."""

@@ -1,0 +1,126 @@
+"""Barriers between the roles of a block, and between blocks, that run in Python.
+
+Barriers count arrivals but not bytes: a copy is complete before its role goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from tilec.interp.cooperative import CooperativeScheduler
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.records import dataclass
+from tilec.support.source import NOWHERE, Span
+
+MAX_PHASE_QUERIES = 10_000
+"""Queries of a phase after which a polling role counts as waiting for ever."""
+
+
+@dataclass(slots=True)
+class _BarrierPhases:
+    """A barrier: the arrivals that complete a phase, those of the current phase, and the completed phases."""
+
+    count: int
+    arrived: int = 0
+    completed: int = 0
+
+
+class RoleBarriers:
+    """Runs the roles of a block and the barriers between them. `counts` are the arrival counts of the kernel's
+    barriers, by name. `blocks` runs the other blocks that may arrive at these barriers, if there are any."""
+
+    def __init__(self, counts: Mapping[str, tuple[int, ...]], blocks: CooperativeScheduler | None = None) -> None:
+        self.barriers = {
+            (name, i): _BarrierPhases(count) for name, all_ in counts.items() for i, count in enumerate(all_)
+        }
+        self.blocks = blocks
+        self.roles = CooperativeScheduler(report_deadlock if blocks is None else self._run_other_blocks)
+        self.asked = 0
+
+    def run(self, work: Sequence[Callable[[], None]]) -> None:
+        """Run all roles; fail if none can go on."""
+        self.roles.run(work)
+
+    def arrive(self, name: str, index: int, threads: int) -> None:
+        barrier = self.barriers[name, index]
+        barrier.arrived += threads
+        while barrier.arrived >= barrier.count:
+            barrier.arrived -= barrier.count
+            barrier.completed += 1
+
+    def wait(self, name: str, index: int, parity: int, span: Span) -> None:
+        """Wait until the phase of this parity has completed."""
+        barrier = self.barriers[name, index]
+        self.roles.until(lambda: barrier.completed % 2 != parity, span)
+
+    def is_complete(self, name: str, index: int, parity: int, span: Span) -> bool:
+        """Return whether the phase of this parity has completed, after letting the other roles run as far as they
+        can."""
+        self.asked += 1
+        if self.asked > MAX_PHASE_QUERIES:
+            report_deadlock([span])
+        self.roles.yield_to_others()
+        if self.blocks is not None:
+            self.blocks.yield_to_others()
+        return self.barriers[name, index].completed % 2 != parity
+
+    def named_barrier(self, number: int, threads: int, arriving: int, waits: bool, span: Span) -> None:
+        """Arrive with `arriving` threads at a named barrier of `threads`, and wait for it if `waits`."""
+        barrier = self.barriers.setdefault((f"named barrier {number}", 0), _BarrierPhases(threads))
+        phase = barrier.completed
+        self.arrive(f"named barrier {number}", 0, arriving)
+        if waits:
+            self.roles.until(lambda: barrier.completed > phase, span)
+
+    def _run_other_blocks(self, waiting: list[Span]) -> None:
+        """Let the other blocks run until a role of this block can go on."""
+        assert self.blocks is not None
+        self.blocks.until(self.roles.may_go_on, waiting[0])
+
+
+def report_deadlock(waiting: list[Span]) -> NoReturn:
+    """Report that no one can go on."""
+    raise_error(
+        "deadlock",
+        "nobody arrives at the barrier that is waited for here",
+        waiting[0],
+        "waits for ever",
+        secondary=tuple(Label(span, "so does this") for span in waiting[1:]),
+    )
+
+
+class GridBarriers:
+    """Runs the blocks of a group. A block at a barrier lets the others run until they have arrived there or ended."""
+
+    def __init__(self, clusters: Sequence[object]) -> None:
+        """Take the cluster of each block."""
+        self.clusters = clusters
+        self.arrived: list[dict[str, int]] = [{} for _ in clusters]
+        self.blocks = CooperativeScheduler(_report_stuck_blocks)
+
+    def run(self, blocks: Sequence[Callable[[], None]]) -> None:
+        """Run all blocks to their ends; an exception of one is raised here."""
+        self.blocks.run(blocks)
+
+    def arrive(self, block: int, barrier: str) -> None:
+        self.arrived[block][barrier] = self.arrived[block].get(barrier, 0) + 1
+
+    def wait(self, block: int, barrier: str) -> None:
+        """Wait until all blocks of the block's cluster, or of the grid, have arrived as often at `barrier`: "grid" or
+        "cluster"."""
+        wanted = self.arrived[block].get(barrier, 0)
+        self.blocks.until(lambda: self._have_arrived(block, barrier, wanted))
+
+    def _have_arrived(self, block: int, barrier: str, wanted: int) -> bool:
+        return all(
+            self.blocks.is_done(other) or self.arrived[other].get(barrier, 0) >= wanted
+            for other, cluster in enumerate(self.clusters)
+            if barrier == "grid" or cluster == self.clusters[block]
+        )
+
+
+def _report_stuck_blocks(waiting: list[Span]) -> NoReturn:
+    if at_barriers := [span for span in waiting if span != NOWHERE]:
+        report_deadlock(at_barriers)
+    raise_error("wrong-input", "blocks wait for each other for ever: not all of them come to a barrier")

@@ -1,0 +1,92 @@
+"""The registry of tile IR's operations by name, and their construction from regions and attributes.
+
+The classes are defined in `ops`, which registers them here: neither printer nor parser knows any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any, get_type_hints
+
+from tilec.ir.operations.fields import BY_PASSES, REQUIRED, describe_fields
+from tilec.ir.text import show_region
+from tilec.ir.tile import Attr, Region, TileOp
+from tilec.support import schema
+from tilec.support.source import Span
+
+_CLASSES: dict[str, type[TileOp]] = {}
+
+
+def register_operation_class(operation: type[TileOp]) -> None:
+    """Register a class under its name."""
+    assert _CLASSES.setdefault(operation.name, operation) is operation, f"two operations are called {operation.name}"
+
+
+def make_operation(name: str, regions: tuple[Region, ...], attributes: Mapping[str, Attr], span: Span) -> TileOp:
+    """Return the operation of this name. Raises `SchemaError` where its class has other fields, or fields of other
+    types."""
+    if name not in _CLASSES:
+        raise schema.SchemaError(f"there is no operation '{name}'")
+    operation = _CLASSES[name]
+    wanted = describe_fields(operation)
+    check_region_count(operation, len(regions))
+    defaults = dict(wanted.attributes)
+    for key in attributes:
+        if key not in defaults:
+            raise schema.SchemaError(f"{name}: '{key}' is not known here")
+    for key, default in wanted.attributes:
+        if default is REQUIRED and key not in attributes:
+            raise schema.SchemaError(f"{name}: '{key}' is missing")
+    made: Any = operation
+    result: TileOp = made(**wanted.bind(regions), **attributes, span=span)
+    check_operation(result)
+    return result
+
+
+def check_operation(op: TileOp) -> None:
+    """Raise `SchemaError` where a field holds a value that its type does not allow."""
+    check_region_count(type(op), len(op.regions))
+    check_scopes(op)
+    check_attributes(op)
+
+
+def check_region_count(operation: type[TileOp], found: int) -> None:
+    """Raise `SchemaError` where the class does not take this number of regions."""
+    operands = describe_fields(operation).operands
+    fewest = sum(not operand.optional and not operand.many for operand in operands)
+    most = "more" if any(operand.many for operand in operands) else str(len(operands))
+    if found < fewest or (most != "more" and found > len(operands)):
+        count = most if most == str(fewest) else f"{fewest} or {most}"
+        raise schema.SchemaError(f"{operation.name} has {found} regions, expected {count}")
+
+
+def check_scopes(op: TileOp) -> None:
+    """Raise `SchemaError` where a region lies in a memory that its field does not allow."""
+    operands = describe_fields(type(op)).operands
+    for place, region in enumerate(op.regions):
+        scopes = operands[min(place, len(operands) - 1)].scopes
+        if region.buffer.scope not in scopes:
+            expected = " or ".join(scopes)
+            raise schema.SchemaError(f"{op.name}: {show_region(region)} is {region.buffer.scope}, expected {expected}")
+
+
+def check_attributes(op: TileOp) -> None:
+    """Raise `SchemaError` where the type of a field does not allow its attribute."""
+    operation: type = type(op)
+    hints = _field_types(operation)
+    for key, _ in describe_fields(type(op)).attributes:
+        schema.read_value(hints[key], getattr(op, key), f"{op.name}.{key}")
+
+
+@cache
+def _field_types(operation: type) -> dict[str, Any]:
+    """Return the types of a class's fields, which Python would otherwise evaluate on every call."""
+    return get_type_hints(operation, include_extras=True)
+
+
+def find_pass_only_field(op: TileOp) -> str | None:
+    """Return the name of a field that is set although only passes may set it; None if there is none."""
+    own = (f for f in fields(op) if f.metadata == BY_PASSES)
+    return next((f.name for f in own if getattr(op, f.name) != f.default), None)

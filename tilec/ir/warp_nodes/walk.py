@@ -1,0 +1,116 @@
+"""Traversal of warp operations, and their static properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.ir import tile
+from tilec.ir.affine import affine_form
+from tilec.ir.parts import statement_lists
+from tilec.ir.warp_nodes.memory import Barrier
+from tilec.ir.warp_nodes.operations import (
+    Branch,
+    CpAsync,
+    Gather,
+    Let,
+    LoadMatrix,
+    Loop,
+    Mma,
+    Operation,
+    TensorLoad,
+    TensorMma,
+    TensorStore,
+    TmaLoad,
+    TmaStore,
+    Wgmma,
+)
+from tilec.ir.warp_nodes.waits import Arrive, BarrierWait, CopiesArrive, TensorArrive, TryCancel
+
+
+def static_trip_count(loop: Loop) -> int | None:
+    """Return the loop's trip count; None where it is known only at run time."""
+    if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const) and loop.following is None:
+        return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
+    return None
+
+
+def final_guard(loop: Loop) -> Branch | None:
+    """Return the branch around the whole body of a loop whose condition, once false, stays false. The condition
+    compares the loop's variable with an upper bound that does not change with it. None for other loops."""
+    if not loop.body:
+        return None
+    *before, guard = loop.body
+    if not isinstance(guard, Branch) or guard.orelse or guard.part or not all(isinstance(op, Let) for op in before):
+        return None
+    condition = guard.condition
+    for let in reversed(before):
+        assert isinstance(let, Let)
+        condition = tile.substitute_variables(condition, {let.var: let.value})
+    if not isinstance(condition, tile.Binary) or condition.op not in ("lt", "le"):
+        return None
+    if any(isinstance(e, tile.Load) for e in tile.walk_expr(condition)):
+        return None
+    terms = dict(affine_form(condition.a).terms)
+    still = [condition.b, *(atom for atom in terms if atom != loop.var)]
+    rises = terms.get(loop.var, 0) > 0 and not any(loop.var in tile.walk_expr(e) for e in still)
+    return guard if rises else None
+
+
+def scalar_reads(op: Operation) -> tuple[str, ...]:
+    """Return the tensors whose elements every thread of the role reads for itself, as scalars of the operation or in
+    its indices."""
+    exprs: tuple[tile.Expr, ...]
+    match op:
+        case Let(value=value):
+            exprs = (value,)
+        case Loop(start=start, stop=stop):
+            exprs = (start, stop)
+        case Branch(condition=condition):
+            exprs = (condition,)
+        case Mma(a=a, b=b) | Wgmma(a=a, b=b):
+            exprs = (*a.start, *b.start)
+        case LoadMatrix(source=source):
+            exprs = source.start
+        case CpAsync(source=tile.Region(start=starts), destination=destination):
+            exprs = (*starts, *destination.start)
+        case TmaStore(start=starts, four=four):
+            exprs = starts if four is None else (*starts, *four.rows, four.at)
+        case CpAsync(source=Gather(indices=indices, condition=condition)):
+            exprs = (*indices, condition)
+        case TmaLoad(start=starts, tap=tap, four=four):
+            exprs = (*starts, *tap) if four is None else (*starts, *four.rows, four.at)
+        case TensorMma(clear=clear, scales=scales):
+            exprs = (clear,) if scales is None else (clear, scales.start)
+        case TensorLoad(column=column) | TensorStore(column=column):
+            exprs = (column,)
+        case TensorArrive(barrier=barrier) | TryCancel(barrier=Barrier() as barrier):
+            exprs = (barrier.index,)
+        case BarrierWait(barrier=barrier, parity=parity, unless=unless):
+            exprs = (barrier.index, parity) if unless is None else (barrier.index, parity, unless)
+        case Arrive(barrier=barrier, condition=asked, block=block):
+            exprs = tuple(e for e in (barrier.index, asked, block) if e is not None)
+        case CopiesArrive(barrier=barrier, condition=asked):
+            exprs = (barrier.index,) if asked is None else (barrier.index, asked)
+        case _:
+            return ()
+    return tuple(dict.fromkeys(e.buffer.name for x in exprs for e in tile.walk_expr(x) if isinstance(e, tile.Load)))
+
+
+def tiles_read_by_own_rows(op: Wgmma) -> tuple[str, ...]:
+    """Return the shared tiles of which each warpgroup reads only the rows of its part of the accumulator."""
+    shared_tile = op.a.buffer
+    is_all_rows = len(shared_tile.shape) == 2 and op.a.extent[0] == shared_tile.shape[0]
+    return (shared_tile.name,) if is_all_rows and not op.transpose_a and shared_tile != op.b.buffer else ()
+
+
+def nested_bodies(op: Operation) -> tuple[tuple[Operation, ...], ...]:
+    """Return the operation lists inside a structured operation."""
+    return statement_lists(op)
+
+
+def walk_operations(body: tuple[Operation, ...]) -> Iterator[Operation]:
+    """Yield every operation, in program order, parents first."""
+    for op in body:
+        yield op
+        for inner in nested_bodies(op):
+            yield from walk_operations(inner)

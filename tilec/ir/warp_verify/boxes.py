@@ -1,0 +1,439 @@
+"""Boxes of TMA: their alignment in their tensors (rule 17 of `warp_verify.verify`), and that those which are stored or
+reduced do not begin below 0 (rule 18).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import field, replace
+from itertools import product
+from math import gcd
+
+from tilec.ir import tile, warp
+from tilec.ir.expr import integer_range
+from tilec.ir.types import INT32, DType
+from tilec.ir.warp import Operation, Program
+from tilec.ir.warp_nodes.walk import nested_bodies, walk_operations
+from tilec.ir.warp_verify.effects import op_name
+from tilec.support.records import dataclass
+
+ROW_BYTES = 16
+"""The alignment of a box's address in bytes (PTX ISA, "Bounding Box")."""
+MAX_MODULUS = 4096
+"""The largest modulus."""
+
+Residues = frozenset[int]
+
+
+def check_tma_boxes(program: Program) -> Iterator[str]:
+    """Yield violations of rule 17."""
+    operations = [*program.operations(), *(walk_operations(program.common.body) if program.common is not None else ())]
+    layouts = {shared.buffer.name: shared.layout for shared in program.shared}
+    values = _ResidueAnalysis(find_definitions(operations))
+    for op in operations:
+        match op:
+            case warp.TmaLoad(map=tensor_map, start=start, destination=buffer):
+                pass
+            case warp.TmaStore(map=tensor_map, start=start, source=buffer):
+                pass
+            case _:
+                continue
+        size, layout = tensor_map.tensor.dtype.bytes, layouts[buffer.name]
+        units = max(ROW_BYTES // size, 1)
+        begin = values.possible_remainders(start[-1], units)
+        if layout.shape[-1] > layout.panel:  # each panel is a box of its own
+            begin = _add_residues(begin, _residues_of_multiples(layout.panel, units), units)
+        if begin != {0}:
+            behind, row = min(begin - {0}) * size, f"a row of {tensor_map.tensor.name}"
+            yield (
+                f"line {op.span.line}: {op_name(op)} of {buffer.name} may begin {behind} bytes behind a multiple "
+                f"of {ROW_BYTES} in {row}"
+            )
+
+
+def _residues_of_multiples(of: int, modulus: int) -> Residues:
+    return frozenset(range(0, modulus, gcd(of, modulus)))
+
+
+def _add_residues(a: Residues, b: Residues, modulus: int) -> Residues:
+    if len(a) == modulus or len(b) == modulus:
+        return _residues_of_multiples(1, modulus)
+    return frozenset((x + y) % modulus for x in a for y in b)
+
+
+@dataclass(slots=True)
+class _ResidueAnalysis:
+    definitions: Definitions
+    known: dict[tuple[tile.Expr, int], Residues] = field(default_factory=dict)
+
+    def possible_remainders(self, expr: tile.Expr, modulus: int) -> Residues:
+        """Return the possible remainders of the expression modulo `modulus`."""
+        if modulus == 1:
+            return frozenset({0})
+        key = (expr, modulus)
+        if key not in self.known:
+            self.known[key] = _residues_of_multiples(
+                1, modulus
+            )  # while it is computed: for a variable that depends on itself
+            self.known[key] = (
+                self._remainders_of_sum(expr, modulus) if modulus <= MAX_MODULUS else _residues_of_multiples(1, modulus)
+            )
+        return self.known[key]
+
+    def _remainders_of_sum(self, expr: tile.Expr, modulus: int) -> Residues:
+        terms, constant = self.definitions.sum(expr)
+        total = frozenset({constant % modulus})
+        for atom, factor in terms.items():
+            common = gcd(factor, modulus)
+            if common < modulus:
+                # Atoms that differ by modulus / common give the same.
+                scaled = frozenset(factor * r % modulus for r in self._remainders_of_atom(atom, modulus // common))
+                total = _add_residues(total, scaled, modulus)
+        return total
+
+    def _remainders_of_atom(self, expr: tile.Expr, modulus: int) -> Residues:
+        anything = _residues_of_multiples(1, modulus)
+        match expr:
+            case tile.Var():
+                found = [self._remainders_of_definition(one, modulus) for one in self.definitions.values.get(expr, ())]
+                return frozenset().union(*found) if found else anything
+            case tile.Binary(op="min" | "max", a=a, b=b) | tile.Select(then=a, orelse=b):
+                return self.possible_remainders(a, modulus) | self.possible_remainders(b, modulus)
+            case tile.Binary(op="mul", a=a, b=b):
+                left, right = self.possible_remainders(a, modulus), self.possible_remainders(b, modulus)
+                return frozenset(x * y % modulus for x in left for y in right)
+            case tile.Binary(op="floordiv", a=a, b=tile.Const(value=int(by))) if by > 0:
+                return self._remainders_of_quotient(a, by, modulus)
+            case tile.Binary(op="shr", a=a, b=tile.Const(value=int(by))) if 0 <= by < 32:
+                return self._remainders_of_quotient(a, 1 << by, modulus)
+            case tile.Binary(op="floormod", a=a, b=tile.Const(value=int(by))) if by > 0:
+                if by % modulus == 0:
+                    return self.possible_remainders(a, modulus)
+                return (
+                    frozenset(r % modulus for r in self.possible_remainders(a, by)) if by <= MAX_MODULUS else anything
+                )
+            case (
+                tile.Binary(op="bitand", a=a, b=tile.Const(value=int(mask)))
+                | tile.Binary(op="bitand", a=tile.Const(value=int(mask)), b=a)
+            ) if modulus & modulus - 1 == 0:
+                return frozenset(r & mask % modulus for r in self.possible_remainders(a, modulus))
+            case tile.Cast(a=a, dtype=dtype) if not dtype.is_float and not a.dtype.is_float:
+                # Values wrap around at powers of two.
+                return (
+                    self.possible_remainders(a, modulus)
+                    if dtype.bits >= 32 and modulus & modulus - 1 == 0
+                    else anything
+                )
+            case _:
+                return anything
+
+    def _remainders_of_quotient(self, expr: tile.Expr, by: int, modulus: int) -> Residues:
+        if by * modulus > MAX_MODULUS:
+            return _residues_of_multiples(1, modulus)
+        return frozenset(r // by for r in self.possible_remainders(expr, by * modulus))
+
+    def _remainders_of_definition(self, one: tile.Expr | Steps, modulus: int) -> Residues:
+        if not isinstance(one, Steps):
+            return self.possible_remainders(one, modulus)
+        return _add_residues(
+            self.possible_remainders(one.start, modulus), _residues_of_multiples(one.step, modulus), modulus
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The values of a loop's variable: `start`, then every `step`, below `stop`; with `following`, also that value."""
+
+    start: tile.Expr
+    stop: tile.Expr
+    step: int
+    following: tile.Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """All definitions of each variable; several roles and copies of a loop's body may define the same one."""
+
+    values: dict[tile.Var, list[tile.Expr | Steps]]
+
+    def sum(self, expr: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
+        """Write the expression as a sum: the factors of its terms, and a constant."""
+        terms: dict[tile.Expr, int] = {}
+        constant = self._collect_terms(expr, 1, terms)
+        return {atom: factor for atom, factor in terms.items() if factor}, constant
+
+    def _collect_terms(self, expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
+        """Add `factor` times the expression to the terms; return what of it is constant."""
+        match expr:
+            case tile.Const(value=value) if isinstance(value, int):
+                return factor * value
+            case tile.Binary(op="add", a=a, b=b):
+                return self._collect_terms(a, factor, terms) + self._collect_terms(b, factor, terms)
+            case tile.Binary(op="sub", a=a, b=b):
+                return self._collect_terms(a, factor, terms) + self._collect_terms(b, -factor, terms)
+            case tile.Unary(op="neg", a=a):
+                return self._collect_terms(a, -factor, terms)
+            case (
+                tile.Binary(op="mul", a=a, b=tile.Const(value=int(by)))
+                | tile.Binary(op="mul", a=tile.Const(value=int(by)), b=a)
+            ):
+                return self._collect_terms(a, factor * by, terms)
+            case tile.Binary(op="shl", a=a, b=tile.Const(value=int(by))) if 0 <= by < 32:
+                return self._collect_terms(a, factor << by, terms)
+            case tile.Var() if (only := self._only_value(expr)) is not None:
+                return self._collect_terms(only, factor, terms)
+            case _:
+                terms[expr] = terms.get(expr, 0) + factor
+                return 0
+
+    def _only_value(self, var: tile.Var) -> tile.Expr | None:
+        found = self.values.get(var, [])
+        if len(found) != 1 or isinstance(found[0], Steps):
+            return None
+        parts = tuple(tile.walk_expr(found[0]))
+        return None if var in parts or any(isinstance(part, tile.Load) for part in parts) else found[0]
+
+
+def find_definitions(operations: Iterable[warp.Operation]) -> Definitions:
+    """Return everything that defines each variable."""
+    found: dict[tile.Var, list[tile.Expr | Steps]] = {}
+    for op in operations:
+        match op:
+            case warp.Let(var=var, value=value):
+                found.setdefault(var, []).append(value)
+            case warp.Loop(var=var, start=start, stop=stop, step=step, following=None):
+                found.setdefault(var, []).append(Steps(start, stop, step))
+            case warp.Loop(var=var, start=start, stop=stop, following=warp.NextIteration(value=following)):
+                found.setdefault(var, []).append(Steps(start, stop, 1, following))
+            case _:
+                pass
+    return Definitions(found)
+
+
+Bounds = tuple[float, float]
+"""The least and the largest value, both inclusive."""
+UNBOUNDED: Bounds = (-math.inf, math.inf)
+
+
+def check_box_starts(program: Program) -> Iterator[str]:
+    """Yield violations of rule 18. Elements above a tensor are not written; a box that begins below it makes the whole
+    store undefined (PTX ISA, cp.async.bulk.tensor)."""
+    found = _StoreCollector()
+    for role in (*program.roles, *((program.common,) if program.common is not None else ())):
+        found.collect(role.body, {}, ())
+    values = _BoundsAnalysis(Definitions(found.definitions), _known_bounds(program))
+    for op, starts, conditions in found.stores:
+        tensor = op.map.tensor.name
+        for dimension, start in enumerate(starts):
+            if op.four is not None and dimension < len(starts) - 1:
+                continue  # code generation moves each of the four rows that is negative out of the tensor
+            if not values.is_never_negative(start, conditions):
+                where = f"below 0 in dimension {dimension} of {tensor}"
+                yield f"line {op.span.line}: {op_name(op)} of {op.source.name} may begin {where}"
+
+
+@dataclass(slots=True)
+class _StoreCollector:
+    """The TMA stores, with their first indices and the conditions that hold there. Each definition of a variable gets a
+    name of its own, because copies of a loop's body define it again."""
+
+    stores: list[tuple[warp.TmaStore, tuple[tile.Expr, ...], tuple[tile.Expr, ...]]] = field(default_factory=list)
+    definitions: dict[tile.Var, list[tile.Expr | Steps]] = field(default_factory=dict)
+
+    def collect(
+        self, body: tuple[Operation, ...], names: dict[tile.Var, tile.Expr], conditions: tuple[tile.Expr, ...]
+    ) -> dict[tile.Var, tile.Expr]:
+        """Add those of the body, in which variables go by `names` at first; return the names at its end."""
+        for op in body:
+            match op:
+                case warp.TmaStore(start=starts):
+                    self.stores.append(
+                        (op, tuple(tile.substitute_variables(start, names) for start in starts), conditions)
+                    )
+                case warp.Let(var=var, value=value):
+                    value = tile.substitute_variables(value, names)
+                    names = self._named(var, names)
+                    self._define(var, names, value)
+                case warp.Loop(var=var, start=start, stop=stop, step=step, following=following):
+                    start, stop = tile.substitute_variables(start, names), tile.substitute_variables(stop, names)
+                    inside = self._named(var, names)
+                    for inner in op.bodies:
+                        end = self.collect(inner, inside, conditions)
+                    goes_on = None if following is None else end.get(following.value, following.value)
+                    self._define(var, inside, Steps(start, stop, step, goes_on))
+                case warp.Branch(condition=condition, then=then, orelse=orelse):
+                    self.collect(then, names, (*conditions, tile.substitute_variables(condition, names)))
+                    self.collect(orelse, names, conditions)
+                case _:
+                    for inner in nested_bodies(op):
+                        self.collect(inner, names, conditions)
+        return names
+
+    def _named(self, var: tile.Var, names: dict[tile.Var, tile.Expr]) -> dict[tile.Var, tile.Expr]:
+        new = replace(var, name=f"{var.name}@{len(self.definitions)}")
+        self.definitions[new] = []
+        return {**names, var: new}
+
+    def _define(self, var: tile.Var, names: dict[tile.Var, tile.Expr], value: tile.Expr | Steps) -> None:
+        new = names[var]
+        assert isinstance(new, tile.Var)
+        self.definitions[new] = [value]
+
+
+def _known_bounds(program: Program) -> dict[tile.Var, Bounds]:
+    """Return the bounds of what the launch gives a value: blocks and threads, and sizes of tensors and of the grid."""
+    extents = [extent for p in program.params if isinstance(p, tile.Buffer) for extent in p.extents]
+    known = {extent: (0.0, math.inf) for extent in (*extents, *program.grid) if isinstance(extent, tile.Var)}
+    known |= dict.fromkeys((tile.CLUSTER_RANK, tile.WARPGROUP), (0.0, math.inf))
+    known[tile.THREAD] = (0, program.threads - 1)
+    for var, blocks in zip(program.block_vars, program.grid, strict=False):
+        known[var] = (0, blocks - 1 if isinstance(blocks, int) else math.inf)
+    return known
+
+
+@dataclass(slots=True)
+class _BoundsAnalysis:
+    definitions: Definitions
+    known: dict[tile.Var, Bounds]
+    found: dict[tile.Expr, Bounds] = field(default_factory=dict)
+
+    def is_never_negative(self, expr: tile.Expr, conditions: tuple[tile.Expr, ...]) -> bool:
+        """Prove it by the bounds of the expression, or of what is left of it without a multiple of a sum that some
+        condition keeps from being negative."""
+        if self.find_bounds(expr)[0] >= 0:
+            return True
+        terms, constant = self.definitions.sum(expr)
+        for condition in conditions:
+            positive, positive_constant = self._never_negative_sum(condition)
+            for atom, factor in positive.items():
+                times, rest = divmod(terms.get(atom, 0), factor)
+                if times > 0 and not rest:
+                    left = {a: terms.get(a, 0) - times * positive.get(a, 0) for a in {**terms, **positive}}
+                    if self._bounds_of_sum(left, constant - times * positive_constant, INT32)[0] >= 0:
+                        return True
+        return False
+
+    def _never_negative_sum(self, condition: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
+        """Return a sum that is 0 or more where the condition holds."""
+        if _reads_memory(condition):
+            return {}, 0
+        match condition:
+            case tile.Binary(op="le", a=a, b=b) | tile.Binary(op="ge", a=b, b=a) if a.dtype == INT32:
+                return self.definitions.sum(tile.Binary("sub", b, a, INT32))
+            case tile.Binary(op="lt", a=a, b=b) | tile.Binary(op="gt", a=b, b=a) if a.dtype == INT32:
+                terms, constant = self.definitions.sum(tile.Binary("sub", b, a, INT32))
+                return terms, constant - 1
+            case _:
+                return {}, 0
+
+    def find_bounds(self, expr: tile.Expr) -> Bounds:
+        """Return the bounds of an expression."""
+        if expr not in self.found:
+            self.found[expr] = UNBOUNDED  # of a variable that is made of itself
+            terms, constant = self.definitions.sum(expr)
+            self.found[expr] = (
+                self._bounds_of_atom(expr) if terms == {expr: 1} else self._bounds_of_sum(terms, constant, expr.dtype)
+            )
+        return self.found[expr]
+
+    def _bounds_of_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
+        low: float = constant
+        high: float = constant
+        for atom, factor in terms.items():
+            if factor:
+                ends = [factor * end for end in self.find_bounds(atom)]
+                low, high = low + min(ends), high + max(ends)
+        return _bounds_of_result((low, high), dtype, any(map(_reads_memory, terms)))
+
+    def _bounds_of_atom(self, expr: tile.Expr) -> Bounds:
+        match expr:
+            case tile.Var():
+                return self._bounds_of_variable(expr)
+            case tile.Binary(op="min" | "max" as op, a=a, b=b):
+                least, largest = zip(self.find_bounds(a), self.find_bounds(b), strict=True)
+                return (min(least), min(largest)) if op == "min" else (max(least), max(largest))
+            case tile.Select(then=a, orelse=b):
+                return _union_of_bounds(self.find_bounds(a), self.find_bounds(b))
+            case tile.Binary(op="mul", a=a, b=b):
+                corners = [x * y if x and y else 0 for x, y in product(self.find_bounds(a), self.find_bounds(b))]
+                return _bounds_of_result((min(corners), max(corners)), expr.dtype, _reads_memory(expr))
+            case tile.Binary(op="shr", a=a, b=tile.Const(value=int(by))) if by > 0:
+                return _bounds_of_quotient(self.find_bounds(a), (1 << by, 1 << by))
+            case tile.Binary(op="floordiv", a=a, b=b) if self.find_bounds(b)[0] > 0:
+                return _bounds_of_quotient(self.find_bounds(a), self.find_bounds(b))
+            case tile.Binary(op="floormod", a=a, b=b) if self.find_bounds(b)[0] > 0:
+                return _bounds_of_remainder(self.find_bounds(a), self.find_bounds(b))
+            case tile.Binary(op="bitand", a=a, b=b):
+                most = [high for low, high in (self.find_bounds(a), self.find_bounds(b)) if low >= 0]
+                return (0, min(most)) if most else _bounds_of_type(expr)
+            case tile.Cast(a=a, dtype=dtype) if not a.dtype.is_float and not dtype.is_float:
+                return _wrap_bounds(self.find_bounds(a), dtype)
+            case tile.Call(fn=function) if function.startswith("clc_get_first_ctaid"):
+                return (0, math.inf)  # a block's index
+            case _:
+                return _bounds_of_type(expr)
+
+    def _bounds_of_variable(self, var: tile.Var) -> Bounds:
+        found = [self._bounds_of_definition(one) for one in self.definitions.values.get(var, ())]
+        return _union_of_bounds(*found) if found else self.known.get(var, _bounds_of_type(var))
+
+    def _bounds_of_definition(self, one: tile.Expr | Steps) -> Bounds:
+        if not isinstance(one, Steps):
+            return self.find_bounds(one)
+        (least, largest), (lowest, highest) = self.find_bounds(one.start), self.find_bounds(one.stop)
+        if one.step < 0:
+            return lowest + 1, largest
+        if one.following is not None:
+            least = min(least, self.find_bounds(one.following)[0])
+        return least, highest - 1
+
+
+def _reads_memory(expr: tile.Expr) -> bool:
+    return any(isinstance(part, tile.Load) for part in tile.walk_expr(expr))
+
+
+def _union_of_bounds(*all_bounds: Bounds) -> Bounds:
+    return min(low for low, _ in all_bounds), max(high for _, high in all_bounds)
+
+
+def _bounds_of_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
+    """Return the bounds of a quotient that is rounded down, of a positive divisor: the least dividend is divided by the
+    largest divisor, unless it is negative; the largest dividend the other way round."""
+    (low, high), (least, largest) = dividend, divisor
+    by_low, by_high = (largest if low >= 0 else least), (least if high >= 0 else largest)
+    return _divide_down(low, by_low), _divide_down(high, by_high)
+
+
+def _bounds_of_remainder(dividend: Bounds, divisor: Bounds) -> Bounds:
+    """Return the bounds of what a positive divisor leaves of a dividend that is divided down."""
+    return dividend if dividend[0] >= 0 and dividend[1] < divisor[0] else (0, divisor[1] - 1)
+
+
+def _divide_down(number: float, by: float) -> float:
+    if math.isinf(number):
+        return number
+    if math.isinf(by):
+        return 0 if number >= 0 else -1
+    return number // by
+
+
+def _bounds_of_result(bounds: Bounds, dtype: DType, of_memory: bool) -> Bounds:
+    """Return the bounds of a result. Index arithmetic does not overflow; what is made of elements of memory may, and
+    so may other types."""
+    return bounds if dtype == INT32 and not of_memory else _wrap_bounds(bounds, dtype)
+
+
+def _wrap_bounds(bounds: Bounds, dtype: DType) -> Bounds:
+    """Return the bounds where values that a type does not have wrap around."""
+    if dtype.kind not in ("int", "uint"):
+        return bounds
+    low, high = integer_range(dtype)
+    return bounds if low <= bounds[0] and bounds[1] <= high else (low, high)
+
+
+def _bounds_of_type(expr: tile.Expr) -> Bounds:
+    """Return the bounds of all values of an expression's type."""
+    if expr.dtype.kind == "bool":
+        return (0, 1)
+    return integer_range(expr.dtype) if expr.dtype.kind in ("int", "uint") else UNBOUNDED

@@ -1,0 +1,291 @@
+"""Rules of a warp program that need no run: 1, 2, 8, 9, 13 and 15 of `ir.warp_verify.verify`; and the tiles that share
+memory, for rule 10."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from tilec.ir import tile, warp
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
+from tilec.ir.layout import Fragment
+from tilec.ir.warp import Operation, Program, Role
+from tilec.ir.warp_verify.effects import effects_without_scalars, op_name
+from tilec.support.records import dataclass
+
+
+def check_partition(program: Program) -> Iterator[str]:
+    """Yield violations of rule 1: roles take consecutive warps and leave none out."""
+    next_warp = 0
+    for role in program.roles:
+        if role.first_warp != next_warp:
+            yield f"role {role.name} starts at warp {role.first_warp}, the one before ends at {next_warp}"
+        next_warp = role.first_warp + role.warps
+        if role.warps % 4 and any(isinstance(op, warp.Wgmma) for op in warp.walk_operations(role.body)):
+            yield f"role {role.name} has {role.warps} warps, not whole warpgroups"
+    register_owner: dict[int, Role] = {}  # by warpgroup: the first role that sets its registers
+    for role in program.roles:
+        for group in range(role.first_warp // 4, -(-(role.first_warp + role.warps) // 4)):
+            other = register_owner.setdefault(group, role)
+            if other.registers != role.registers:
+                yield (
+                    f"roles {other.name} and {role.name} share a warpgroup and ask for {other.registers} and "
+                    f"{role.registers} registers"
+                )
+    last = program.roles[-1]
+    if last.registers and (last.first_warp + last.warps) % 4:
+        yield f"role {last.name} has {last.warps} warps, not whole warpgroups"
+
+
+def check_shared_memory(program: Program) -> Iterator[str]:
+    """Yield violations of rule 2, by the offsets and sizes of shared tiles in bytes."""
+    names = [t.buffer.name for t in program.shared]
+    yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
+    in_rings = {name for ring in program.rings for name in ring.buffers}
+    for first, second in combinations(sorted(program.shared, key=lambda t: (t.offset, t.buffer.name)), 2):
+        over = [t for t in (first, second) if t.over_rings and t.buffer.name not in in_rings]
+        if first.meets(second) and (len(over) != 1 or {first.buffer.name, second.buffer.name}.isdisjoint(in_rings)):
+            yield (
+                f"{first.buffer.name} ends at byte {first.offset + first.bytes} of shared memory, "
+                f"{second.buffer.name} starts at {second.offset}"
+            )
+    last = max(program.shared, key=lambda t: t.offset + t.bytes, default=None)
+    end = 0 if last is None else last.offset + last.bytes
+    barriers_end = program.barriers_at + program.barrier_bytes
+    if last is not None and program.barrier_bytes and program.barriers_at < end:
+        yield f"{last.buffer.name} ends at byte {end} of shared memory, the barriers starts at {program.barriers_at}"
+    if max(end, barriers_end) > program.smem_bytes:
+        name = "the barriers" if last is None or barriers_end > end else last.buffer.name
+        yield f"{name} ends at byte {max(end, barriers_end)} of {program.smem_bytes}"
+
+
+def check_warpgroup_parts(program: Program) -> Iterator[str]:
+    """Yield violations of rule 8 on tiles that warpgroups store in separate parts."""
+    layouts = {b.name: layout for b, layout in program.fragments}
+    for role in program.roles:
+        operations = list(warp.walk_operations(role.body))
+        parts = {op.source.name: op.parts for op in operations if isinstance(op, warp.TmaStore) and op.parts > 1}
+        ours = [(op, name) for op in operations for name in _touched_by_threads(op) if name in parts]
+        for op, name in ours:
+            where = f"line {op.span.line}: {op_name(op)} on {name}, which is stored by {parts[name]} warpgroups,"
+            match op:
+                case warp.TmaStore(parts=by):
+                    if by != parts[name] or role.threads != by * WARPGROUP_THREADS or role.single_thread:
+                        yield f"{where} is by {by}, of {role.threads} threads"
+                case warp.StoreMatrix(source=source):
+                    if not _holds_own_row_blocks(layouts[source.name], parts[name]):
+                        yield f"{where} writes rows of other warpgroups"
+                case warp.Elementwise(nest=nest, layout=layout):
+                    indices = {
+                        s.indices
+                        for s in tile.walk_statements(nest.body)
+                        if isinstance(s, tile.Store) and s.buffer.name == name
+                    }
+                    if indices != {nest.vars} or not _holds_own_row_blocks(layout, parts[name]):
+                        yield f"{where} reaches rows of other warpgroups"
+                case _:
+                    yield f"{where} reaches all of it"
+        for other in program.roles:
+            if other is not role and any(
+                name in parts for op in warp.walk_operations(other.body) for name in _touched_by_threads(op)
+            ):
+                yield f"role {other.name} reaches what the warpgroups of role {role.name} store apart"
+
+
+def check_warpgroup_copies(program: Program) -> Iterator[str]:
+    """Yield violations of rule 8 on tiles with copies: each warpgroup fills all of its own copy, for products only."""
+    copies = {
+        shared_tile.buffer.name: shared_tile.layout.copies
+        for shared_tile in program.shared
+        if shared_tile.layout.copies > 1
+    }
+    for role in program.roles if copies else ():
+        for op in warp.walk_operations(role.body):
+            for name in sorted(_touched_by_threads(op) & copies.keys()):
+                where = f"line {op.span.line}: {op_name(op)} on {name}, of which {copies[name]} warpgroups have a copy,"
+                if role.threads != copies[name] * WARPGROUP_THREADS or role.single_thread:
+                    yield f"{where} is by {role.threads} threads"
+                match op:
+                    case warp.Elementwise(layout=layout) if not _is_swept_by_each_warpgroup(layout, copies[name]):
+                        yield f"{where} does not do the same in each of them"
+                    case warp.Elementwise() | warp.Wgmma():
+                        pass
+                    case _:
+                        yield f"{where} knows of no copies"
+
+
+def check_reductions(program: Program) -> Iterator[str]:
+    """Yield violations of rule 13."""
+    layouts = {b.name: layout for b, layout in program.fragments}
+    for role in program.roles:
+        for op in warp.walk_operations(role.body):
+            if not isinstance(op, warp.Reduce) or op.source.name not in layouts:
+                continue
+            rows: dict[tuple[int, ...], set[int]] = {}
+            for thread in range(role.threads):
+                row = _row_digits(layouts[op.source.name], op.dim, thread)
+                rows.setdefault((thread // WARP_THREADS, *row), set()).add(thread % WARP_THREADS)
+            bits = 0
+            for lanes in rows.values():
+                bits |= _differing_bits(lanes)
+            if any(len(lanes) != 1 << bits.bit_count() for lanes in rows.values()):
+                yield f"line {op.span.line}: {op_name(op)} of {op.source.name} has rows of lanes that do not meet"
+
+
+def _row_digits(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
+    """Return the thread's digits that identify the row of which it holds a part."""
+    row: list[int] = []
+    for axis in layout.threads:
+        thread, digit = divmod(thread, axis.size)
+        if axis.dim != dim:
+            row.append(digit)
+    return tuple(row)
+
+
+def _differing_bits(lanes: set[int]) -> int:
+    first = min(lanes)
+    bits = 0
+    for lane in lanes:
+        bits |= lane ^ first
+    return bits
+
+
+def _is_swept_by_each_warpgroup(layout: Fragment, groups: int) -> bool:
+    """Return whether each warpgroup sweeps all elements, each of them in one of its threads."""
+    threads = range(WARPGROUP_THREADS)
+    offsets = [layout.thread_offset(thread) for thread in range(layout.thread_count)]
+    return (
+        layout.thread_count == groups * WARPGROUP_THREADS
+        and all(offset == offsets[thread % len(threads)] for thread, offset in enumerate(offsets))
+        and len({offsets[thread] for thread in threads}) == len(threads)
+    )
+
+
+def check_replicas(program: Program) -> Iterator[str]:
+    """Yield violations of rule 15."""
+    for role in program.roles:
+        for op in warp.walk_operations(role.body):
+            if isinstance(op, warp.Elementwise) and any(a.dim < 0 and a.size > 1 for a in op.layout.threads):
+                inside = list(tile.walk_statements(op.nest.body))
+                stored = {s.buffer for s in inside if isinstance(s, tile.Store)}
+                read = {
+                    e.buffer
+                    for s in inside
+                    for x in _expressions_of(s)
+                    for e in tile.walk_expr(x)
+                    if isinstance(e, tile.Load)
+                }
+                read |= {s.buffer for s in inside if isinstance(s, tile.Store) and s.previous is not None}
+                memory_read = sorted(b.name for b in stored & read if not b.in_registers)
+                if memory_read and any(b.in_registers for b in stored):
+                    where = f"line {op.span.line}: {op_name(op)}"
+                    yield f"{where} sets registers of threads that read {memory_read[0]}, which another one sets"
+
+
+def _expressions_of(stmt: tile.Stmt) -> tuple[tile.Expr, ...]:
+    match stmt:
+        case tile.Store(indices=indices, value=value):
+            return (*indices, value)
+        case tile.If(condition=condition):
+            return (condition,)
+        case tile.Bind(value=value):
+            return (value,)
+        case _:
+            return ()
+
+
+def check_early_start(program: Program) -> Iterator[str]:
+    """Yield violations of rule 9."""
+    if not program.begins_early:
+        return
+    tensors = {p.name for p in program.params if not isinstance(p, tile.Var)}
+    waiting = False
+    for role in program.roles if program.common is None else (program.common, *program.roles):
+        # Only operations outside loops and branches are sure to run first.
+        waits = [at for at, op in enumerate(role.body) if isinstance(op, warp.GridControl) and op.what == "wait"]
+        waiting |= bool(waits)
+        for op in role.body[: waits[0]] if waits else role.body:
+            for inner in warp.walk_operations((op,)):
+                is_copy = isinstance(inner, warp.TmaLoad | warp.TmaStore)
+                if is_copy or not tensors.isdisjoint(_touched_by_threads(inner) | set(warp.scalar_reads(inner))):
+                    yield f"line {inner.span.line}: {op_name(inner)} does not wait for the grid before"
+    if not waiting:
+        yield "the grid begins early and waits for nobody"
+
+
+def _touched_by_threads(op: Operation) -> set[str]:
+    """Return the buffers that threads touch, or asynchronous units for one warpgroup's part. TMA loads and tensor core
+    operations are left out: barriers of all order those (rule 11)."""
+    if isinstance(op, warp.TmaLoad | warp.TryCancel | warp.TensorMma | warp.TensorCopy):
+        return set()
+    reads, writes, _, _ = effects_without_scalars(op)
+    return reads | writes
+
+
+def _holds_own_row_blocks(layout: Fragment, parts: int) -> bool:
+    """Return whether warpgroup i holds exactly the blocks of `PART_ROWS` rows whose number is i modulo `parts`."""
+    moved = {layout.register_offset(register)[0] for register in range(layout.register_count)}
+    return layout.thread_count == parts * WARPGROUP_THREADS and all(
+        (layout.thread_offset(thread)[0] + row) // warp.PART_ROWS % parts == thread // WARPGROUP_THREADS
+        for thread in range(layout.thread_count)
+        for row in moved
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Overlaps:
+    """The tiles that reuse the memory of rings. `beneath` has for each of them the ring tiles whose memory it reuses,
+    and whether rows at the same place belong to the same warpgroup in both. `by_rows` are the accumulators of which
+    each warpgroup holds such rows."""
+
+    beneath: dict[str, tuple[tuple[str, bool], ...]]
+    by_rows: frozenset[str]
+
+    def own_rows(self, op: Operation) -> tuple[str, ...]:
+        """Return the tiles of which each warpgroup reads only the rows of its part."""
+        return warp.tiles_read_by_own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in self.by_rows else ()
+
+
+def find_overlaps(program: Program) -> Overlaps:
+    """Return the shared tiles that reuse the memory of others, and so must not be in use with them."""
+    over = [shared_tile for shared_tile in program.shared if shared_tile.over_rings]
+    if not over:
+        return Overlaps({}, frozenset())
+    in_rings = [t for t in program.shared if any(t.buffer.name in ring.buffers for ring in program.rings)]
+    parts = {op.source.name: op.parts for op in program.operations() if isinstance(op, warp.TmaStore)}
+    beneath = {
+        shared_tile.buffer.name: tuple(
+            (other.buffer.name, _have_same_row_owners(shared_tile, other, parts.get(shared_tile.buffer.name, 1)))
+            for other in in_rings
+            if other.meets(shared_tile)
+        )
+        for shared_tile in over
+    }
+    by_rows = {
+        b.name for b, layout in program.fragments if _holds_own_row_blocks(layout, max(parts.values(), default=1))
+    }
+    return Overlaps(beneath, frozenset(by_rows))
+
+
+def _have_same_row_owners(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
+    """Return whether rows of both begin at the same bytes and belong to the same warpgroups."""
+    if shared_tile.layout.row_bytes != other.layout.row_bytes:
+        return False
+    mine, others = (_row_owners(t, parts) for t in (shared_tile, other))
+    within = [at for at in mine if other.offset <= at < other.offset + other.bytes]
+    return (
+        all(mine[at] == others.get(at) for at in within)
+        and (shared_tile.offset - other.offset) % shared_tile.layout.row_bytes == 0
+    )
+
+
+def _row_owners(shared_tile: warp.SharedTile, parts: int) -> dict[int, int]:
+    """Return the offset of each row of a panel, with the warpgroup that it belongs to."""
+    layout = shared_tile.layout
+    begins = (
+        shared_tile.offset + v * shared_tile.stride + p * layout.panel_bytes
+        for v in range(shared_tile.depth)
+        for p in range(layout.panels)
+    )
+    rows = range(layout.rows)
+    return {begin + row * layout.row_bytes: row // warp.PART_ROWS % parts for begin in begins for row in rows}

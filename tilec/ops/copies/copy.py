@@ -1,0 +1,298 @@
+"""T.copy: a box of one buffer to a box of another, converting the element type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field, replace
+from typing import Annotated, Literal, NoReturn, cast
+
+from tilec.ir import tile
+from tilec.ir.expr import cast_expr as converted
+from tilec.ir.operations.fields import BY_PASSES
+from tilec.ir.operations.interfaces import Axis, Doer
+from tilec.ops.form import Announces, AnyMemory, Barrier, Leader, Positive, Whole, Yes, verify_same_shape
+from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
+from tilec.ops.language.values import Access, show_shape
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.synchronisation.barriers import as_barrier
+from tilec.support import schema
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.records import dataclass
+
+_OWN_CHOICE = "tilec chooses by what is copied"
+_AXES = schema.Constraint(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", "xyz"), "axes of the cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class Copy(tile.TileOp):
+    """Copies `source` to `destination`.
+
+    Set by the front end: `tma=False` forbids TMA; `width` is the elements that a thread moves at once; `asynchronous`
+    copies are awaited by groups, `prefer_async` ones where possible; `cluster_mask` are the blocks that get the tile.
+    A copy that `announces` its bytes to its own `barrier`, or `signals` that of a stage, is issued by thread `leader`.
+    A copy that begins `prefetch_distance` uses early names the fragment that it is a copy `of`, and its `step` of the
+    unrolled loop.
+
+    Set by passes: `staged` marks both halves of a store through shared memory, by `parts` warpgroups of the block;
+    `wait` completes it at once; `multicast` are the cluster axes along whose blocks one load serves all; `prefetched`
+    is the tile's versions in a loop that is not pipelined; `factor` marks copies of an operand in tensor memory;
+    `block` is the block of the cluster whose barrier it signals.
+    """
+
+    name = "copy"
+    by_warpgroups = True
+    fragments_lie = "alike"
+    moves = True
+    order_is_known = True
+    source: AnyMemory
+    destination: AnyMemory
+    prefetch_distance: Whole | None = None
+    announces: Announces | None = None
+    asynchronous: Yes | None = None
+    barrier: Barrier | None = None
+    cluster_mask: Annotated[int, schema.Range(1, (1 << 16) - 1)] | None = None
+    leader: Leader | None = None
+    of: str | None = None
+    prefer_async: Yes | None = None
+    signals: Barrier | None = None
+    step: Whole | None = None
+    tma: Literal[False] | None = None
+    width: Literal[1, 2, 4, 8, 16] | None = None
+    block: tile.Expr | None = field(default=None, metadata=BY_PASSES)
+    factor: Yes | None = field(default=None, metadata=BY_PASSES)
+    prefetched: Positive | None = field(default=None, metadata=BY_PASSES)
+    multicast: Annotated[str, _AXES] = field(default="", metadata=BY_PASSES)
+    parts: Annotated[int, schema.Range(1, 8)] = field(default=1, metadata=BY_PASSES)
+    staged: Yes | None = field(default=None, metadata=BY_PASSES)
+    via: Literal["tma", "tma_store", "cp_async", "registers", "stmatrix", "tcgen05"] | None = field(
+        default=None, metadata=BY_PASSES
+    )
+    wait: Literal["at once"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def signals_barrier(self) -> bool:
+        return self.barrier is not None
+
+    @property
+    def is_load(self) -> bool:
+        return (self.source.buffer.scope, self.destination.buffer.scope) == ("global", "shared")
+
+    @property
+    def is_asynchronous(self) -> bool:
+        return self.asynchronous is not None
+
+    @property
+    def touches_boxes(self) -> bool:
+        return True
+
+    @property
+    def copies_from_tensor(self) -> bool:
+        return self.source.buffer.scope == "global"
+
+    @property
+    def is_elementwise(self) -> bool:
+        return True
+
+    def element(self, place: tuple[tile.Expr, ...], sources: tuple[tile.Expr, ...]) -> tile.Store:
+        buffer = self.destination.buffer
+        return tile.Store(buffer, place, converted(sources[0], buffer.dtype), self.span)
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread" if self.signals_barrier else "all threads"
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        dims = [[d for d, extent in enumerate(r.extent) if extent != 1] for r in (self.source, self.destination)]
+        if len(dims[0]) != len(dims[1]):
+            return ()
+        return tuple(Axis(((0, d), (1, e))) for d, e in zip(*dims, strict=True))
+
+
+def _check_copy(call: Call) -> Copy:
+    src, dst = read_regions(call)
+    if src.shape != dst.shape:
+        raise_error(
+            "shape-mismatch",
+            "the two sides of T.copy have different shapes",
+            call.span,
+            f"from {show_shape(src.extent)} to {show_shape(dst.extent)}",
+            secondary=tuple(
+                Label(r.buffer.span, f"{r.buffer.name} is {show_shape(r.buffer.extents)}") for r in (src, dst)
+            ),
+        )
+    tma: Literal[False] | None = False if "disable_tma" in call.arguments and call.read_boolean("disable_tma") else None
+    return Copy(src, dst, tma=tma, width=_read_width(call), span=call.span)
+
+
+def refuse_scopes(op: tile.TileOp, message: str, help: str) -> NoReturn:
+    """Fail with a message that names the memory of both sides of a copy."""
+    raise_error(
+        "wrong-scope",
+        message,
+        op.span,
+        " to ".join(f"{r.buffer.name} in {r.buffer.scope} memory" for r in op.regions),
+        secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions),
+        help=help,
+    )
+
+
+def _check_async_copy(call: Call) -> tile.TileOp:
+    op = _check_copy(call)
+    if tuple(r.buffer.scope for r in op.regions) != ("global", "shared"):
+        refuse_scopes(op, "T.async_copy is from a tensor to a shared tile", help="write T.copy")
+    return replace(op, asynchronous=True)
+
+
+def _check_tma_copy(call: Call) -> tile.TileOp:
+    """Check T.tma_copy: a load that signals the kernel's barrier, or a store, which is an ordinary copy."""
+    op = _check_copy(call)
+    scopes = tuple(r.buffer.scope for r in op.regions)
+    if scopes not in (("global", "shared"), ("shared", "global")):
+        refuse_scopes(op, "T.tma_copy is between a tensor and a shared tile", help="write T.copy")
+    if op.regions[1].buffer.scope == "global":
+        if call["barrier"].value is not None:
+            call.refuse("barrier", "left out: a store signals nobody")
+        return op
+    if call["barrier"].value is None:
+        raise_error(
+            "missing-argument",
+            "T.tma_copy needs `barrier` to load a tile",
+            call.span,
+            "nobody would know when it is complete",
+            help="pass barrier= what T.alloc_barrier made, or write T.copy",
+        )
+    return replace(op, barrier=as_barrier(call["barrier"], call.name), announces=True)
+
+
+def _read_width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
+    """Return the elements that one thread moves at once, if the kernel says so."""
+    if "coalesced_width" not in call.arguments or call["coalesced_width"].value is None:
+        return None
+    width = call.read_integer("coalesced_width")
+    if width not in (1, 2, 4, 8, 16):
+        call.refuse("coalesced_width", "1, 2, 4, 8 or 16")
+    return cast(Literal[1, 2, 4, 8, 16], width)
+
+
+def read_regions(call: Call) -> tuple[tile.Region, tile.Region]:
+    """Return source and destination. A side without extents takes those of the other side, which is read first."""
+    first, second = sorted(("src", "dst"), key=lambda name: _rank_missing_extents(call, name))
+    if _rank_missing_extents(call, first) == 2:
+        raise_error(
+            "unknown-extent",
+            "nothing says how much T.copy is to copy",
+            call.span,
+            "both sides are an index without extent",
+            help="write a slice on one side, as in `A[0:16, 0:16]`",
+        )
+    known = call.read_region(first)
+    other = call.read_region(second, known.extent)
+    return (known, other) if first == "src" else (other, known)
+
+
+def _rank_missing_extents(call: Call, name: str) -> int:
+    """Rank the sides by the extents they lack: 0 for a box, 1 for an element of vectors, 2 for another element."""
+    value = call[name].value
+    if not isinstance(value, Access):
+        return 0
+    return 1 if value.is_vector else 0 if value.has_extent else 2
+
+
+def _list_copy_effects(op: Copy) -> Effects:
+    src, dst = op.regions
+    return Effects((src,), (dst,))
+
+
+def _evaluate_copy(op: Copy, env: Environment) -> None:
+    src, dst = op.regions
+    env.write(dst, env.read(src).reshape(dst.extent))
+
+
+COPY = register_operation(
+    Operation(
+        Copy,
+        (
+            Spelling(
+                Signature(
+                    "T.copy",
+                    (
+                        Parameter("src"),
+                        Parameter("dst"),
+                        Parameter("coalesced_width", None, keyword_only=True),
+                        Parameter("disable_tma", False, keyword_only=True),
+                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
+                        Parameter("prefer_instruction", None, keyword_only=True, hint=_OWN_CHOICE),
+                        ANNOTATIONS,
+                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
+                    ),
+                ),
+                """Copy `src` to `dst`, both a tensor, a shared tile, a fragment or a box of one, of the same shape.
+
+                Dimensions of extent 1 do not count. An index without extent, `A[i, j]`, takes the shape of the other
+                side, aligned at the last dimension. Elements are converted to the dtype of `dst`. What lies outside a
+                tensor reads as 0 and is not written. With disable_tma=True it goes another way than by TMA;
+                `coalesced_width` is how many neighbours one thread moves at once, where threads move them.
+                """,
+                _check_copy,
+            ),
+            Spelling(
+                Signature(
+                    "T.async_copy",
+                    (
+                        Parameter("src"),
+                        Parameter("dst"),
+                        Parameter("coalesced_width", None, keyword_only=True),
+                        ANNOTATIONS,
+                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
+                    ),
+                ),
+                """Begin a copy from a tensor to a shared tile, as a group of its own for T.ptx_wait_group.
+
+                It goes by cp.async or TMA. What touches `dst` waits for it even where no T.ptx_wait_group stands
+                between, with a warning.
+                """,
+                _check_async_copy,
+            ),
+            Spelling(
+                Signature(
+                    "T.tma_copy",
+                    (
+                        Parameter("src"),
+                        Parameter("dst"),
+                        Parameter("barrier", None, keyword_only=True),
+                        Parameter("cluster_mask", None, supported=False, keyword_only=True),
+                        Parameter("leader_scope_threads", None, keyword_only=True, hint=_OWN_CHOICE),
+                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """Begin a copy from a tensor to a shared tile by TMA, and announce its bytes to `barrier`.
+
+                One thread of those that come here does it. The phase of the barrier completes when the bytes and its
+                arrivals have come; T.barrier_wait waits for that. From a tile to a tensor it is T.copy.
+                """,
+                _check_tma_copy,
+            ),
+        ),
+        _list_copy_effects,
+        _evaluate_copy,
+    )
+)
+
+
+@attach_facet(Copy, "agrees")
+def verify_copy(op: Copy) -> Iterator[str]:
+    source, destination = op.regions
+    yield from verify_same_shape(source, destination)
+    is_load = (source.buffer.scope, destination.buffer.scope) == ("global", "shared")
+    loads = [name for name in ("announces", "asynchronous", "barrier", "signals") if getattr(op, name) is not None]
+    if loads and not is_load:
+        yield f"{loads[0]} is for copies from a tensor to a shared tile"
+    if (op.leader is None) != (op.barrier is None and op.signals is None):
+        yield "a leader and a barrier come together"
+    if (op.announces is None) != (op.barrier is None):
+        yield "who is given a barrier announces its bytes"
+    prefetch_distance = (op.prefetch_distance, op.of, op.step)
+    if any(part is None for part in prefetch_distance) and any(part is not None for part in prefetch_distance):
+        yield "prefetch_distance, of and step come together"

@@ -1,0 +1,143 @@
+"""T.copy_cluster: to the tile of another block of the cluster, or from a tensor for several of its blocks at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.ir.tile import TileOp
+from tilec.ir.warp import Operation as WarpOperation
+from tilec.ops.copies.copy import Copy, read_regions
+from tilec.ops.form import Scalar, Shared, verify_same_shape
+from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
+from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, make_demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.records import dataclass
+
+_OWN_CHOICE = "tilec chooses by what is copied"
+
+
+@dataclass(frozen=True, slots=True)
+class Send(TileOp):
+    """Copies `source` to `destination` of another `block` of the cluster."""
+
+    name = "send"
+    by_warpgroups = True
+    reaches_regions = False
+    source: Shared
+    destination: Shared
+    block: Scalar
+
+    @property
+    def reaches_blocks(self) -> bool:
+        return True
+
+
+def _check_send(call: Call) -> TileOp:
+    given = [name for name in ("dst_block", "cluster_mask") if call[name].value is not None]
+    if len(given) != 1:
+        raise_error(
+            "wrong-argument",
+            "T.copy_cluster takes `dst_block` or `cluster_mask`",
+            call.span,
+            "neither of them is given" if not given else "both are given",
+            help="dst_block=n stores to block n of the cluster, cluster_mask=0b11 loads for blocks 0 and 1",
+        )
+    src, dst = read_regions(call)
+    wanted = "shared" if given == ["dst_block"] else "global"
+    if (src.buffer.scope, dst.buffer.scope) != (wanted, "shared"):
+        raise_error(
+            "wrong-scope",
+            f"T.copy_cluster with {given[0]}= is from {'a shared tile' if wanted == 'shared' else 'a tensor'} to one",
+            call.span,
+            f"{src.buffer.name} in {src.buffer.scope} memory to {dst.buffer.name} in {dst.buffer.scope} memory",
+            secondary=tuple(Label(r.buffer.span, "from here") for r in (src, dst)),
+        )
+    if src.shape != dst.shape:
+        raise_error(
+            "shape-mismatch",
+            "the two sides of T.copy_cluster have different shapes",
+            call.span,
+            secondary=tuple(Label(r.span, f"{list(r.extent)}") for r in (src, dst)),
+        )
+    if given == ["cluster_mask"]:
+        mask = call.read_integer("cluster_mask")
+        if mask < 1:
+            call.refuse("cluster_mask", "a bit for each block that gets the tile")
+        return Copy(src, dst, cluster_mask=mask, span=call.span)
+    block = as_expr(call["dst_block"])
+    if block.dtype.is_float:
+        call.refuse("dst_block", "the number of a block of the cluster")
+    return Send(src, dst, block, span=call.span)
+
+
+def _list_send_effects(op: Send) -> Effects:
+    src, dst = op.regions
+    return Effects((src,), (dst,))
+
+
+def _evaluate_send(op: Send, env: Environment) -> None:
+    src, dst = op.regions
+    env.peer(int(env.scalar(op.block))).write(dst, env.read(src).reshape(dst.extent))
+
+
+register_operation(
+    Operation(
+        Send,
+        (
+            Spelling(
+                Signature(
+                    "T.copy_cluster",
+                    (
+                        Parameter("src"),
+                        Parameter("dst"),
+                        Parameter("dst_block", None, keyword_only=True),
+                        Parameter("cluster_mask", None, keyword_only=True),
+                        Parameter("remote_barrier", None, supported=False, keyword_only=True),
+                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
+                        Parameter("coalesced_width", None, keyword_only=True, hint=_OWN_CHOICE),
+                        ANNOTATIONS,
+                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
+                    ),
+                ),
+                """Copy between blocks of a cluster, or for several of them.
+
+                With dst_block=n the shared tile `src` goes to the tile `dst` of block n of the cluster, which has it
+                after the next T.cluster_sync; before that, T.cluster_sync says that the block no longer needs what was
+                there. With cluster_mask=m the tensor's box goes to `dst` in every block whose bit is set, as the first
+                of them says which; the others copy what they say themselves. Where all blocks along an axis are in it,
+                and a producer warp loads it, each loads a slice for all.
+                """,
+                _check_send,
+            ),
+        ),
+        _list_send_effects,
+        _evaluate_send,
+    )
+)
+
+
+@attach_facet(Send, "lower")
+def lower_send(op: Send, context: LoweringContext) -> tuple[WarpOperation, ...]:
+    src, dst = op.regions
+    return (replace(build_elementwise(dst, src, context, op.span), block=op.block),)
+
+
+@attach_facet(Send, "demand")
+def list_send_demands(op: Send, context: LoweringContext) -> tuple[Demand, ...]:
+    src, dst = op.regions
+    read, written = (r.buffer.dtype.bytes for r in (src, dst))
+    elements = math.prod(dst.extent)
+    return (
+        make_demand("ld.shared", bytes=elements * read, threads=context.threads),
+        make_demand("st.shared", bytes=elements * written, threads=context.threads),
+    )
+
+
+@attach_facet(Send, "agrees")
+def verify_send(op: Send) -> Iterator[str]:
+    yield from verify_same_shape(*op.regions)
+    if op.block.dtype.kind not in ("int", "uint"):
+        yield "block is the number of a block of the cluster"

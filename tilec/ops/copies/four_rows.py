@@ -1,0 +1,298 @@
+"""T.tma_gather4 and T.tma_scatter4: TMA copies of four rows of a matrix, each with its own index, from and to a tile.
+
+The operation's region of the tensor is any one row, from column `col` on. The four indices are the attributes `row0` to
+`row3`. Outside the tensor TMA reads 0 and writes nothing (PTX ISA, "Tiled::gather4/scatter4" modes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field, replace
+from typing import Literal, NoReturn
+
+from tilec.ir import tile, warp
+from tilec.ir.affine import add_exprs, affine_form, scale_expr
+from tilec.ir.expr import cast_expr
+from tilec.ir.operations.fields import BY_PASSES
+from tilec.ir.operations.interfaces import Doer
+from tilec.ir.types import INT32
+from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Global, Index, Leader, Shared, verify_same_dtype
+from tilec.ops.language.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.language.values import describe_value, show_shape
+from tilec.ops.lowering import Demand, LoweringContext, make_demand, make_tensor_map
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.records import dataclass
+
+ROWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Gather4(tile.TileOp):
+    """Copies four rows of a tensor, of which `source` is any one, to a tile; the bytes complete on `barrier`."""
+
+    name = "gather4"
+    moves = True
+    source: Global
+    destination: Shared
+    announces: Announces
+    barrier: Barrier
+    leader: Leader
+    row0: Index
+    row1: Index
+    row2: Index
+    row3: Index
+    block: tile.Expr | None = field(default=None, metadata=BY_PASSES)
+    via: Literal["tma"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def signals_barrier(self) -> bool:
+        return True
+
+    @property
+    def rows(self) -> tuple[tile.Expr, ...]:
+        """The four indices."""
+        return self.row0, self.row1, self.row2, self.row3
+
+    @property
+    def copies_from_tensor(self) -> bool:
+        return True
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread"
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter4(tile.TileOp):
+    """Copies four rows of a tile to rows of a tensor, of which `destination` is any one."""
+
+    name = "scatter4"
+    moves = True
+    reaches_regions = False
+    source: Shared
+    destination: Global
+    row0: Index
+    row1: Index
+    row2: Index
+    row3: Index
+    via: Literal["tma_store"] | None = field(default=None, metadata=BY_PASSES)
+    wait: Literal["at once"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def rows(self) -> tuple[tile.Expr, ...]:
+        """The four indices."""
+        return self.row0, self.row1, self.row2, self.row3
+
+
+FourRows = Gather4 | Scatter4
+
+
+def _check_gather(call: Call) -> tile.TileOp:
+    tensor, region = _read_tensor(call, "src"), _read_tile(call, "dst")
+    line, rows = _read_row_region(call, tensor, region), _read_rows(call)
+    barrier = as_barrier(call["barrier"], call.name)
+    return Gather4(line, region, True, barrier, UNKNOWN_LEADER, *rows, span=call.span)
+
+
+def _check_scatter(call: Call) -> tile.TileOp:
+    tensor, region = _read_tensor(call, "dst"), _read_tile(call, "src")
+    return Scatter4(region, _read_row_region(call, tensor, region), *_read_rows(call), span=call.span)
+
+
+def _read_row_region(call: Call, tensor: tile.Buffer, region: tile.Region) -> tile.Region:
+    """Return a region of one row that stands for all four: from column `col`, as long as a row of the tile. Refuse
+    another dtype."""
+    if tensor.dtype != region.buffer.dtype:
+        raise_error(
+            "dtype-mismatch",
+            f"{call.name} copies elements as they are",
+            call.span,
+            f"{tensor.name} is {tensor.dtype}, {region.buffer.name} is {region.buffer.dtype}",
+            secondary=(Label(region.buffer.span, "from here"),),
+            help=f"allocate {region.buffer.name} as {tensor.dtype}",
+        )
+    return tile.Region(tensor, (tile.int32_const(0), _read_index(call, call["col"])), (1, region.extent[-1]), call.span)
+
+
+def _read_tensor(call: Call, name: str) -> tile.Buffer:
+    value = call[name].value
+    if not isinstance(value, tile.Buffer) or value.scope != "global" or len(value.extents) != 2:
+        call.refuse(name, "a tensor of two dimensions, as a whole")
+    assert isinstance(value, tile.Buffer)
+    return value
+
+
+def _read_tile(call: Call, name: str) -> tile.Region:
+    """Return the four rows of a tile. They must begin at a multiple of four, where the swizzle pattern is in phase."""
+    region = call.read_region(name)
+    if region.buffer.scope != "shared":
+        _refuse_tile(call, name, region, f"{region.buffer.name} is in {region.buffer.scope} memory")
+    if region.shape[:-1] != (ROWS,) or region.extent[-1] != region.buffer.shape[-1]:
+        _refuse_tile(call, name, region, f"this has shape {show_shape(region.extent)}")
+    if affine_form(region.start[region.extent.index(ROWS)]).divisor % ROWS:
+        _refuse_tile(call, name, region, "it does not begin at a multiple of four")
+    return region
+
+
+def _refuse_tile(call: Call, name: str, region: tile.Region, label: str) -> NoReturn:
+    raise_error(
+        "wrong-argument",
+        f"{call.name}: `{name}` must be four whole rows of a shared tile",
+        call[name].span,
+        label,
+        secondary=(Label(region.buffer.span, "from here"),),
+        help="allocate (4, columns), or write `tile[4 * i : 4 * i + 4, :]`",
+    )
+
+
+def _read_rows(call: Call) -> tuple[tile.Expr, tile.Expr, tile.Expr, tile.Expr]:
+    rows = call["rows"]
+    if not isinstance(rows.value, tuple) or len(rows.value) != ROWS:
+        call.refuse("rows", "a list of four indices")
+    assert isinstance(rows.value, tuple)
+    first, second, third, fourth = (_read_index(call, Argument(row, rows.span)) for row in rows.value)
+    return first, second, third, fourth
+
+
+def _read_index(call: Call, argument: Argument) -> tile.Expr:
+    index = as_expr(argument)
+    if index.dtype.kind not in ("int", "uint"):
+        raise_error(
+            "wrong-argument", f"{call.name}: an index must be an integer", argument.span, describe_value(argument.value)
+        )
+    return cast_expr(index, INT32)
+
+
+def _list_four_rows_effects(op: FourRows) -> Effects:
+    source, destination = op.regions
+    return Effects((source,), (destination,))
+
+
+def _evaluate_four_rows(op: FourRows, env: Environment) -> None:
+    source, destination = op.regions
+    for number, index in enumerate(op.rows):
+        row = int(env.scalar(index))
+        here, there = _select_row(source, row, number), _select_row(destination, row, number)
+        env.write(there, env.read(here).reshape(there.extent))
+
+
+def _select_row(region: tile.Region, row: int, number: int) -> tile.Region:
+    """Return row `row` of a tensor, or the `number`-th of the four rows of a tile."""
+    if region.buffer.scope == "global":
+        return replace(region, start=(tile.int32_const(row), region.start[1]))
+    dim = region.extent.index(ROWS)
+    first, extent = add_exprs(region.start[dim], tile.int32_const(number)), list(region.extent)
+    extent[dim] = 1
+    return replace(region, start=(*region.start[:dim], first, *region.start[dim + 1 :]), extent=tuple(extent))
+
+
+_COMMON = (
+    Parameter("swizzle", None, keyword_only=True, hint="tilec chooses the layout of a tile by all that reaches it"),
+    Parameter("eviction_policy", None, keyword_only=True, hint="tilec chooses by what is copied"),
+    ANNOTATIONS,
+)
+_OPERANDS = tuple(map(Parameter, ("src", "dst", "col", "rows")))
+
+GATHER4 = register_operation(
+    Operation(
+        Gather4,
+        (
+            Spelling(
+                Signature("T.tma_gather4", (*_OPERANDS, Parameter("barrier", keyword_only=True), *_COMMON)),
+                """Begin a copy of four rows of a matrix to a shared tile by TMA, and announce their bytes to `barrier`.
+
+                `src` is a tensor of two dimensions; `rows` are the indices of the rows, each on its own, and `col` the
+                first column of each. `dst` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4,
+                :]`. What lies outside the tensor reads as 0. One thread does it and the barrier tells when it is done,
+                as with T.tma_copy. It needs sm_100a.
+                """,
+                _check_gather,
+            ),
+        ),
+        _list_four_rows_effects,
+        _evaluate_four_rows,
+    )
+)
+
+SCATTER4 = register_operation(
+    Operation(
+        Scatter4,
+        (
+            Spelling(
+                Signature("T.tma_scatter4", (*_OPERANDS, *_COMMON)),
+                """Copy four rows of a shared tile to four rows of a matrix by TMA, each to its own index.
+
+                `dst` is a tensor of two dimensions; `rows` are the indices of its rows and `col` the first column of
+                each. `src` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`. What lies
+                outside the tensor is not written. Copies of this kind to one row come in any order. It needs sm_100a.
+                """,
+                _check_scatter,
+            ),
+        ),
+        _list_four_rows_effects,
+        _evaluate_four_rows,
+    )
+)
+
+
+# ---- by TMA ----------------------------------------------------------------------------------------------------------
+
+
+def _build_four_rows(op: FourRows, region: tile.Region) -> warp.FourRows:
+    """Return the four row indices with the first row of the tile."""
+    at: tile.Expr = tile.int32_const(0)
+    for start, extent in zip(region.start[:-1], region.buffer.shape[:-1], strict=True):
+        at = add_exprs(scale_expr(at, extent), start)
+    return warp.FourRows(op.rows, at)
+
+
+@attach_facet(Gather4, "lower")
+def lower_gather(op: Gather4, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    source, destination = op.regions
+    load = warp.TmaLoad(
+        make_tensor_map(source, destination.buffer, context), source.start, destination.buffer,
+        barrier=get_barrier(op), leader=op.leader, announces=op.announces,
+        four=_build_four_rows(op, destination), cursors=context.cursors, span=op.span,
+    )  # fmt: skip
+    return (load,)
+
+
+@attach_facet(Scatter4, "lower")
+def lower_scatter(op: Scatter4, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    source, destination = op.regions
+    store = warp.TmaStore(
+        make_tensor_map(destination, source.buffer, context), destination.start, source.buffer,
+        four=_build_four_rows(op, source), cursors=context.cursors, span=op.span,
+    )  # fmt: skip
+    return (store, warp.BulkWait(0, span=op.span)) if op.wait == "at once" else (store,)
+
+
+def _count_bytes(region: tile.Region) -> int:
+    return ROWS * region.extent[-1] * region.buffer.dtype.bytes
+
+
+@attach_facet(Gather4, "demand")
+def list_gather_demands(op: Gather4, context: LoweringContext) -> tuple[Demand, ...]:
+    return (make_demand("tma.load", bytes=_count_bytes(op.regions[1])),)
+
+
+@attach_facet(Scatter4, "demand")
+def list_scatter_demands(op: Scatter4, context: LoweringContext) -> tuple[Demand, ...]:
+    return (make_demand("tma.store", bytes=_count_bytes(op.regions[0])),)
+
+
+def verify_four_rows(op: FourRows) -> Iterator[str]:
+    tensor, region = op.regions if isinstance(op, Gather4) else op.regions[::-1]
+    if len(tensor.extent) != 2 or tensor.extent != (1, region.extent[-1]):
+        yield f"{tensor.buffer.name} {show_shape(tensor.extent)} stands for a row of {region.extent[-1]} elements"
+    if region.shape[:-1] != (ROWS,) or region.extent[-1] != region.buffer.shape[-1]:
+        yield f"{region.buffer.name} {show_shape(region.extent)} is not four whole rows"
+    elif affine_form(region.start[region.extent.index(ROWS)]).divisor % ROWS:
+        yield f"the rows of {region.buffer.name} do not begin at a multiple of four"
+    yield from verify_same_dtype(tensor, region)
+
+
+for _operation in (Gather4, Scatter4):
+    attach_facet(_operation, "agrees")(verify_four_rows)

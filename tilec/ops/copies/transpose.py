@@ -1,0 +1,163 @@
+"""T.transpose: the transpose of a two-dimensional tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import field, replace
+from typing import Literal
+
+from tilec.ir import tile, warp
+from tilec.ir.affine import add_exprs, scale_expr
+from tilec.ir.layout import ACCUMULATED_PERIOD, Axis, Fragment, accumulated_depth_order, column_major_fragment
+from tilec.ir.operations.fields import BY_PASSES
+from tilec.ir.text import show_declared
+from tilec.ir.types import INT32
+from tilec.ops.form import Shared, verify_whole_buffer
+from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
+from tilec.ops.language.values import show_shape
+from tilec.ops.lowering import VECTOR_BYTES, Demand, LoweringContext, make_demand
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.records import dataclass
+
+BANK_BYTES = 4
+AccumulatedOrder = Literal["as accumulated"]
+"""Marks a transposition that tilec makes for an 8-bit product, and that product. The rows of `dst` are in the order of
+`accumulated_order`, so that the other factor stays in the registers in which it was accumulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose(tile.TileOp):
+    """Stores the transpose of `source` in `destination`."""
+
+    name = "transpose"
+    by_warpgroups = True
+    order_is_known = True
+    reaches_regions = False
+    source: Shared
+    destination: Shared
+    order: AccumulatedOrder | None = field(default=None, metadata=BY_PASSES)
+
+
+def _tile(call: Call, name: str) -> tile.Region:
+    buffer = call.buffer(name)
+    is_shared = buffer is None or buffer.scope == "shared"
+    region = call.read_region(name) if is_shared else None
+    if buffer is not None and (region is None or not region.is_whole or len(region.extent) != 2):
+        extents = buffer.extents if region is None else region.extent
+        raise_error(
+            "wrong-scope",
+            f"T.transpose: `{name}` must be a whole shared tile of two dimensions",
+            call[name].span,
+            f"{buffer.name} is in {buffer.scope} memory, of shape {show_shape(extents)}",
+            secondary=(Label(buffer.span, "from here"),),
+            help="T.copy it to a tile made by T.alloc_shared first",
+        )
+    return call.read_region(name)
+
+
+def _check_transpose(call: Call) -> tile.TileOp:
+    src, dst = _tile(call, "src"), _tile(call, "dst")
+    if src.extent[::-1] != dst.extent:
+        raise_error(
+            "shape-mismatch",
+            "T.transpose: `dst` is not `src` turned",
+            call.span,
+            f"from {show_shape(src.extent)} to {show_shape(dst.extent)}",
+            secondary=(Label(dst.buffer.span, "from here"),),
+            help=f"allocate it as {show_shape(src.extent[::-1])}",
+        )
+    if src.buffer == dst.buffer:
+        raise_error("wrong-argument", "T.transpose cannot turn a tile in place", call.span, help="use two tiles")
+    return Transpose(src, dst, span=call.span)
+
+
+def _list_transpose_effects(op: Transpose) -> Effects:
+    src, dst = op.regions
+    return Effects((src,), (dst,))
+
+
+def _evaluate_transpose(op: Transpose, env: Environment) -> None:
+    src, dst = op.regions
+    transposed = env.read(src).T
+    if op.order is not None:
+        transposed = transposed[:, [accumulated_depth_order(place) for place in range(transposed.shape[1])]]
+    env.write(dst, transposed)
+
+
+TRANSPOSE = register_operation(
+    Operation(
+        Transpose,
+        (
+            Spelling(
+                Signature("T.transpose", (Parameter("src"), Parameter("dst"), ANNOTATIONS)),
+                """Put the columns of `src` into the rows of `dst`, both whole shared tiles of two dimensions.
+
+                Elements are converted to the dtype of `dst`.
+                """,
+                _check_transpose,
+            ),
+        ),
+        _list_transpose_effects,
+        _evaluate_transpose,
+    )
+)
+
+
+def make_sweep_layout(op: Transpose, threads: int, copies: int = 1) -> Fragment:
+    """Return the layout in which threads write `dst`, or each warpgroup its own one of `copies`. For each element of a
+    run, neighbouring threads read neighbouring elements of `src`."""
+    destination = op.regions[1].buffer
+    rows, columns = destination.shape
+    one = column_major_fragment((rows, columns), threads // copies, VECTOR_BYTES // destination.dtype.bytes)
+    return replace(one, threads=(*one.threads, Axis(copies, -1, 0)))
+
+
+@attach_facet(Transpose, "lower")
+def lower_transpose(op: Transpose, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    source, destination = (r.buffer for r in op.regions)
+    row, column = tile.Var("%e0"), tile.Var("%e1")
+    from_row = _build_accumulated_row(column) if op.order is not None else column
+    value = tile.Load(source, (from_row, row))
+    store = tile.Store(
+        destination, (row, column), value if source.dtype == destination.dtype else tile.Cast(value, destination.dtype),
+        op.span,
+    )  # fmt: skip
+    nest = tile.Parallel((row, column), destination.shape, (store,), op.span)
+    layout = make_sweep_layout(op, context.threads, context.shared[destination.name].copies)
+    return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
+
+
+def _build_accumulated_row(place: tile.Var) -> tile.Expr:
+    """Build `accumulated_order(place)` as an expression."""
+
+    def build_digit(divisor: int, modulus: int, times: int) -> tile.Expr:
+        shifted = tile.Binary("floordiv", place, tile.int32_const(divisor), INT32)
+        return scale_expr(tile.Binary("floormod", shifted, tile.int32_const(modulus), INT32), times)
+
+    block = scale_expr(tile.Binary("floordiv", place, tile.int32_const(ACCUMULATED_PERIOD), INT32), ACCUMULATED_PERIOD)
+    parity = tile.Binary("floormod", place, tile.int32_const(2), INT32)
+    return add_exprs(add_exprs(block, build_digit(2, 2, 8)), add_exprs(build_digit(4, 4, 2), parity))
+
+
+@attach_facet(Transpose, "demand")
+def list_transpose_demands(op: Transpose, context: LoweringContext) -> tuple[Demand, ...]:
+    source, destination = (r.buffer for r in op.regions)
+    elements = math.prod(destination.shape) * context.shared[destination.name].copies
+    # Each element, however small, takes a word of a bank; small elements are packed afterwards (in the machine code of
+    # an fp8 attention: 128 loads and 112 permutations a thread for a tile of 128 x 128 and a warpgroup).
+    return (
+        make_demand("ld.shared", bytes=elements * max(source.dtype.bytes, BANK_BYTES), threads=context.threads),
+        make_demand("elementwise", ops=2, elements=elements, threads=context.threads),
+        make_demand("st.shared", bytes=elements * destination.dtype.bytes, threads=context.threads),
+    )
+
+
+@attach_facet(Transpose, "agrees")
+def verify_transpose(op: Transpose) -> Iterator[str]:
+    source, result = op.regions
+    for region in op.regions:
+        yield from verify_whole_buffer(region)
+    if source.buffer == result.buffer or len(source.extent) != 2 or source.extent[::-1] != result.extent:
+        yield f"{show_declared(source.buffer)} turned is not {show_declared(result.buffer)}"

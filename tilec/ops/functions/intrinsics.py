@@ -1,0 +1,194 @@
+"""Functions of float32 that name an instruction: hardware approximations, and IEEE operations with a rounding mode.
+
+In tile IR they are calls of `fast_exp`, `ieee_add_rz` and the like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilec.ir.expr import cast_expr
+from tilec.ir.tile import Call, Expr
+from tilec.ir.types import FLOAT32, FLOAT64, DType
+from tilec.ops.functions.scalar import FUNCTIONS, ScalarFunction
+from tilec.ops.language.signature import Call as Arguments, Parameter, Signature, as_expr
+from tilec.ops.language.values import Value
+from tilec.support.diagnostics import raise_error
+
+ROUNDINGS = ("rn", "rz", "ru", "rd")
+"""To nearest even, towards 0, up, down."""
+
+
+def _read_operands(call: Arguments, names: str) -> tuple[Expr, ...]:
+    operands = []
+    for name in names:
+        operand = as_expr(call[name])
+        if operand.dtype.is_float and operand.dtype.bits > 32:
+            raise_error(
+                "wrong-dtype",
+                f"{call.name} works on float32",
+                call[name].span,
+                f"this is {operand.dtype}",
+                help="convert it with T.cast",
+            )
+        operands.append(cast_expr(operand, FLOAT32))
+    return tuple(operands)
+
+
+def _make_fast(fn: str) -> Callable[[Arguments], Value]:
+    return lambda call: Call(f"fast_{fn}", _read_operands(call, "x"), FLOAT32)
+
+
+def _make_ieee(fn: str, names: str) -> Callable[[Arguments], Value]:
+    def build_ieee_call(call: Arguments) -> Value:
+        mode = call["rounding_mode"].value if "rounding_mode" in call.arguments else "rn"
+        if mode not in ROUNDINGS:
+            call.refuse("rounding_mode", '"rn", "rz", "ru" or "rd"')
+        return Call(f"ieee_{fn}_{mode}", _read_operands(call, names), FLOAT32)
+
+    return build_ieee_call
+
+
+def _make_approximate(name: str, fn: str, doc: str) -> ScalarFunction:
+    return ScalarFunction(Signature(f"T.{name}", (Parameter("x"),)), doc, _make_fast(fn))
+
+
+def _make_rounded(name: str, names: str, doc: str, *modes: Parameter) -> ScalarFunction:
+    parameters = tuple(Parameter(n) for n in names)
+    fn = name.removeprefix("ieee_")
+    return ScalarFunction(Signature(f"T.{name}", (*parameters, *modes)), doc, _make_ieee(fn, names))
+
+
+_MODE = Parameter("rounding_mode", "rn")
+
+FUNCTIONS |= {
+    f.signature.name: f
+    for f in (
+        _make_approximate("__exp", "exp", "e to the power x, approximately"),
+        _make_approximate("__exp10", "exp10", "10 to the power x, approximately"),
+        _make_approximate("__log", "log", "natural logarithm, approximately"),
+        _make_approximate("__log2", "log2", "logarithm to base 2, approximately"),
+        _make_approximate("__log10", "log10", "logarithm to base 10, approximately"),
+        _make_approximate("__sin", "sin", "sine, approximately"),
+        _make_approximate("__cos", "cos", "cosine, approximately"),
+        _make_approximate("__tan", "tan", "tangent, approximately"),
+        _make_approximate("fast_rcp", "rcp", "1 / x, approximately"),
+        _make_rounded("ieee_add", "xy", "x + y, rounded as `rounding_mode` says", _MODE),
+        _make_rounded("ieee_sub", "xy", "x - y, rounded as `rounding_mode` says", _MODE),
+        _make_rounded("ieee_mul", "xy", "x * y, rounded as `rounding_mode` says", _MODE),
+        _make_rounded("ieee_fmaf", "xyz", "x * y + z, rounded once, as `rounding_mode` says", _MODE),
+        _make_rounded("ieee_frcp", "x", "1 / x, rounded as `rounding_mode` says", _MODE),
+        _make_rounded("ieee_fsqrt", "x", "square root, rounded as `rounding_mode` says", _MODE),
+        _make_rounded("ieee_fdiv", "xy", "x / y, rounded as `rounding_mode` says", _MODE),
+        _make_rounded("ieee_frsqrt", "x", "1 / sqrt(x), rounded to nearest"),
+    )
+}
+
+
+# ---- references ------------------------------------------------------------------------------------------------------
+
+
+def _round_directed(mode: str, nearest: Any, excess: Any) -> Any:
+    """Return the result in rounding mode `mode`, from the `nearest` one and the sign of the exact one less that."""
+    import numpy as np
+
+    up, down = np.nextafter(nearest, np.float32(math.inf)), np.nextafter(nearest, np.float32(-math.inf))
+    if mode == "rn":
+        return nearest
+    raised, lowered = np.where(excess > 0, up, nearest), np.where(excess < 0, down, nearest)
+    if mode == "rz":
+        return np.where(nearest > 0, lowered, np.where(nearest < 0, raised, nearest))
+    return raised if mode == "ru" else lowered
+
+
+def _compute_rounded(fn: str, mode: str, operands: tuple[Any, ...]) -> Any:
+    """Compute a function of float32 with one rounding. In float64, products of float32 and the remainders of quotients
+    and roots are exact. For sums the rounding error of float64 is computed separately (Knuth's TwoSum)."""
+    import numpy as np
+
+    x, *others = (np.asarray(o, np.float64) for o in operands)
+    y = others[0] if others else x
+    if fn in ("add", "sub", "mul", "fmaf"):
+        parts: dict[str, Any] = {"add": (x, y), "sub": (x, -y), "mul": (x * y, -0.0), "fmaf": (x * y, others[-1])}
+        a, b = parts[fn]
+        total = a + b
+        lost = (a - (total - (total - a))) + (b - (total - a))
+        # Halfway between two float32, the error of float64 decides.
+        total = np.where(lost == 0, total, np.nextafter(total, np.copysign(math.inf, lost)))
+        nearest = total.astype(np.float32)
+        return _round_directed(mode, nearest, total - nearest)
+    if fn == "fsqrt":
+        nearest = np.sqrt(x).astype(np.float32)
+        return _round_directed(mode, nearest, x - nearest.astype(np.float64) ** 2)
+    if fn == "frsqrt":
+        return (1 / np.sqrt(x)).astype(np.float32)
+    above, below = (np.ones_like(x), x) if fn == "frcp" else (x, y)
+    nearest = (above / below).astype(np.float32)
+    return _round_directed(mode, nearest, (above - nearest * below) * np.sign(below))
+
+
+def compute_fma(x: Any, y: Any, z: Any, dtype: DType) -> Any:
+    """Compute x * y + z, rounded once, as float64 or float32. For a smaller type return a float32 rounded to odd, so
+    that rounding it to that type gives the correctly rounded result (Boldo, Melquiond: Emulation of FMA and correctly
+    rounded sums, 2008)."""
+    import numpy as np
+
+    if dtype == FLOAT64:
+        return _compute_double_fma(x, y, z)
+    if dtype == FLOAT32:
+        return _compute_rounded("fmaf", "rn", (x, y, z))
+    down, up = (_compute_rounded("fmaf", mode, (x, y, z)) for mode in ("rd", "ru"))
+    is_odd = np.asarray(down).view(np.uint32) & 1 == 1
+    return np.where(is_odd, down, up)
+
+
+def _compute_double_fma(x: Any, y: Any, z: Any) -> Any:
+    """Compute the fma of float64 as Boldo and Melquiond do: product and sum have two parts each, and the smaller parts
+    are added with rounding to odd. Operands whose parts could underflow or overflow are rounded twice."""
+    import numpy as np
+
+    x, y, z = np.broadcast_arrays(x, y, z)
+    with np.errstate(all="ignore"):
+        plain = x * y + z
+        sizes = np.abs([x, y, z, x * y])
+        inside = (sizes[3] > 2.0**-900) & (sizes.max(axis=0) < 2.0**900)
+        x, y, z = (np.where(inside, each, 1.0) for each in (x, y, z))
+        product, low = x * y, _compute_product_error(x, y)
+        small, smallest = _compute_two_sum(z, low)
+        total, rest = _compute_two_sum(product, small)
+        tail, lost = _compute_two_sum(rest, smallest)
+        is_even = tail.view(np.int64) & 1 == 0
+        odd = np.where((lost != 0) & is_even, np.nextafter(tail, np.copysign(math.inf, lost)), tail)
+        return np.where(inside, total + odd, plain)
+
+
+def _compute_product_error(x: Any, y: Any) -> Any:
+    """Return the rounding error of x * y (Dekker)."""
+    a, b = ((each * 134217729.0 - (each * 134217729.0 - each)) for each in (x, y))
+    return (x - a) * (y - b) - (x * y - a * b - (x - a) * b - a * (y - b))
+
+
+def _compute_two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return the sum and its rounding error (Knuth)."""
+    total = a + b
+    added = total - a
+    return total, (a - (total - added)) + (b - added)
+
+
+def _make_reference(fn: str, mode: str) -> Callable[..., Any]:
+    return lambda *operands: _compute_rounded(fn, mode, operands)
+
+
+def make_references() -> dict[str, Callable[..., Any]]:
+    """Return the references by the name of the call in tile IR."""
+    import numpy as np
+
+    fast: dict[str, Callable[..., Any]] = {
+        "exp": np.exp, "log": np.log, "log2": np.log2, "log10": np.log10, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+        "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "rcp": lambda x: 1 / x,
+    }  # fmt: skip
+    names = ("add", "sub", "mul", "fmaf", "frcp", "fsqrt", "fdiv", "frsqrt")
+    rounded = {f"ieee_{fn}_{mode}": _make_reference(fn, mode) for fn in names for mode in ROUNDINGS}
+    return {**{f"fast_{fn}": function for fn, function in fast.items()}, **rounded}

@@ -1,0 +1,263 @@
+"""Functions of scalars: `T.exp2`, `T.max`, `T.ceildiv`, casts, and T.dynamic. One row each; they give a value and touch
+no buffer.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+
+from tilec.ir.expr import SMALL_FLOATS, cast_expr, integer_range, make_constant
+from tilec.ir.tile import Binary, Call as MathCall, Expr, Var
+from tilec.ir.types import BOOL, FLOAT8_E8M0, FLOAT32, INT32, INT64, DType
+from tilec.ops.language import vectors
+from tilec.ops.language.arithmetic import Operator, apply_binary, apply_negation, apply_select
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_dtype, as_element_type, as_expr
+from tilec.ops.language.values import Lanes, Value, VectorType
+from tilec.support.diagnostics import raise_error
+from tilec.support.records import dataclass
+
+
+def make_signature(name: str) -> Signature:
+    return Signature(name, (Parameter("name"), Parameter("dtype", "int32")))
+
+
+def build_sizes(call: Call) -> Value:
+    """Return the size variable of `T.dynamic("m")`, or a tuple of them for `T.dynamic("m, n")`."""
+    text = call["name"].value
+    dtype = call.read_dtype("dtype")
+    if dtype == INT64:
+        raise_error(
+            "wrong-argument",
+            f"{call.name}: a size is int32, not int64",
+            call["dtype"].span,
+            "a dimension has at most 2147483647 elements, which is checked at launch",
+            help="leave the dtype out; write T.cast(size, 'int64') where the kernel computes with it in 64 bits",
+        )
+    if dtype != INT32:
+        call.refuse("dtype", '"int32"')
+    names = [part.strip() for part in text.split(",")] if isinstance(text, str) else []
+    if not names or not all(name.isidentifier() for name in names):
+        call.refuse("name", 'a string of names, as in "m" or "m, n"')
+    if len(set(names)) < len(names):
+        raise_error("duplicate-definition", f"{call.name} names a size twice", call["name"].span)
+    sizes = tuple(Var(name, INT32) for name in names)
+    return sizes[0] if len(sizes) == 1 else sizes
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarFunction:
+    """A function that makes a value. With `is_guarded` an argument is evaluated only where a condition holds, so that
+    it may index out of range."""
+
+    signature: Signature
+    doc: str
+    build: Callable[[Call], Value]
+    is_guarded: bool = False
+
+
+def convert_to_dtype(argument: Argument, dtype: DType) -> Expr:
+    """Convert a value to `dtype`, as `T.float32(x)` does; a Python number becomes a typed constant."""
+    value = argument.value
+    if isinstance(value, str) and dtype.is_float and value.lower() in ("inf", "-inf", "nan"):
+        return make_constant(float(value), dtype)
+    if isinstance(value, int | float):
+        # Unlike a literal in the program, a cast may truncate.
+        return make_constant(value, dtype)
+    return cast_expr(as_expr(argument), dtype)
+
+
+def _build_cast(call: Call) -> Value:
+    dtype, lanes = as_element_type(call["dtype"])
+    if lanes > 1 or isinstance(call["value"].value, Lanes):
+        return vectors.convert_vector(call["value"], VectorType(dtype, lanes))
+    return convert_to_dtype(call["value"], dtype)
+
+
+def _make_math(fn: str) -> Callable[[Call], Value]:
+    def build_math_call(call: Call) -> Value:
+        operands = []
+        for name in call.arguments:
+            # Python numbers and integers become float32, as TileLang has it.
+            operand = as_expr(call[name])
+            operands.append(operand if operand.dtype.is_float else cast_expr(operand, FLOAT32))
+        dtype = max((o.dtype for o in operands), key=lambda d: d.bits)
+        return MathCall(fn, tuple(cast_expr(o, dtype) for o in operands), dtype)
+
+    return build_math_call
+
+
+def _make_operator(op: Operator) -> Callable[[Call], Value]:
+    return lambda call: apply_binary(op, call["a"], call["b"], call.span)
+
+
+def _build_abs(call: Call) -> Value:
+    argument = call["x"]
+    if isinstance(argument.value, int | float):
+        return abs(argument.value)
+    expr = as_expr(argument)
+    if expr.dtype.is_float:
+        return MathCall("abs", (expr,), expr.dtype)
+    if expr.dtype.kind == "uint":
+        return expr
+    negative = as_expr(Argument(apply_negation(argument), argument.span))
+    return Binary("max", cast_expr(expr, negative.dtype), negative, negative.dtype)
+
+
+def _build_ceildiv(call: Call) -> Value:
+    a, b = call["a"], call["b"]
+    if isinstance(a.value, int) and isinstance(b.value, int):
+        if b.value == 0:
+            raise_error("static-arithmetic", "T.ceildiv by zero", b.span)
+        return -(-a.value // b.value)
+    raised = apply_binary("+", a, Argument(apply_binary("-", b, Argument(1, b.span), b.span), b.span), call.span)
+    return apply_binary("//", Argument(raised, call.span), b, call.span)
+
+
+def _make_classifier(what: str) -> Callable[[Call], Value]:
+    def build_classification(call: Call) -> Value:
+        value = call["x"].value
+        if isinstance(value, int | float):
+            found: bool = getattr(math, what)(value)
+            return found
+        expr = as_expr(call["x"])
+        if not expr.dtype.is_float:
+            return what == "isfinite"
+        if what == "isnan":
+            return Binary("ne", expr, expr, BOOL)
+        size = MathCall("abs", (expr,), expr.dtype)
+        return Binary("eq" if what == "isinf" else "lt", size, make_constant(math.inf, expr.dtype), BOOL)
+
+    return build_classification
+
+
+def _build_reinterpret(call: Call) -> Value:
+    """Build T.reinterpret. The arguments may come in either order, as in TileLang."""
+    value, dtype = call["value"], call["dtype"]
+    if isinstance(value.value, DType | VectorType | str):
+        value, dtype = dtype, value
+    if isinstance(value.value, Lanes) or as_element_type(dtype)[1] > 1:
+        return vectors.reinterpret_value(call, value, dtype)
+    target, expr = as_dtype(dtype), as_expr(value)
+    if target.bits != expr.dtype.bits or BOOL in (target, expr.dtype):
+        raise_error(
+            "wrong-dtype",
+            "T.reinterpret keeps the bits",
+            call.span,
+            f"{expr.dtype} has {expr.dtype.bits}, {target} has {target.bits}",
+            help="T.cast converts the value",
+        )
+    return expr if target == expr.dtype else MathCall("reinterpret", (expr,), target)
+
+
+def _build_infinity(call: Call) -> Value:
+    dtype = call.read_dtype("dtype")
+    if not dtype.is_float or dtype.bits <= 8:  # conversions to 8-bit floats saturate
+        raise_error(
+            "wrong-dtype", f"{dtype} has no infinity", call["dtype"].span, help=f"use T.max_value({dtype.name!r})"
+        )
+    return make_constant(math.inf, dtype)
+
+
+_LARGEST_FLOAT = {
+    **{dtype.name: form.largest for dtype, form in SMALL_FLOATS.items()},
+    "float4_e2m1fn": 6.0,
+    "float8_e8m0fnu": 2.0**127,
+    "float16": 65504.0,
+    "bfloat16": (2 - 2**-7) * 2.0**127,
+    "float32": (2 - 2**-23) * 2.0**127,
+    "float64": sys.float_info.max,
+}
+
+
+def _make_extreme(sign: int) -> Callable[[Call], Value]:
+    def build_extreme(call: Call) -> Value:
+        dtype = call.read_dtype("dtype")
+        if dtype.is_float:
+            smallest = 0.0 if dtype == FLOAT8_E8M0 else -_LARGEST_FLOAT[dtype.name]
+            return make_constant(_LARGEST_FLOAT[dtype.name] if sign > 0 else smallest, dtype)
+        return make_constant(integer_range(dtype)[0 if sign < 0 else 1], dtype)
+
+    return build_extreme
+
+
+def _compute_next_power_of_2(call: Call) -> Value:
+    return 1 << (max(call.read_integer("n"), 1) - 1).bit_length()
+
+
+def _count_gathered_bytes(call: Call) -> Value:
+    return 4 * call.read_integer("K_box") * call.read_dtype("dtype").bits // 8
+
+
+def _make_row(
+    name: str, parameters: str, doc: str, build: Callable[[Call], Value], is_guarded: bool = False
+) -> ScalarFunction:
+    return ScalarFunction(Signature(name, tuple(Parameter(p) for p in parameters.split())), doc, build, is_guarded)
+
+
+def _build_if_then_else(call: Call) -> Value:
+    return apply_select(call["condition"], call["then"], call["orelse"], call.span)
+
+
+FUNCTIONS: dict[str, ScalarFunction] = {
+    f.signature.name: f
+    for f in (
+        _make_row("T.exp", "x", "e to the power x", _make_math("exp")),
+        _make_row("T.exp2", "x", "2 to the power x", _make_math("exp2")),
+        _make_row("T.log", "x", "natural logarithm", _make_math("log")),
+        _make_row("T.log2", "x", "logarithm to base 2", _make_math("log2")),
+        _make_row("T.sqrt", "x", "square root", _make_math("sqrt")),
+        _make_row("T.rsqrt", "x", "1 / sqrt(x)", _make_math("rsqrt")),
+        _make_row("T.tanh", "x", "hyperbolic tangent", _make_math("tanh")),
+        _make_row("T.sigmoid", "x", "1 / (1 + exp(-x))", _make_math("sigmoid")),
+        _make_row("T.sin", "x", "sine", _make_math("sin")),
+        _make_row("T.cos", "x", "cosine", _make_math("cos")),
+        _make_row("T.floor", "x", "the largest integer not above x, as a float", _make_math("floor")),
+        _make_row("T.ceil", "x", "the smallest integer not below x, as a float", _make_math("ceil")),
+        _make_row("T.tan", "x", "tangent", _make_math("tan")),
+        _make_row("T.sinh", "x", "hyperbolic sine", _make_math("sinh")),
+        _make_row("T.cosh", "x", "hyperbolic cosine", _make_math("cosh")),
+        _make_row("T.atan", "x", "arc tangent, between -pi / 2 and pi / 2", _make_math("atan")),
+        _make_row(
+            "T.fmod", "x y", "what x / y, rounded towards 0, leaves; exact, with the sign of x", _make_math("fmod")
+        ),
+        _make_row("T.exp10", "x", "10 to the power x", _make_math("exp10")),
+        _make_row("T.log10", "x", "logarithm to base 10", _make_math("log10")),
+        _make_row("T.erf", "x", "error function", _make_math("erf")),
+        _make_row("T.trunc", "x", "x rounded towards 0, as a float", _make_math("trunc")),
+        _make_row("T.round", "x", "the nearest integer, half away from 0, as a float", _make_math("round")),
+        _make_row("T.nearbyint", "x", "the nearest integer, half to even, as a float", _make_math("nearbyint")),
+        _make_row("T.isnan", "x", "whether x is not a number", _make_classifier("isnan")),
+        _make_row("T.isinf", "x", "whether x is infinite", _make_classifier("isinf")),
+        _make_row("T.isfinite", "x", "whether x is neither infinite nor NaN", _make_classifier("isfinite")),
+        _make_row("T.pow", "x y", "x to the power y", _make_math("pow")),
+        _make_row("T.abs", "x", "absolute value", _build_abs),
+        _make_row("T.max", "a b", "the larger", _make_operator("max")),
+        _make_row("T.min", "a b", "the smaller", _make_operator("min")),
+        *(_make_row(f"T.{name}", parameters, doc, build) for name, parameters, doc, build in vectors.PAIR_FUNCTIONS),
+        _make_row("T.reinterpret", "value dtype", "the bits of value as dtype, of the same size", _build_reinterpret),
+        _make_row("T.ceildiv", "a b", "a / b, rounding up", _build_ceildiv),
+        _make_row("T.dtype", "name", "a dtype by its name", lambda call: call.read_dtype("name")),
+        _make_row("T.cast", "value dtype", "value converted to dtype", _build_cast),
+        _make_row("T.Cast", "dtype value", "value converted to dtype", _build_cast),
+        _make_row("T.infinity", "dtype", "plus infinity", _build_infinity),
+        _make_row("T.max_value", "dtype", "the largest finite value", _make_extreme(1)),
+        _make_row("T.min_value", "dtype", "the smallest finite value", _make_extreme(-1)),
+        _make_row(
+            "T.if_then_else", "condition then orelse", "`then` where the condition holds", _build_if_then_else, True
+        ),
+        _make_row("T.Select", "condition then orelse", "`then` where the condition holds", _build_if_then_else, True),
+        _make_row(
+            "T.tma_gather4_bytes", "K_box dtype", "the bytes of four rows of so many elements", _count_gathered_bytes
+        ),
+        *(
+            ScalarFunction(make_signature(name), "a size known at launch, by its name", build_sizes)
+            for name in ("T.dynamic", "T.symbolic")
+        ),
+        _make_row("tilelang.cdiv", "a b", "a / b, rounding up", _build_ceildiv),
+        _make_row(
+            "tilelang.next_power_of_2", "n", "the smallest power of two that is not below n", _compute_next_power_of_2
+        ),
+    )
+}

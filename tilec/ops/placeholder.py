@@ -1,0 +1,58 @@
+"""The placeholder of a wrong statement while the rest of a kernel is checked. It reads and writes the same buffers as
+the statement and demands no instructions. Kernels cannot spell it, and a kernel that contains one is not compiled.
+"""
+
+from __future__ import annotations
+
+from tilec.ir import warp
+from tilec.ir.tile import Buffer, Stmt, TileOp
+from tilec.ops.form import Anywhere
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, attach_facet, register_operation
+from tilec.ops.synchronisation.sync import make_buffer_region
+from tilec.support.diagnostics import InternalError
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedStatement(TileOp):
+    """A wrong statement, which reads the first `reads` regions of `touched` and writes the others."""
+
+    name = "refused"
+    fragments_lie = "its own way"
+    reaches_regions = False
+    in_text = False
+    touched: tuple[Anywhere, ...]
+    reads: int
+
+
+def make_refused(reads: tuple[Buffer, ...], writes: tuple[Buffer, ...], span: Span) -> TileOp:
+    """Return the placeholder of a statement that reads and writes these buffers."""
+    return RefusedStatement(tuple(make_buffer_region(b, span) for b in (*reads, *writes)), len(reads), span=span)
+
+
+def is_refused(stmt: Stmt) -> bool:
+    """Return whether the statement is the placeholder of a wrong one."""
+    return isinstance(stmt, RefusedStatement)
+
+
+def _list_refused_effects(op: RefusedStatement) -> Effects:
+    return Effects(op.touched[: op.reads], op.touched[op.reads :])
+
+
+def _evaluate_refused(op: RefusedStatement, env: Environment) -> None:
+    raise InternalError("a kernel with a mistake is run")
+
+
+register_operation(Operation(RefusedStatement, (), _list_refused_effects, _evaluate_refused))
+
+
+@attach_facet(RefusedStatement, "demand")
+def list_refused_demands(op: RefusedStatement, context: LoweringContext) -> tuple[Demand, ...]:
+    return ()
+
+
+@attach_facet(RefusedStatement, "lower")
+def lower_refused(op: RefusedStatement, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    raise InternalError("a kernel with a mistake is compiled")

@@ -1,0 +1,589 @@
+"""T.gemm: C += op(A) · op(B) on tiles. The target decides which tensor-core instruction does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, cast
+
+from tilec.ir.layout import accumulated_depth_order
+from tilec.ir.operations.fields import BY_PASSES, In
+from tilec.ir.operations.interfaces import Axis, Doer
+from tilec.ir.tile import Buffer, Region, TileOp
+from tilec.ir.types import (
+    BFLOAT16,
+    BOOL,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT4,
+    INT8,
+    INT32,
+    NARROW_TYPES,
+    UINT4,
+    UINT8,
+    DType,
+)
+from tilec.ops.copies.transpose import AccumulatedOrder
+from tilec.ops.form import Barrier, Condition, Leader, OnChip, Shared, Yes
+from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
+from tilec.ops.language.values import Access, WarpPolicy, show_shape
+from tilec.ops.products.sparse import METADATA_DTYPES, SPARSE_DTYPES, count_metadata_columns, expand_rows
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.synchronisation.barriers import as_barrier
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.records import dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
+    FLOAT8_E4M3: (FLOAT32, FLOAT16),
+    FLOAT8_E5M2: (FLOAT32, FLOAT16),
+    FLOAT16: (FLOAT32, FLOAT16),
+    BFLOAT16: (FLOAT32,),
+    FLOAT32: (FLOAT32,),
+    FLOAT64: (FLOAT64,),
+    INT8: (INT32,),
+    UINT8: (INT32,),
+    INT4: (INT32,),
+    UINT4: (INT32,),
+}
+"""The types of C, for each element type of A and B."""
+
+_SCOPES = {
+    "A": ("shared", "fragment"), "A_sparse": ("shared", "fragment"), "E": ("shared",), "B": ("shared",),
+    "B of mma": ("shared", "fragment"),
+    "C": ("fragment",), "C in tensor memory": ("tmem",), "A of tcgen05": ("shared", "tmem"),
+}  # fmt: skip
+
+
+def get_matrix_shape(region: Region) -> tuple[int, int]:
+    """Return the rows and columns of a region: its last two extents."""
+    rows, columns = region.extent[-2:]
+    return rows, columns
+
+
+Policy = Literal["square", "full_row", "full_col"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm(TileOp):
+    """`c` += `a` · `b`; a sparse `a` has `metadata`. `c` is cleared first with `clear_accum`, or where `clear_when`.
+
+    `policy` distributes C over the warps; passes set `open` where they chose it. `wait` is "wgmma" if the kernel waits
+    itself, "later" if the wait may be in the next iteration. With C in tensor memory, thread `leader` issues the
+    product and the tensor cores arrive at `barrier`; `held` marks one without a barrier, for which tilec waits;
+    `paired` products belong to two blocks. Passes set the type of packed integers in `nibbles`, and for an 8-bit
+    product the `order` of B's rows.
+    """
+
+    name = "gemm"
+    by_warpgroups = True
+    fragments_lie = "its own way"
+    order_is_known = True
+    a: Annotated[Region, In(("shared", "fragment", "tmem"))]
+    b: OnChip
+    c: Annotated[Region, In(("fragment", "tmem"))]
+    metadata: Shared | None = field(default=None, kw_only=True)
+    clear_accum: bool
+    policy: Policy
+    transpose_A: bool
+    transpose_B: bool
+    barrier: Barrier | None = None
+    clear_when: Condition | None = None
+    held: Literal["tmem"] | None = None
+    leader: Leader | None = None
+    paired: Yes | None = None
+    wait: Literal["later", "wgmma"] | None = None
+    nibbles: Literal["s4", "u4"] | None = field(default=None, metadata=BY_PASSES)
+    open: Yes | None = field(default=None, metadata=BY_PASSES)
+    order: AccumulatedOrder | None = field(default=None, metadata=BY_PASSES)
+    via: Literal["wgmma", "tcgen05", "mma"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def commits(self) -> bool:
+        return self.barrier is not None
+
+    @property
+    def is_paired(self) -> bool:
+        return self.paired is not None
+
+    @property
+    def is_in_tensor_memory(self) -> bool:
+        return self.c.buffer.scope == "tmem"
+
+    @property
+    def only_adds(self) -> bool:
+        return not self.clear_accum
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread" if self.is_in_tensor_memory else "all threads"
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        if self.metadata is not None:
+            return ()
+        a, b, c = (len(region.extent) for region in (self.a, self.b, self.c))
+        m, k = (a - 1, a - 2) if self.transpose_A else (a - 2, a - 1)
+        n, k_of_b = (b - 2, b - 1) if self.transpose_B else (b - 1, b - 2)
+        return Axis(((0, m), (2, c - 2))), Axis(((1, n), (2, c - 1))), Axis(((0, k), (1, k_of_b)), folded=True)
+
+    def continued(self) -> Gemm:
+        return replace(self, clear_accum=False)
+
+
+class GemmOperands(Protocol):
+    """The operands that give the shape of a product."""
+
+    @property
+    def a(self) -> Region: ...
+
+    @property
+    def c(self) -> Region: ...
+
+    @property
+    def transpose_A(self) -> bool: ...
+
+
+def get_gemm_shape(op: GemmOperands) -> tuple[int, int, int]:
+    """Return M, N and K; for a sparse A, K counts the stored elements."""
+    m, n = get_matrix_shape(op.c)
+    return m, n, get_matrix_shape(op.a)[0 if op.transpose_A else 1]
+
+
+def _check_fragment_gemm(call: Call) -> Gemm:
+    return _check_product(call, "A")
+
+
+def _check_gemm(call: Call) -> Gemm:
+    """Check T.gemm. With C in tensor memory it is T.tcgen05_gemm, except that the barrier may be missing."""
+    value = call["C"].value
+    buffer = value.buffer if isinstance(value, Access) else value
+    if isinstance(buffer, Buffer) and buffer.scope == "tmem":
+        op = _check_tcgen05_gemm(call)
+        return replace(op, wait=None, held="tmem" if op.barrier is None else None)
+    if call["mbar"].value is not None:
+        call.refuse("mbar", "left out unless C is made by T.alloc_tmem")
+    return _check_fragment_gemm(call)
+
+
+def _check_sparse_gemm(call: Call) -> Gemm:
+    op = _check_product(call, "A_sparse")
+    a, metadata = op.regions[0], _read_matrix(call, "E")
+    stored = metadata.buffer.dtype
+    if a.buffer.dtype.name not in SPARSE_DTYPES:
+        raise_error(
+            "wrong-dtype",
+            f"T.gemm_sp cannot multiply {a.buffer.dtype}",
+            call["A_sparse"].span,
+            f"this is {a.buffer.dtype}",
+            help=f"supported: {', '.join(SPARSE_DTYPES)}",
+        )
+    if stored not in METADATA_DTYPES:
+        raise_error(
+            "wrong-dtype",
+            f"T.gemm_sp: E cannot be {stored}",
+            call["E"].span,
+            f"this is {stored}",
+            secondary=(Label(metadata.buffer.span, "from here"),),
+            help=f"allocate it as {', '.join(d.name for d in METADATA_DTYPES[:-1])} or {METADATA_DTYPES[-1]}",
+        )
+    m, _, k = get_gemm_shape(op)
+    wanted = (m, count_metadata_columns(k, a.buffer.dtype, stored))
+    if get_matrix_shape(metadata) != wanted:
+        raise_error(
+            "shape-mismatch",
+            "T.gemm_sp: E does not fit A_sparse",
+            call["E"].span,
+            f"{metadata.buffer.name} is {show_shape(metadata.extent)}",
+            secondary=(Label(a.buffer.span, f"{k} elements of {a.buffer.dtype} a row are stored here"),),
+            help=f"allocate it as {show_shape(wanted)}: two bits of metadata for each of them"
+            + (", of float32 four" if a.buffer.dtype == FLOAT32 else ""),
+        )
+    return replace(op, metadata=metadata)
+
+
+def _check_product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
+    """Check what dense and sparse products have in common; `left` is the name of A's parameter."""
+    in_tensor_memory = sum_scopes != "C"
+    a = _read_matrix(call, left, "A of tcgen05" if in_tensor_memory else "")
+    by_mma = call.name == "T.gemm" and not in_tensor_memory
+    b, c = _read_matrix(call, "B", "B of mma" if by_mma else ""), _read_matrix(call, "C", sum_scopes)
+    transpose_a, transpose_b = call.read_boolean("transpose_A"), call.read_boolean("transpose_B")
+    _check_dtypes(call, a.buffer.dtype, b.buffer.dtype, c.buffer.dtype)
+    if transpose_a and a.buffer.scope == "fragment":
+        raise_error(
+            "wrong-scope",
+            f"{call.name}: a transposed A must be a shared tile",
+            call["transpose_A"].span if call.is_given("transpose_A") else call[left].span,
+            f"{a.buffer.name} is a fragment",
+            secondary=(Label(a.buffer.span, "from here"),),
+            help="leave transpose_A out, or T.copy it to a shared tile",
+        )
+    if a.buffer.dtype.per_byte == 2 and (
+        transpose_a or not transpose_b or "fragment" in (a.buffer.scope, b.buffer.scope)
+    ):
+        raise_error(
+            "unsupported-operand",
+            f"{call.name} multiplies {a.buffer.dtype} along whole bytes",
+            call.span,
+            "A must be a shared tile (M, K) and B one of (N, K)",
+            secondary=tuple(Label(r.buffer.span, f"{show_shape(r.extent)}, {r.buffer.scope}") for r in (a, b)),
+            help="store both along K and pass transpose_B=True, or T.copy them to tiles of int8 first",
+        )
+    a_m, a_k = get_matrix_shape(a)[:: -1 if transpose_a else 1]
+    b_k, b_n = get_matrix_shape(b)[:: -1 if transpose_b else 1]
+    c_m, c_n = get_matrix_shape(c)
+    if left == "A_sparse":
+        a_k *= 2  # only half of a row is stored
+    if a_k != b_k:
+        help_text = None
+        if not call.is_given("transpose_B") and get_matrix_shape(b) == (c_n, a_k):
+            help_text = f"pass transpose_B=True: {b.buffer.name} is stored as (N, K)"
+        elif not call.is_given("transpose_A") and get_matrix_shape(a) == (b_k, c_m):
+            help_text = f"pass transpose_A=True: {a.buffer.name} is stored as (K, M)"
+        _refuse_shapes(call, "K", (left, a, a_k), ("B", b, b_k), help_text)
+    if a_m != c_m:
+        _refuse_shapes(call, "M", (left, a, a_m), ("C", c, c_m), None)
+    if is_pair := "use_2cta" in call.arguments and call.read_boolean("use_2cta"):
+        b_n *= 2
+    if b_n != c_n and is_pair:
+        raise_error(
+            "bad-cta-pair",
+            "each of two blocks that multiply together has half of B's columns",
+            call["B"].span,
+            f"{b_n // 2} here, of the {c_n} of C",
+            secondary=(Label(call["use_2cta"].span, "done by two blocks"), Label(b.buffer.span, "from here")),
+            help=f"allocate {b.buffer.name} for {c_n // 2} columns, and load those of this block",
+        )
+    if b_n != c_n:
+        _refuse_shapes(call, "N", ("B", b, b_n), ("C", c, c_n), None)
+    waits_later = "wg_wait" in call.arguments and call["wg_wait"].value == -1
+    return Gemm(
+        a,
+        b,
+        c,
+        clear_accum=not in_tensor_memory and call.read_boolean("clear_accum"),
+        policy=cast(Policy, call.read_policy("policy")),
+        transpose_A=transpose_a,
+        transpose_B=transpose_b,
+        paired=True if is_pair else None,
+        wait="later" if waits_later else None,
+        span=call.span,
+    )
+
+
+def _check_wgmma_gemm(call: Call) -> Gemm:
+    return replace(_check_fragment_gemm(call), wait="wgmma")
+
+
+def _check_tcgen05_gemm(call: Call) -> Gemm:
+    op = _check_product(call, "A", "C in tensor memory")
+    if op.regions[0].buffer == op.regions[2].buffer:
+        raise_error(
+            "wrong-scope",
+            f"{call.name}: C is one of the factors",
+            call["C"].span,
+            secondary=(Label(call["A"].span, "and this"),),
+            help="add to another tile made by T.alloc_tmem",
+        )
+    barrier = None if call["mbar"].value is None else as_barrier(call["mbar"], call.name)
+    return replace(op, clear_when=as_expr(call["clear_accum"], BOOL), barrier=barrier)
+
+
+def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
+    buffer = call.buffer(name)
+    if buffer is not None and buffer.scope not in _SCOPES[scopes or name]:
+        called = {"shared": "shared tile", "tmem": "tile made by T.alloc_tmem"}
+        wanted = " or ".join(f"a {called.get(s, s)}" for s in _SCOPES[scopes or name])
+        where = {
+            "global": "lies in global memory", "shared": "is a shared tile", "fragment": "is a fragment",
+            "tmem": "lies in tensor memory",
+        }  # fmt: skip
+        raise_error(
+            "wrong-scope",
+            f"{call.name}: {name} must be {wanted}",
+            call[name].span,
+            f"{buffer.name} {where[buffer.scope]}",
+            secondary=(Label(buffer.span, "from here"),),
+            help=f"T.copy it to {wanted} first" if name != "C" else f"accumulate in {wanted}, then T.copy it out",
+        )
+    region = call.read_region(name)
+    no_matrix = len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2])
+    if no_matrix or (region.is_whole and len(region.buffer.extents) != 2):
+        raise_error(
+            "shape-mismatch",
+            f"{call.name}: {name} must be a matrix",
+            call[name].span,
+            f"this has shape {show_shape(region.extent)}",
+        )
+    return region
+
+
+def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
+    if a != b and not {a, b} <= {FLOAT8_E4M3, FLOAT8_E5M2}:
+        operands = ((key, call[key].value) for key in ("A", "A_sparse", "B") if key in call.arguments)
+        buffers = ((key, value.buffer if isinstance(value, Access) else value) for key, value in operands)
+        raise_error(
+            "dtype-mismatch",
+            f"{call.name}: A and B have different dtypes",
+            call.span,
+            f"A is {a}, B is {b}",
+            secondary=tuple(Label(b.span, f"{key} is {b.dtype}") for key, b in buffers if isinstance(b, Buffer)),
+            help="allocate both as one of the two: T.copy converts",
+        )
+    if a not in _ACCUMULATORS:
+        known = ", ".join(d.name for d in _ACCUMULATORS)
+        left = call["A_sparse" if "A_sparse" in call.arguments else "A"]
+        instead = "T.copy it to a tile of float16 or bfloat16 first" if a in NARROW_TYPES else f"supported: {known}"
+        raise_error("wrong-dtype", f"{call.name} cannot multiply {a}", left.span, f"this is {a}", help=instead)
+    if c not in _ACCUMULATORS[a]:
+        wanted = " or ".join(d.name for d in _ACCUMULATORS[a])
+        raise_error(
+            "wrong-dtype",
+            f"{call.name} of {a} cannot accumulate in {c}",
+            call["C"].span,
+            f"this is {c}",
+            help=f"allocate it as {wanted}",
+        )
+
+
+def _refuse_shapes(
+    call: Call, dimension: str, one: tuple[str, Region, int], other: tuple[str, Region, int], help_text: str | None
+) -> None:
+    text = ", ".join(
+        f"{name} is {show_shape(region.extent)} so {dimension} = {size}" for name, region, size in (one, other)
+    )
+    raise_error(
+        "shape-mismatch",
+        f"operands of {call.name} disagree on {dimension}",
+        call.span,
+        text,
+        secondary=tuple(Label(r.buffer.span, f"{dimension} = {size} from here") for _, r, size in (one, other)),
+        help=help_text,
+    )
+
+
+def _list_gemm_effects(op: Gemm) -> Effects:
+    a, b, c, *metadata = op.regions
+    return Effects((a, b, *metadata) if op.clear_accum else (a, b, c, *metadata), (c,))
+
+
+def _evaluate_gemm(op: Gemm, env: Environment) -> None:
+    """Compute the product. In a pair, each block holds its rows of A and half of the columns of B."""
+    import numpy as np
+
+    blocks = [env.peer(0), env.peer(1)] if op.is_paired else [env]
+    b = op.regions[1]
+    parts = [block.read(b).reshape(get_matrix_shape(b)) for block in blocks]
+    right = np.concatenate(parts, axis=0 if op.transpose_B else 1)
+    for block in blocks:
+        _multiply_block(op, right, block)
+
+
+def _multiply_block(op: Gemm, columns: NDArray[np.generic], env: Environment) -> None:
+    import numpy as np
+
+    a, _, c, *metadata = op.regions
+    # Products of 8-bit integers are exact in float64, which has a fast matrix product.
+    small = a.buffer.dtype.is_float and a.buffer.dtype != FLOAT64
+    wide = np.dtype(np.float32 if small else np.float64)
+    left: NDArray[np.floating] = env.read(a).reshape(get_matrix_shape(a)).astype(wide)
+    right: NDArray[np.floating] = columns.astype(wide)
+    if a.buffer.dtype == FLOAT32:
+        left, right = _truncate_to_tf32(left), _truncate_to_tf32(right)
+    left = left.T if op.transpose_A else left
+    if metadata:
+        left = expand_rows(left, env.read(metadata[0]).reshape(get_matrix_shape(metadata[0])), a.buffer.dtype)
+    if op.order is not None:
+        left = left[:, [accumulated_depth_order(place) for place in range(left.shape[1])]]
+    product = left @ (right.T if op.transpose_B else right)
+    initialises = op.clear_accum if op.clear_when is None else env.scalar(op.clear_when)
+    if not initialises:
+        product = product + env.read(c).reshape(get_matrix_shape(c)).astype(wide)
+    env.write(c, product.reshape(c.extent))
+
+
+def _truncate_to_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Truncate float32 to tf32: tensor cores ignore the lowest 13 bits (PTX ISA, mma)."""
+    import numpy as np
+
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+GEMM = register_operation(
+    Operation(
+        Gemm,
+        (
+            Spelling(
+                Signature(
+                    "T.gemm",
+                    (
+                        Parameter("A"),
+                        Parameter("B"),
+                        Parameter("C"),
+                        Parameter("transpose_A", False),
+                        Parameter("transpose_B", False),
+                        Parameter("policy", WarpPolicy("square")),
+                        Parameter("clear_accum", False),
+                        Parameter("k_pack", 1, hint="it is for the matrix cores of another vendor"),
+                        Parameter("wg_wait", 0, keyword_only=True),
+                        Parameter("mbar", None),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.
+
+                A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile or, for mma.sync, a fragment; C is
+                (M, N), a fragment. With transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K).
+                Of dense shared tiles it takes parts too, which begin at a multiple of 16 bytes of a row; wgmma does it
+                where they begin at whole blocks of 8 rows, and at 32 bytes along K or whole panels of 128 across. A and
+                B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores take
+                the leading 19 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C
+                int32; both in shared memory and along K), or on targets that have them 8-bit floats, also mixed (C
+                float32 or float16). `policy` says how warps share C.
+
+                C may also be made by T.alloc_tmem, in the tensor memory of sm_100a: summed up in a T.Pipelined loop
+                by products alone, cleared before it or by `clear_accum=k == 0` in its first iteration, and read by
+                T.copy to a fragment after it. Where a kernel orders its threads itself, `mbar` makes it T.tcgen05_gemm.
+                """,
+                _check_gemm,
+            ),
+            Spelling(
+                Signature(
+                    "T.gemm_sp",
+                    (
+                        Parameter("A_sparse"),
+                        Parameter("E"),
+                        Parameter("B"),
+                        Parameter("C"),
+                        Parameter("transpose_A", False),
+                        Parameter("transpose_E", False, supported=False),
+                        Parameter("transpose_B", False),
+                        Parameter("policy", WarpPolicy("square")),
+                        Parameter("clear_accum", False),
+                        Parameter("k_pack", 1, hint="it is for the matrix cores of another vendor"),
+                        Parameter("wg_wait", 0, hint="tilec waits where the result is needed", keyword_only=True),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """C += op(A) · op(B), where of each four neighbours along K in A two are stored and the others are 0.
+
+                As T.gemm, but `A_sparse` is (M, K / 2), and the shared tile `E` says where its elements stand: (M, K /
+                n) of an integer type of n bits, for float32 (M, 2 K / n). A row of it is a string of bits, the lowest
+                first, four for each four elements along K: the place of the first one that is stored in the lower two,
+                that of the second, which is further on, in the upper two. Of float32 one of two neighbours is stored,
+                and its four bits are 0100 for the first, 1110 for the second. A is float16, bfloat16, float32, int8,
+                uint8 or an 8-bit float.
+                """,
+                _check_sparse_gemm,
+            ),
+            Spelling(
+                Signature(
+                    "T.wgmma_gemm",
+                    (
+                        Parameter("A"),
+                        Parameter("B"),
+                        Parameter("C"),
+                        Parameter("transpose_A", False),
+                        Parameter("transpose_B", False),
+                        Parameter("policy", WarpPolicy("square")),
+                        Parameter("clear_accum", False),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """Begin C += op(A) · op(B) as T.gemm does it by wgmma, and go on: T.wait_wgmma waits for it.
+
+                Where threads use C, tilec waits all the same; when A and B may be overwritten, the kernel says. T.gemm
+                with wg_wait=-1 is the same where the target has wgmma.
+                """,
+                _check_wgmma_gemm,
+            ),
+            Spelling(
+                Signature(
+                    "T.tcgen05_gemm",
+                    (
+                        Parameter("A"),
+                        Parameter("B"),
+                        Parameter("C"),
+                        Parameter("transpose_A", False),
+                        Parameter("transpose_B", False),
+                        Parameter("policy", WarpPolicy("square"), hint="the tensor cores share C out themselves"),
+                        Parameter("clear_accum", False),
+                        Parameter("mbar", None, keyword_only=True),
+                        Parameter("use_2cta", False, keyword_only=True),
+                        ANNOTATIONS,
+                    ),
+                ),
+                """Begin C += op(A) · op(B) by tcgen05.mma, C made by T.alloc_tmem, and go on.
+
+                B is a shared tile, and A is one too or made by T.alloc_tmem: T.copy fills it from a fragment.
+                One thread of those that come here asks for it. When it is done, with all that this thread has asked
+                for before, the tensor cores arrive at `mbar`, once; without it T.tcgen05_mma_arrive says so.
+                `clear_accum` may depend on the iteration: C = op(A) · op(B) where it holds.
+
+                With use_2cta the tensor cores of a cluster's two blocks do it, for a thread of the first: each block
+                has its rows of A and of C, and half of B's columns, those of the first block first. They arrive at
+                `mbar` in both blocks.
+                """,
+                _check_tcgen05_gemm,
+            ),
+        ),
+        _list_gemm_effects,
+        _evaluate_gemm,
+    )
+)
+
+
+@attach_facet(Gemm, "agrees")
+def verify_gemm(op: Gemm) -> Iterator[str]:
+    a, b, c, *metadata = op.regions
+    for region in op.regions:
+        if len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2]):
+            yield f"{region.buffer.name} {show_shape(region.extent)} is no matrix"
+            return
+    (m, k), (of_b, n) = (
+        get_matrix_shape(a)[:: -1 if op.transpose_A else 1],
+        get_matrix_shape(b)[:: -1 if op.transpose_B else 1],
+    )
+    stored = k * 2 if metadata else k  # half of a sparse A is stored
+    if (m, n * (2 if op.paired else 1), stored) != (*get_matrix_shape(c), of_b):
+        shapes = ", ".join(f"{r.buffer.name} is {show_shape(r.extent)}" for r in (a, b, c))
+        yield f"operands disagree: {shapes}"
+    types = a.buffer.dtype, b.buffer.dtype
+    if (types[0] != types[1] and not {*types} <= {FLOAT8_E4M3, FLOAT8_E5M2}) or types[0] not in _ACCUMULATORS:
+        yield f"there is no product of {types[0]} and {types[1]}"
+    elif c.buffer.dtype not in _ACCUMULATORS[types[0]]:
+        yield f"a product of {types[0]} is not accumulated in {c.buffer.dtype}"
+    elif types[0].per_byte == 2 and (
+        op.transpose_A or not op.transpose_B or "fragment" in (a.buffer.scope, b.buffer.scope)
+    ):
+        yield f"{types[0]} is multiplied along whole bytes, from shared memory"
+    if metadata and (
+        types[0].name not in SPARSE_DTYPES
+        or metadata[0].buffer.dtype not in METADATA_DTYPES
+        or get_matrix_shape(metadata[0]) != (m, count_metadata_columns(k, types[0], metadata[0].buffer.dtype))
+    ):
+        yield f"{metadata[0].buffer.name} is no metadata for {k} elements a row of {types[0]}"
+    yield from _verify_scopes(op)
+
+
+def _verify_scopes(op: Gemm) -> Iterator[str]:
+    """Verify that the attributes fit the scopes: leader, barrier and the like belong to C in tensor memory alone."""
+    a, b, c, *metadata = (region.buffer for region in op.regions)
+    by_tensor_memory = c.scope == "tmem"
+    given = [name for name in ("barrier", "clear_when", "held", "leader", "paired") if getattr(op, name) is not None]
+    if by_tensor_memory != (op.leader is not None and op.clear_when is not None):
+        yield "leader and clear_when come with sums in tensor memory"
+    elif not by_tensor_memory and (given or a.scope == "tmem"):
+        yield f"{given[0] if given else a.name} is for sums in tensor memory"
+    if by_tensor_memory and (op.clear_accum or op.wait or metadata or a == c or "fragment" in (a.scope, b.scope)):
+        yield "sums in tensor memory are of two dense tiles, cleared by clear_when"
+    if op.transpose_A and a.scope == "fragment":
+        yield f"{a.name} is a fragment, which transpose_A does not turn"

@@ -1,0 +1,93 @@
+"""T.tcgen05_mma_arrive: lets the tensor cores of sm_100a arrive at a barrier, in kernels with explicit roles."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tilec.ir import warp
+from tilec.ir.operations.interfaces import Doer, PipelineEnd
+from tilec.ir.tile import TileOp
+from tilec.ops.form import UNKNOWN_LEADER, Barrier, Leader, Yes
+from tilec.ops.language.signature import Call, Parameter, Signature
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
+from tilec.support.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TensorArrive(TileOp):
+    """The tensor cores arrive at `barrier` when all earlier work that `leader` issued is complete; with `paired`, in
+    both blocks of the pair."""
+
+    name = "tensor_arrive"
+    barrier: Barrier
+    leader: Leader
+    paired: Yes | None = None
+    releases: PipelineEnd | None = None
+
+    @property
+    def commits(self) -> bool:
+        return True
+
+    @property
+    def is_paired(self) -> bool:
+        return self.paired is not None
+
+    @property
+    def synchronises_roles(self) -> bool:
+        return True
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread"
+
+
+def build_tensor_arrive(op: TileOp) -> warp.TensorArrive:
+    """Build the arrival of an operation that `commits`."""
+    assert op.leader is not None
+    return warp.TensorArrive(get_barrier(op), op.leader, op.is_paired, span=op.span)
+
+
+def _check_tensor_arrive(call: Call) -> TileOp:
+    paired: Literal[True] | None = True if call.read_boolean("arrive_2cta") else None
+    return TensorArrive(as_barrier(call["mbar"], call.name), UNKNOWN_LEADER, paired, span=call.span)
+
+
+def _list_tensor_arrive_effects(op: TileOp) -> Effects:
+    return Effects((), ())
+
+
+def _evaluate_tensor_arrive(op: TileOp, env: Environment) -> None:
+    """Compute nothing: `interp`, which runs the roles, models barriers."""
+
+
+register_operation(
+    Operation(
+        TensorArrive,
+        (
+            Spelling(
+                Signature("T.tcgen05_mma_arrive", (Parameter("mbar"), Parameter("arrive_2cta", False))),
+                """Let the tensor cores arrive at a barrier once they have done all that this thread has asked them for.
+
+                One thread of those that come here says so, the one that asks for T.tcgen05_gemm there. With arrive_2cta
+                they arrive at it in both blocks of the pair that multiply together.
+                """,
+                _check_tensor_arrive,
+            ),
+        ),
+        _list_tensor_arrive_effects,
+        _evaluate_tensor_arrive,
+    )
+)
+
+
+@attach_facet(TensorArrive, "lower")
+def lower_tensor_arrive(op: TensorArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (build_tensor_arrive(op),)
+
+
+@attach_facet(TensorArrive, "demand")
+def list_tensor_arrive_demands(op: TileOp, context: LoweringContext) -> tuple[Demand, ...]:
+    """Demand only the issue slot: the waiting time is another role's."""
+    return ()

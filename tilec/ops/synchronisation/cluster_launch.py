@@ -1,0 +1,166 @@
+"""Cluster launch control: a block that has finished cancels a block that has not begun, and does its work instead.
+
+The answer arrives in 16 bytes of shared memory like a copy, and completes on a barrier. Its encoding is opaque: calls
+of tile IR, `clc_is_canceled` and the like, query its four words. A request may fail at any time. In the reference each
+one fails, so that every block does its own work alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from typing import Any, Literal, TypeGuard
+
+from tilec.ir import tile, warp
+from tilec.ir.operations.fields import BY_PASSES
+from tilec.ir.operations.interfaces import Doer
+from tilec.ir.types import INT32, UINT32
+from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Leader, Shared
+from tilec.ops.functions.scalar import FUNCTIONS, ScalarFunction
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature
+from tilec.ops.language.values import Value, describe_value
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.records import dataclass
+
+ANSWER_WORDS = 4
+"""An answer has 16 bytes (PTX ISA, clusterlaunchcontrol.try_cancel)."""
+_RESULT = Parameter("result")
+
+
+@dataclass(frozen=True, slots=True)
+class TryCancel(tile.TileOp):
+    """Requests the work of a block that has not begun; the answer's bytes complete on `barrier`."""
+
+    name = "try_cancel"
+    reaches_regions = False
+    answer: Shared
+    barrier: Barrier
+    leader: Leader
+    announces: Announces
+    block: tile.Expr | None = field(default=None, metadata=BY_PASSES)
+    via: Literal["tma"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def signals_barrier(self) -> bool:
+        return True
+
+    @property
+    def done_by(self) -> Doer:
+        return "one thread"
+
+
+def is_try_cancel(stmt: object) -> TypeGuard[TryCancel]:
+    """Return whether the statement requests the work of another block."""
+    return isinstance(stmt, TryCancel)
+
+
+# ---- the request -----------------------------------------------------------------------------------------------------
+
+
+def _read_answer(argument: Argument, name: str) -> tile.Buffer:
+    value = argument.value
+    if not isinstance(value, tile.Buffer) or (value.scope, value.extents, value.dtype) != (
+        "shared",
+        (ANSWER_WORDS,),
+        UINT32,
+    ):
+        raise_error(
+            "wrong-argument",
+            f"{name}: an answer has four words of shared memory",
+            argument.span,
+            f"this is {describe_value(value)}",
+            secondary=(Label(value.span, "allocated here"),) if isinstance(value, tile.Buffer) else (),
+            help='write `answer = T.alloc_shared((4,), "uint32")`, and name all of it',
+        )
+    return value
+
+
+def _check_try_cancel(call: Call) -> tile.TileOp:
+    answer = _read_answer(call["result"], call.name)
+    region = tile.Region(answer, (tile.int32_const(0),), (ANSWER_WORDS,), call["result"].span)
+    return TryCancel(region, as_barrier(call["mbarrier"], call.name), UNKNOWN_LEADER, announces=True, span=call.span)
+
+
+def _list_try_cancel_effects(op: TryCancel) -> Effects:
+    return Effects((), op.regions)
+
+
+def _evaluate_try_cancel(op: TryCancel, env: Environment) -> None:
+    import numpy as np
+
+    env.write(op.regions[0], np.zeros(ANSWER_WORDS, np.uint32))
+
+
+register_operation(
+    Operation(
+        TryCancel,
+        (
+            Spelling(
+                Signature("T.clc_try_cancel", (_RESULT, Parameter("mbarrier"))),
+                """Ask for the work of a block that has not begun, which then never begins.
+
+                The answer comes into `result`, a shared tile of four uint32, and its 16 bytes are announced to the
+                barrier, which tells when it is there, as with T.tma_copy. T.clc_is_canceled says whether there was such
+                a block; who has seen that there was none must not ask again. One thread of those that come here asks.
+                It needs sm_100a, and blocks without clusters, in the order of their numbers.
+                """,
+                _check_try_cancel,
+            ),
+        ),
+        _list_try_cancel_effects,
+        _evaluate_try_cancel,
+    )
+)
+
+
+@attach_facet(TryCancel, "lower")
+def lower_try_cancel(op: TryCancel, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (warp.TryCancel(op.answer.buffer, get_barrier(op), op.leader, op.announces, span=op.span),)
+
+
+@attach_facet(TryCancel, "demand")
+def list_try_cancel_demands(op: TryCancel, context: LoweringContext) -> tuple[Demand, ...]:
+    """Demand only the issue slot: another statement waits for the answer."""
+    return ()
+
+
+# ---- queries of the answer -------------------------------------------------------------------------------------------
+
+
+def _make_query(fn: str) -> Callable[[Call], Value]:
+    def build_query(call: Call) -> Value:
+        answer = _read_answer(call["result"], call.name)
+        words: tuple[tile.Expr, ...] = tuple(tile.Load(answer, (tile.int32_const(i),)) for i in range(ANSWER_WORDS))
+        return tile.Call(fn, words, INT32)
+
+    return build_query
+
+
+def _evaluate_query(*words: Any) -> Any:
+    """Return the result of each query on a failed request."""
+    import numpy as np
+
+    return np.zeros_like(words[0], np.int32)
+
+
+_QUERIES = {
+    "clc_is_canceled": "1 if T.clc_try_cancel has given its block the work of another one, else 0",
+    **{
+        f"clc_get_first_ctaid_{axis}": f"the index along {axis} of the block whose work that is; 0 if there is none"
+        for axis in "xyz"
+    },
+}
+FUNCTIONS |= {
+    f"T.{fn}": ScalarFunction(Signature(f"T.{fn}", (_RESULT,)), doc, _make_query(fn)) for fn, doc in _QUERIES.items()
+}
+REFERENCES: dict[str, Callable[..., Any]] = dict.fromkeys(_QUERIES, _evaluate_query)
+
+
+@attach_facet(TryCancel, "agrees")
+def verify_try_cancel(op: TryCancel) -> Iterator[str]:
+    answer = op.regions[0]
+    if not answer.is_whole or (answer.extent, answer.buffer.dtype) != ((ANSWER_WORDS,), UINT32):
+        yield f"{answer.buffer.name} is not the {ANSWER_WORDS} words of an answer"

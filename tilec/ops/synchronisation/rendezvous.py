@@ -1,0 +1,169 @@
+"""Statements by which blocks wait for each other, or a grid waits for the grid launched before it.
+
+Like T.sync_threads they keep their place: no access to memory that other blocks may access moves across them, and all
+accesses before them are complete there. The reference runs the blocks one after the other up to each rendezvous
+(`interp`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field
+from typing import Annotated, TypeGuard
+
+from tilec.ir import warp
+from tilec.ir.tile import TileOp
+from tilec.ops.form import Shared
+from tilec.ops.language.signature import Call, Signature
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.support import schema
+from tilec.support.records import dataclass
+from tilec.target.names import Feature
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousKind:
+    """A kind of rendezvous. With `roles` every role of a block executes it, not only the one that computes. `feature`
+    is the target feature that it needs."""
+
+    spelled: str
+    doc: str
+    roles: bool = True
+    feature: Feature | None = "cluster"
+
+
+RENDEZVOUS: dict[str, RendezvousKind] = {
+    "cluster_sync": RendezvousKind(
+        "T.cluster_sync",
+        """Let all threads of all blocks of the cluster wait for each other.
+
+        What stands before it is complete for all of them after it: T.cluster_arrive and T.cluster_wait in one.
+        """,
+    ),
+    "cluster_arrive": RendezvousKind(
+        "T.cluster_arrive",
+        """Say to the blocks of the cluster that this one has come here, without waiting for them.
+
+        What stands before it is complete for whoever has passed the T.cluster_wait that belongs to it.
+        """,
+    ),
+    "cluster_arrive_relaxed": RendezvousKind(
+        "T.cluster_arrive_relaxed",
+        """As T.cluster_arrive, but nothing that stands before it need be visible to the others.""",
+    ),
+    "cluster_wait": RendezvousKind(
+        "T.cluster_wait", """Wait until all blocks of the cluster have come to their T.cluster_arrive."""
+    ),
+    "sync_grid": RendezvousKind(
+        "T.sync_grid",
+        """Let all blocks of the grid wait for each other.
+
+        What they have written to tensors before it, all of them read after it. The grid is launched cooperatively: all
+        its blocks must fit on the GPU at the same time, else the launch is refused.
+        """,
+        roles=False,
+        feature=None,
+    ),
+    "pdl_sync": RendezvousKind(
+        "T.pdl_sync",
+        """Wait for the kernel that the stream launched before this one, and for all that it has written.
+
+        The manifest then asks for programmatic dependent launch, so that what stands before it runs while that kernel
+        ends. Tensors may be read and written only after it.
+        """,
+        feature="dependent_launch",
+    ),
+    "pdl_trigger": RendezvousKind(
+        "T.pdl_trigger",
+        """Let the next kernel of the stream begin, if it was made to, once all blocks of this one have come here.
+
+        Its T.pdl_sync still waits for this kernel's end.
+        """,
+        roles=False,
+        feature="dependent_launch",
+    ),
+}
+"""The kinds, by the name in tile IR."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous(TileOp):
+    """One of the `RENDEZVOUS`, after the copies of `awaited` tiles have completed. The barrier of a grid counts in
+    `counter`, a tensor."""
+
+    name = "rendezvous"
+    by_warpgroups = True
+    reaches_regions = False
+    awaited: tuple[Shared, ...] = ()
+    what: Annotated[str, schema.Constraint(RENDEZVOUS.__contains__, f"one of {', '.join(RENDEZVOUS)}")] = field(
+        kw_only=True
+    )
+    counter: str | None = field(default=None, kw_only=True)
+
+    @property
+    def kind(self) -> RendezvousKind:
+        return RENDEZVOUS[self.what]
+
+
+def is_for_every_role(stmt: object) -> TypeGuard[Rendezvous]:
+    """Return whether each role of a block executes the statement: without some threads the others would wait for ever,
+    or go on too early."""
+    return isinstance(stmt, Rendezvous) and stmt.kind.roles
+
+
+def _make_spelling(what: str, kind: RendezvousKind) -> Spelling:
+    def check_rendezvous(call: Call) -> TileOp:
+        return Rendezvous(what=what, span=call.span)
+
+    return Spelling(Signature(kind.spelled, ()), kind.doc, check_rendezvous)
+
+
+def _list_rendezvous_effects(op: Rendezvous) -> Effects:
+    return Effects(op.regions, ())
+
+
+def _evaluate_rendezvous(op: Rendezvous, env: Environment) -> None:
+    """Suspend the block: `interp`, which runs the blocks, lets it go on when the others have arrived."""
+    env.rendezvous(op.what)
+
+
+register_operation(
+    Operation(
+        Rendezvous,
+        tuple(_make_spelling(*item) for item in RENDEZVOUS.items()),
+        _list_rendezvous_effects,
+        _evaluate_rendezvous,
+    )
+)
+
+
+@attach_facet(Rendezvous, "lower")
+def lower_rendezvous(op: Rendezvous, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    tiles = tuple(dict.fromkeys(region.buffer.name for region in op.regions))
+    waits = (warp.Await(tiles, True, cursors=context.cursors, span=op.span),) if tiles else ()
+    match op.what:
+        case "cluster_arrive" | "cluster_arrive_relaxed":
+            return *waits, warp.ClusterArrive(op.what == "cluster_arrive_relaxed", span=op.span)
+        case "cluster_wait":
+            return (warp.ClusterWait(span=op.span),)
+        case "cluster_sync":
+            return *waits, warp.ClusterArrive(span=op.span), warp.ClusterWait(True, span=op.span)
+        case "sync_grid":
+            return *waits, warp.GridSync(str(op.counter), span=op.span)
+        case "pdl_sync":
+            return (warp.GridControl("wait", span=op.span),)
+        case _:
+            return *waits, warp.GridControl("launch_dependents", span=op.span)
+
+
+@attach_facet(Rendezvous, "demand")
+def list_rendezvous_demands(op: Rendezvous, context: LoweringContext) -> tuple[Demand, ...]:
+    """Demand only the issue slot: the other blocks' time is unknown."""
+    return ()
+
+
+@attach_facet(Rendezvous, "agrees")
+def verify_rendezvous(op: Rendezvous) -> Iterator[str]:
+    if (op.counter is not None) != (op.what == "sync_grid"):
+        yield "the blocks of a grid meet at a counter, others at none"

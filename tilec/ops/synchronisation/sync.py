@@ -1,0 +1,277 @@
+"""The statements that only order others: T.sync_threads, T.fence_proxy_async, T.ptx_commit_group and T.ptx_wait_group.
+
+A kernel is correct without them: `lower.insert_sync` derives all the synchronisation that it needs. Those that a kernel
+writes keep their place. They are statements of the schedule, no access that they order moves across them
+(`analysis.ordering`), and the copies that they wait for are complete there. Their regions are the awaited tiles, found
+from the text around them (`sema.roles.awaits`); the rest of the compiler treats them as reads of these tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import field
+from typing import Annotated, Literal, TypeGuard
+
+from tilec.ir import tile, warp
+from tilec.ir.operations.fields import BY_PASSES
+from tilec.ops.form import Anywhere, Whole, Yes
+from tilec.ops.language.signature import Call, Parameter, Signature
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.synchronisation.rendezvous import Rendezvous
+from tilec.support import schema
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class BlockBarrier(tile.TileOp):
+    """A barrier of all threads of the block; with `id` a named barrier of `threads` threads of several roles."""
+
+    name = "barrier"
+    by_warpgroups = True
+    fragments_lie = "its own way"  # any layout will do: it only waits
+    reaches_regions = False
+    awaited: tuple[Anywhere, ...] = ()
+    id: Annotated[int, schema.Range(0, 15)] | None = field(default=None, kw_only=True)
+    threads: Annotated[int, schema.Range(1, 1024)] | None = field(default=None, kw_only=True)
+
+    @property
+    def synchronises_roles(self) -> bool:
+        return self.id is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Fence(tile.TileOp):
+    """Makes the threads' writes to shared memory visible to the asynchronous proxy."""
+
+    name = "fence"
+    by_warpgroups = True
+    is_collective = False
+    via: Literal["nothing"] | None = field(default=None, metadata=BY_PASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCopies(tile.TileOp):
+    """Closes a group of asynchronous copies."""
+
+    name = "commit"
+    by_warpgroups = True
+    is_collective = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCopies(tile.TileOp):
+    """Waits until at most `pending` groups of copies are in flight, that is until the `awaited` tiles are complete.
+    `rendezvous` marks the wait of a `sync` list, which is for all threads and for all writes of a statement."""
+
+    name = "wait"
+    by_warpgroups = True
+    is_collective = False
+    fragments_lie = "its own way"  # any layout will do: it only waits
+    reaches_regions = False
+    awaited: tuple[Anywhere, ...] = ()
+    pending: Whole | None = field(default=None, kw_only=True)
+    rendezvous: Yes | None = field(default=None, kw_only=True, metadata=BY_PASSES)
+
+
+BARRIERS = (BlockBarrier, Fence, Rendezvous)
+"""Operations that no access to shared memory may move across."""
+
+OrderingStatement = BlockBarrier | Fence | Rendezvous | CommitCopies | WaitCopies
+"""A statement that only orders others."""
+
+
+def is_ordering_statement(stmt: tile.Stmt) -> TypeGuard[OrderingStatement]:
+    """Return whether the statement only orders others."""
+    return isinstance(stmt, OrderingStatement)
+
+
+def is_sync_list_wait(op: tile.TileOp) -> bool:
+    """Return whether the operation is the wait of a `sync` list."""
+    return isinstance(op, WaitCopies) and op.rendezvous is not None
+
+
+def get_spelling(op: OrderingStatement) -> str:
+    """Return the statement's spelling in a kernel."""
+    match op:
+        case WaitCopies(rendezvous=True):
+            return "sync="
+        case Rendezvous(what=what):
+            return f"T.{what}"
+        case BlockBarrier():
+            return "T.sync_threads"
+        case Fence():
+            return "T.fence_proxy_async"
+        case CommitCopies():
+            return "T.ptx_commit_group"
+        case WaitCopies():
+            return "T.ptx_wait_group"
+
+
+def make_buffer_region(buffer: tile.Buffer, span: Span) -> tile.Region:
+    """Return a region for all of a buffer: the whole of a tile, one element of a tensor."""
+    extent = (1,) * len(buffer.extents) if buffer.scope == "global" else buffer.shape
+    return tile.Region(buffer, tuple(tile.int32_const(0) for _ in extent), extent, span)
+
+
+def _check_block_barrier(call: Call) -> tile.TileOp:
+    if call["barrier_id"].value is not None and not 0 <= call.read_integer("barrier_id") < 16:
+        call.refuse("barrier_id", "a number from 0 to 15")
+    if call["arrive_count"].value is None:
+        return BlockBarrier(span=call.span)
+    number = None if call["barrier_id"].value is None else call.read_integer("barrier_id")
+    return BlockBarrier(id=number, threads=call.read_integer("arrive_count"), span=call.span)
+
+
+def _check_fence(call: Call) -> tile.TileOp:
+    return Fence(span=call.span)
+
+
+def _check_commit_copies(call: Call) -> tile.TileOp:
+    return CommitCopies(span=call.span)
+
+
+def _check_wait_copies(call: Call) -> tile.TileOp:
+    pending = call.read_integer("n")
+    if pending < 0:
+        call.refuse("n", "0 or more")
+    return WaitCopies(pending=pending, span=call.span)
+
+
+def _list_ordering_effects(op: tile.TileOp) -> Effects:
+    return Effects(op.regions, ())
+
+
+def _evaluate_ordering(op: tile.TileOp, env: Environment) -> None:
+    """Compute nothing: the reference runs one statement after the other."""
+
+
+register_operation(
+    Operation(
+        BlockBarrier,
+        (
+            Spelling(
+                Signature("T.sync_threads", (Parameter("barrier_id", None), Parameter("arrive_count", None))),
+                """Let all threads of the block wait for each other.
+
+                What stands before it and touches shared memory is complete for all of them after it. Barriers that the
+                kernel needs are there without it. Under `with T.ws(…):` it is for the threads that come there.
+                `arrive_count`, if given, is their number, and `barrier_id` is accepted, tilec numbers its barriers
+                itself; or it is a larger one, and those of other roles come to the same `barrier_id`.
+                """,
+                _check_block_barrier,
+            ),
+        ),
+        _list_ordering_effects,
+        _evaluate_ordering,
+    )
+)
+register_operation(
+    Operation(
+        Fence,
+        (
+            Spelling(
+                Signature("T.fence_proxy_async", ()),
+                """Make what threads have written to shared memory visible to TMA and to the tensor cores.
+
+                Fences that the kernel needs are there without it. Where the target has no asynchronous proxy it is
+                nothing.
+                """,
+                _check_fence,
+            ),
+        ),
+        _list_ordering_effects,
+        _evaluate_ordering,
+    )
+)
+register_operation(
+    Operation(
+        CommitCopies,
+        (
+            Spelling(
+                Signature("T.ptx_commit_group", ()),
+                """Close a group of asynchronous copies, which T.ptx_wait_group counts.
+
+                T.async_copy closes a group of its own, so that this one is empty.
+                """,
+                _check_commit_copies,
+            ),
+        ),
+        _list_ordering_effects,
+        _evaluate_ordering,
+    )
+)
+register_operation(
+    Operation(
+        WaitCopies,
+        (
+            Spelling(
+                Signature("T.ptx_wait_group", (Parameter("n"),)),
+                """Wait until at most the newest `n` groups of asynchronous copies are under way.
+
+                Each T.async_copy is a group, and so is each T.ptx_commit_group. They are counted in the order of the
+                text: in a pipeline, where copies of later iterations are under way too, the number that is waited for
+                is another one.
+                """,
+                _check_wait_copies,
+            ),
+        ),
+        _list_ordering_effects,
+        _evaluate_ordering,
+    )
+)
+
+
+@attach_facet(WaitCopies, "lower")
+def lower_wait_copies(op: WaitCopies, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return _await_tiles(op, context, readers=False)
+
+
+def _await_tiles(
+    op: WaitCopies | BlockBarrier, context: LoweringContext, *, readers: bool
+) -> tuple[warp.Operation, ...]:
+    if not op.awaited:
+        return ()
+    tiles = tuple(dict.fromkeys(region.buffer.name for region in op.awaited))
+    return (warp.Await(tiles, readers, is_sync_list_wait(op), cursors=context.cursors, span=op.span),)
+
+
+@attach_facet(BlockBarrier, "lower")
+def lower_block_barrier(op: BlockBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    waits = _await_tiles(op, context, readers=True)
+    if op.id is not None:
+        assert op.threads is not None
+        return *waits, warp.NamedBarrier(op.id, op.threads, True, span=op.span)
+    # The number of the barrier is the role's (`lower.insert_sync`).
+    return *waits, warp.BarSync(0, context.threads, span=op.span)
+
+
+@attach_facet(Fence, "lower")
+def lower_fence(op: Fence, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return () if op.via == "nothing" else (warp.ProxyFence(span=op.span),)
+
+
+@attach_facet(CommitCopies, "lower")
+def lower_commit_copies(op: CommitCopies, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (warp.CpAsyncCommit(span=op.span),)
+
+
+def list_ordering_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, ...]:
+    """Demand only the issue slot: the dependences have the waiting time."""
+    return ()
+
+
+for _operation in (BlockBarrier, Fence, CommitCopies, WaitCopies):
+    attach_facet(_operation, "demand")(list_ordering_demands)
+
+
+@attach_facet(BlockBarrier, "agrees")
+def verify_block_barrier(op: BlockBarrier) -> Iterator[str]:
+    if op.id is not None and (op.threads is None or op.threads % 32):
+        yield "a barrier with a number is for whole warps"
+
+
+@attach_facet(WaitCopies, "agrees")
+def verify_wait_copies(op: WaitCopies) -> Iterator[str]:
+    if op.pending is None:
+        yield "'pending' is missing"

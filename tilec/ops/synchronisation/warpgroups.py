@@ -1,0 +1,176 @@
+"""Operations of single warpgroups in kernels with explicit roles: register counts, waits for wgmma, named barriers."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated, Literal
+
+from tilec.ir import warp
+from tilec.ir.operations.fields import BY_PASSES
+from tilec.ir.tile import TileOp
+from tilec.ops.form import Whole
+from tilec.ops.language.signature import Call, Parameter, Signature
+from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.support import schema
+from tilec.support.records import dataclass
+
+FEWEST_REGISTERS, MOST_REGISTERS = 24, 256
+"""The range of setmaxnreg, in steps of eight (PTX ISA)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetRegisters(TileOp):
+    """Sets the registers of each thread of the warpgroup to `count`."""
+
+    name = "set_registers"
+    by_warpgroups = True
+    is_collective = False
+    count: Annotated[
+        int,
+        schema.Range(FEWEST_REGISTERS, MOST_REGISTERS),
+        schema.Constraint(lambda count: count % 8 == 0, "a multiple of 8"),
+    ]
+    via: Literal["setmaxnreg", "nothing"] | None = field(default=None, metadata=BY_PASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitWgmma(TileOp):
+    """Waits until at most `pending` products of the warpgroup are in flight."""
+
+    name = "wait_wgmma"
+    by_warpgroups = True
+    is_collective = False
+    pending: Whole
+    via: Literal["wgmma", "nothing"] | None = field(default=None, metadata=BY_PASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedArrive(TileOp):
+    """Arrives at a named barrier of `threads`, and goes on."""
+
+    name = "named_arrive"
+    is_collective = False
+    id: Annotated[int, schema.Range(0, 15)]
+    threads: Annotated[int, schema.Range(32, 1024), schema.Constraint(lambda count: count % 32 == 0, "whole warps")]
+
+    @property
+    def synchronises_roles(self) -> bool:
+        return True
+
+
+def _check_set_registers(call: Call) -> TileOp:
+    count = call.read_integer("reg_count")
+    if not FEWEST_REGISTERS <= count <= MOST_REGISTERS or count % 8:
+        call.refuse("reg_count", f"a multiple of 8, {FEWEST_REGISTERS} to {MOST_REGISTERS}")
+    if "is_inc" in call.arguments and call["is_inc"].value not in (0, 1):
+        call.refuse("is_inc", "0 or 1")
+    return SetRegisters(count, span=call.span)
+
+
+def _check_wait_wgmma(call: Call) -> TileOp:
+    pending = call.read_integer("num_mma")
+    if pending < 0:
+        call.refuse("num_mma", "0 or more")
+    return WaitWgmma(pending, span=call.span)
+
+
+def _check_named_arrive(call: Call) -> TileOp:
+    return NamedArrive(*read_named_barrier(call, "arrive_count"), span=call.span)
+
+
+def read_named_barrier(call: Call, count: str) -> tuple[int, int]:
+    """Return the number of a named barrier and the number of its threads, given by parameter `count`."""
+    number, threads = call.read_integer("barrier_id"), call.read_integer(count)
+    if not 0 <= number < 16:
+        call.refuse("barrier_id", "a number from 0 to 15")
+    if threads < 1 or threads % 32:
+        call.refuse(count, "a number of threads in whole warps")
+    return number, threads
+
+
+def _list_warpgroup_effects(op: TileOp) -> Effects:
+    return Effects((), ())
+
+
+def _evaluate_warpgroup(op: TileOp, env: Environment) -> None:
+    """Compute nothing: registers and waits do not change results."""
+
+
+_COUNT = Parameter("reg_count")
+_REGISTERS = """Give each thread of the warpgroup `reg_count` registers from here on, a multiple of 8 from 24 to 256.
+
+                Whether that is more or less follows from what it has. All roles together must fit the block's
+                registers. It needs a target that moves registers between warps, as sm_90a. In a kernel whose roles
+                tilec makes it is nothing.
+                """
+
+register_operation(
+    Operation(
+        SetRegisters,
+        (
+            Spelling(Signature("T.set_max_nreg", (_COUNT, Parameter("is_inc"))), _REGISTERS, _check_set_registers),
+            Spelling(Signature("T.inc_max_nreg", (_COUNT,)), _REGISTERS, _check_set_registers),
+            Spelling(Signature("T.dec_max_nreg", (_COUNT,)), _REGISTERS, _check_set_registers),
+        ),
+        _list_warpgroup_effects,
+        _evaluate_warpgroup,
+    )
+)
+register_operation(
+    Operation(
+        WaitWgmma,
+        (
+            Spelling(
+                Signature("T.wait_wgmma", (Parameter("num_mma"),)),
+                """Wait until at most the newest `num_mma` products of the warpgroup are under way.
+
+                In a kernel whose roles tilec makes it is nothing: products are waited for where they are needed.
+                """,
+                _check_wait_wgmma,
+            ),
+        ),
+        _list_warpgroup_effects,
+        _evaluate_warpgroup,
+    )
+)
+register_operation(
+    Operation(
+        NamedArrive,
+        (
+            Spelling(
+                Signature("T.named_barrier_arrive", (Parameter("barrier_id"), Parameter("arrive_count"))),
+                """Arrive at a named barrier and go on: others wait there with T.sync_threads(barrier_id, arrive_count).
+
+                `arrive_count` are all threads that come to it, those that wait included.
+                """,
+                _check_named_arrive,
+            ),
+        ),
+        _list_warpgroup_effects,
+        _evaluate_warpgroup,
+    )
+)
+
+
+@attach_facet(SetRegisters, "lower")
+def lower_set_registers(op: SetRegisters, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (warp.SetRegisters(op.count, span=op.span),) if op.via == "setmaxnreg" else ()
+
+
+@attach_facet(WaitWgmma, "lower")
+def lower_wait_wgmma(op: WaitWgmma, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (warp.WgmmaWait(op.pending, span=op.span),) if op.via == "wgmma" else ()
+
+
+@attach_facet(NamedArrive, "lower")
+def lower_named_arrive(op: NamedArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    return (warp.NamedBarrier(op.id, op.threads, False, span=op.span),)
+
+
+def _list_warpgroup_demands(op: TileOp, context: LoweringContext) -> tuple[Demand, ...]:
+    return ()
+
+
+for _operation in (SetRegisters, WaitWgmma, NamedArrive):
+    attach_facet(_operation, "demand")(_list_warpgroup_demands)

@@ -1,0 +1,1 @@
+"""Proofs that an initiation interval is too small, by paths, pools and windows. Nothing here looks for a schedule."""

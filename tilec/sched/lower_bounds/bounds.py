@@ -1,0 +1,408 @@
+"""Lower bounds on the initiation interval, each with the ops that cause it.
+
+Every bound here is a proof that needs no solver: no schedule with a smaller II exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from math import inf
+from typing import Literal
+
+from tilec.sched.lower_bounds.implied import drop_implied_edges
+from tilec.sched.lower_bounds.paths import (
+    Arc,
+    build_arcs,
+    build_edge_arcs,
+    find_all_distances,
+    find_distances_from,
+    find_earliest_starts,
+    relax_arcs,
+)
+from tilec.sched.problem import Op, Problem, Use
+from tilec.support.records import dataclass
+
+BoundKind = Literal["slot", "role", "recurrence", "ring", "density", "pool", "stages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A lower bound: no II below `ii` because of `name`. `culprit` is the reason in words, `ops` the ops involved."""
+
+    kind: BoundKind
+    name: str
+    ii: int
+    culprit: str
+    ops: tuple[int, ...]
+
+    @property
+    def family(self) -> str:
+        """Return the constraint family of the bound, such as `slot tma`."""
+        return self.name if self.name.startswith(f"{self.kind} ") else f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """All lower bounds of a problem. `mii`, the largest, is where the search for a schedule begins."""
+
+    mii: int
+    each: tuple[Bound, ...]
+
+    @property
+    def binding(self) -> tuple[Bound, ...]:
+        """Return the bounds that are equal to `mii`."""
+        return tuple(bound for bound in self.each if bound.ii == self.mii)
+
+
+# Windows are found for every pair of ops: beyond this size the solver is as fast.
+_MAX_OPS_FOR_DENSITY = 48
+_MAX_LISTED_TERMS = 24
+
+
+class Unschedulable(Exception):
+    """No II admits a schedule. `kind` and `name` identify the constraint that forbids it, `ops` the ops involved."""
+
+    def __init__(self, kind: BoundKind, name: str, reason: str, ops: tuple[int, ...]) -> None:
+        super().__init__(reason)
+        self.kind, self.name, self.reason, self.ops = kind, name, reason, ops
+
+
+# The solver, the heuristics, role assignment and the cache all ask for the bounds of the same problem.
+@lru_cache(maxsize=32)
+def compute_bounds(problem: Problem) -> Bounds:
+    """Compute all bounds, in the order slots, roles, recurrence, rings, density, pools, stages. Raise
+    `Unschedulable`."""
+    problem = drop_implied_edges(problem)
+    found = [*_find_slot_bounds(problem), *_find_role_bounds(problem)]
+    floor = max((bound.ii for bound in found), default=1)
+    edges, with_ring_arcs = build_edge_arcs(problem), build_arcs(problem)
+    recurrence = _find_cycle_bound(problem, edges, "recurrence")
+    if recurrence is not None:
+        found.append(recurrence)
+        floor = max(floor, recurrence.ii)
+    if len(with_ring_arcs) > len(edges):
+        ring = _find_cycle_bound(problem, with_ring_arcs, "ring")
+        if ring is not None and (recurrence is None or ring.ii > recurrence.ii):
+            found.append(ring)
+            floor = max(floor, ring.ii)
+    ceiling = max(floor, compute_serial_ii(problem))
+    density = _find_density_bound(problem, floor, ceiling)
+    if density is not None:
+        found.append(density)
+        floor = max(floor, density.ii)
+    for pool in range(len(problem.pools)):
+        for bound in (
+            _find_ring_pool_bound(problem, pool, floor, ceiling),
+            _find_value_pool_bound(problem, pool, floor, ceiling),
+        ):
+            if bound is not None:
+                found.append(bound)
+                floor = max(floor, bound.ii)
+    stages = _find_stage_bound(problem, floor, ceiling)
+    if stages is not None:
+        found.append(stages)
+    return Bounds(max((bound.ii for bound in found), default=1), tuple(found))
+
+
+# --- what other files build on ---
+
+
+def compute_serial_ii(problem: Problem) -> int:
+    """Return an II at which the ops can run one after the other with nothing in flight at the end, and so can the
+    groups of warps that run the same code."""
+    spans = [
+        max([op.latency, 1, op.issue * bool(op.roles), *(use.offset + use.cycles for use in op.uses)])
+        for op in problem.ops
+    ]
+    for edge in problem.edges:
+        spans[edge.src] = max(spans[edge.src], edge.latency + edge.hand_over)
+    copies = {op for group in problem.copies for op in group[1:]}
+    groups = len(problem.copies[0]) if problem.copies else 1
+    spans_once = (
+        span + count_lead_cycles(spec)
+        for op, (span, spec) in enumerate(zip(spans, problem.ops, strict=True))
+        if op not in copies
+    )
+    return groups * max(1, sum(spans_once))
+
+
+def count_lead_cycles(op: Op) -> int:
+    """Return for how many cycles before its issue an op holds a slot or its role."""
+    return max([op.wait, *(-use.offset for use in op.uses if use.cycles)])
+
+
+def find_min_ring_lifetimes(problem: Problem, ii: int) -> list[int]:
+    """Return for each ring the shortest lifetime, in cycles, that the dependences allow."""
+    constraints = build_arcs(problem)
+    producers = sorted({producer for ring in problem.rings for producer in ring.producers})
+    distances_from = {producer: find_distances_from(problem, ii, constraints, producer) for producer in producers}
+    lifetimes = []
+    for ring in problem.rings:
+        pairs = [(distances_from[p][c], problem.ops[c].latency) for p in ring.producers for c in ring.consumers]
+        lifetimes.append(max([0, *(separation + latency for separation, latency in pairs if separation is not None)]))
+    return lifetimes
+
+
+def compute_depth_limits(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> list[int | None]:
+    """Return the largest depth each ring can have at this II: its own limit, and the pool's room when every other ring
+    is as shallow as its lifetime allows. `without` names pools to ignore, as "pool NAME"."""
+    lifetimes = find_min_ring_lifetimes(problem, ii)
+    least = [ring.bytes * max(1, -(-life // ii)) for life, ring in zip(lifetimes, problem.rings, strict=True)]
+    limits: list[int | None] = []
+    for index, ring in enumerate(problem.rings):
+        pool = problem.pools[ring.pool]
+        if ring.bytes == 0 or f"pool {pool.name}" in without:
+            limits.append(ring.max_depth)
+            continue
+        others = sum(size for at, size in enumerate(least) if at != index and problem.rings[at].pool == ring.pool)
+        room = max(0, pool.capacity - pool.reserved - others) // ring.bytes
+        limits.append(room if ring.max_depth is None else min(room, ring.max_depth))
+    return limits
+
+
+# --- one function a kind ---
+
+
+def _find_slot_bounds(problem: Problem) -> list[Bound]:
+    found = []
+    for index, slot in enumerate(problem.slots):
+        held = [(op, use) for op, spec in enumerate(problem.ops) for use in spec.uses if use.slot == index]
+        total = sum(use.cycles for _, use in held)
+        if total == 0:
+            continue
+        _check_self_overlap(problem, index)
+        users = tuple(dict.fromkeys(op for op, use in held if use.cycles))
+        width = f" of {slot.width}" if slot.width > 1 else ""
+        parts = _join_terms(f"{use.cycles} {problem.ops[op].name}" for op, use in held if use.cycles)
+        culprit = f"slot {slot.name}{width} is held {total} cycles an iteration: {parts}"
+        found.append(Bound("slot", slot.name, -(-total // slot.width), culprit, users))
+    return found
+
+
+def _find_role_bounds(problem: Problem) -> list[Bound]:
+    """Return the bounds of ops that only certain roles may run, and of tied ops, which one role runs."""
+    found = []
+
+    def add_bound(name: str, ops: list[int], roles: int) -> None:
+        total = sum(problem.ops[op].issue + problem.ops[op].wait for op in ops)
+        if total:
+            parts = _join_terms(f"{problem.ops[op].issue + problem.ops[op].wait} {problem.ops[op].name}" for op in ops)
+            culprit = f"{name} issues for {total} cycles an iteration: {parts}"
+            found.append(Bound("role", name, -(-total // roles), culprit, tuple(ops)))
+
+    candidates = list(dict.fromkeys(op.roles for op in problem.ops if op.roles))
+    sets = list(dict.fromkeys(tuple(sorted({*one, *other})) for one in candidates for other in candidates))
+    for roles in sets:
+        name = "one of the roles " if len(roles) > 1 else "role "
+        name += ", ".join(problem.roles[role].name for role in roles)
+        add_bound(name, [at for at, op in enumerate(problem.ops) if op.roles and {*op.roles} <= {*roles}], len(roles))
+    for tied in problem.tied:
+        add_bound("the one role of tied ops", [op for op in tied if problem.ops[op].roles], 1)
+    return found
+
+
+def _check_self_overlap(problem: Problem, slot: int) -> None:
+    """Raise `Unschedulable` if one op alone holds more units of the slot than there are."""
+    width = problem.slots[slot].width
+    for index, op in enumerate(problem.ops):
+        uses = [use for use in op.uses if use.slot == slot and use.cycles]
+        peak = max((sum(u.offset <= at.offset < u.offset + u.cycles for u in uses) for at in uses), default=0)
+        if peak > width:
+            name = problem.slots[slot].name
+            reason = f"op {op.name} alone needs {peak} units of slot {name}, which has {width}"
+            raise Unschedulable("slot", name, reason, (index,))
+
+
+def _find_cycle_bound(
+    problem: Problem, constraints: Sequence[Arc], kind: Literal["recurrence", "ring"]
+) -> Bound | None:
+    """Return the smallest II without a positive cycle. Each positive cycle found gives a larger II, so few rounds
+    suffice."""
+    ii, culprit = 1, None
+    while cycle := relax_arcs(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1]:
+        latency, distance = sum(arc.latency for arc in cycle), sum(arc.distance for arc in cycle)
+        path = " → ".join(problem.ops[arc.src].name for arc in cycle)
+        path = f"{path} → {problem.ops[cycle[0].src].name}"
+        ops = tuple(arc.src for arc in cycle)
+        name = next((arc.why for arc in cycle if arc.why.startswith("ring ")), path) if kind == "ring" else path
+        if distance <= 0:
+            reason = f"{path} takes {latency} cycles and comes back to the same iteration"
+            raise Unschedulable(kind, name, reason, ops)
+        ii = -(-latency // distance)
+        by_ring = f" ({name})" if kind == "ring" else ""
+        over = "1 iteration" if distance == 1 else f"{distance} iterations"
+        culprit = Bound(kind, name, ii, f"{path} takes {latency} cycles over {over}{by_ring}", ops)
+    return culprit
+
+
+def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
+    """Bound the II by ops of one slot that the dependences keep in a window too short for them. Windows widen as II
+    grows."""
+    if len(problem.ops) > _MAX_OPS_FOR_DENSITY or _find_crowded_window(problem, floor) is None:
+        return None
+    ii = _bisect_smallest_ii(lambda ii: _find_crowded_window(problem, ii) is None, floor, ceiling)
+    crowd = _find_crowded_window(problem, ii - 1)
+    assert crowd is not None
+    slot, window, uses = crowd
+    spec = problem.slots[slot]
+    parts = _join_terms(f"{use.cycles} {problem.ops[op].name}" for op, use in uses)
+    width = f" of {spec.width}" if spec.width > 1 else ""
+    culprit = (
+        f"slot {spec.name}{width} is held {sum(use.cycles for _, use in uses)} cycles within {window} by what the "
+        f"dependences keep together at II {ii - 1}: {parts}"
+    )
+    return Bound("density", spec.name, ii, culprit, tuple(dict.fromkeys(op for op, _ in uses)))
+
+
+def _find_crowded_window(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] | None:
+    """Return (slot, cycles of the window, uses) of a window too short for its uses; None if there is no such window."""
+    constraints = build_arcs(problem)
+    after = find_all_distances(problem, ii, constraints)
+    for slot, spec in enumerate(problem.slots):
+        users = [
+            (op, use)
+            for op, spec_of_op in enumerate(problem.ops)
+            for use in spec_of_op.uses
+            if use.slot == slot and use.cycles
+        ]
+        for anchor in range(len(problem.ops)) if len(users) > spec.width else ():
+            windows: list[tuple[int, int, int, Use]] = []
+            for op, use in users:
+                low, high = after[anchor][op], after[op][anchor]
+                if low is not None and high is not None:
+                    windows.append((low + use.offset, use.offset + use.cycles - high, op, use))
+            ends = [(first, last, use.cycles) for first, last, _, use in windows]
+            crowded = _prefilter_begins(ends, spec.width) if len(windows) > spec.width else []
+            windows.sort(key=lambda window: (window[1], window[2], window[3].offset))
+            for first in crowded:
+                later_windows = [window for window in windows if window[0] >= first]
+                held = 0
+                for count, (_, last, _, use) in enumerate(later_windows):
+                    held += use.cycles
+                    if held > spec.width * (last - first):
+                        return slot, last - first, [(op, use) for _, _, op, use in later_windows[: count + 1]]
+    return None
+
+
+def _prefilter_begins(windows: Sequence[tuple[int, int, int]], width: int) -> list[int]:
+    """Return the begins of windows (first, last, cycles) worth a full check: the uses that begin there or later hold
+    more cycles than `width` slots have until the earliest of their ends."""
+    found, held, end = [], 0, inf
+    for index, (first, last, cycles) in enumerate(by_begin := sorted(windows, reverse=True)):
+        held, end = held + cycles, min(end, last)
+        is_whole = index + 1 == len(by_begin) or by_begin[index + 1][0] < first
+        if is_whole and held > width * (end - first):
+            found.append(first)
+    return found[::-1]
+
+
+def _find_ring_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
+    spec = problem.pools[pool]
+    rings = [index for index, ring in enumerate(problem.rings) if ring.pool == pool]
+
+    def find_min_depths(ii: int) -> list[int]:
+        lifetimes = find_min_ring_lifetimes(problem, ii)
+        return [max(1, -(-lifetimes[ring] // ii)) for ring in rings]
+
+    def count_needed(ii: int) -> int:
+        return spec.reserved + sum(
+            depth * problem.rings[ring].bytes for ring, depth in zip(rings, find_min_depths(ii), strict=True)
+        )
+
+    def describe_need(ii: int) -> str:
+        parts = [f"{spec.reserved} reserved"] if spec.reserved else []
+        for ring, depth in zip(rings, find_min_depths(ii), strict=True):
+            parts.append(f"{depth} × {problem.rings[ring].bytes} {problem.rings[ring].name}")
+        return f"pool {spec.name} would hold {count_needed(ii)} of {spec.capacity} at II {ii}: {' + '.join(parts)}"
+
+    ops = tuple(dict.fromkeys(p for ring in rings for p in problem.rings[ring].producers))
+    least = spec.reserved + sum(problem.rings[ring].bytes for ring in rings)
+    if least > spec.capacity:
+        raise Unschedulable("pool", spec.name, describe_need(ceiling), ops)
+    if count_needed(floor) <= spec.capacity:
+        return None
+    ii = _bisect_smallest_ii(lambda ii: count_needed(ii) <= spec.capacity, floor, ceiling)
+    return Bound("pool", spec.name, ii, describe_need(ii - 1), ops)
+
+
+def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
+    """Bound the II by the values of a pool: a value that lives L cycles has on average L / II copies in any
+    schedule."""
+    spec = problem.pools[pool]
+    values = [value for value in problem.values if value.pool == pool and value.amount]
+    if not values:
+        return None
+    rings = [ring for ring in problem.rings if ring.pool == pool]
+    room = spec.capacity - spec.reserved - sum(ring.bytes for ring in rings)
+    constraints = build_arcs(problem)
+
+    def find_min_lifetimes(ii: int) -> list[int]:
+        after = {op: find_distances_from(problem, ii, constraints, op) for value in values for op in value.producers}
+        lifetimes = []
+        for value in values:
+            separation = [(after[p][c], problem.ops[c].latency) for p in value.producers for c in value.consumers]
+            lifetimes.append(max([0, *(known + latency for known, latency in separation if known is not None)]))
+        return lifetimes
+
+    def describe_pool(why: str) -> str:
+        parts = [f"{spec.reserved} reserved"] if spec.reserved else []
+        parts += [f"{ring.bytes} {ring.name}" for ring in rings]
+        parts += [f"{value.amount} {value.name}" for value in values]
+        return f"pool {spec.name} of {spec.capacity} {why}: {' + '.join(parts)}"
+
+    ops = tuple(dict.fromkeys(op for value in values for op in (*value.producers, *value.consumers)))
+    # At the start of its only producer a value is held, with all others that begin there.
+    living = [value for value, life in zip(values, find_min_lifetimes(ceiling), strict=True) if life > 0]
+    starts = {op for value in living for op in value.producers if len(value.producers) == 1}
+    if any(sum(value.amount for value in living if value.producers == (op,)) > room for op in sorted(starts)):
+        raise Unschedulable("pool", spec.name, describe_pool("is too small for what is held at once"), ops)
+
+    def count_held(ii: int) -> int:
+        return sum(value.amount * life for value, life in zip(values, find_min_lifetimes(ii), strict=True))
+
+    if count_held(floor) <= room * floor or count_held(ceiling) > room * ceiling:
+        return None
+    ii = _bisect_smallest_ii(lambda ii: count_held(ii) <= room * ii, floor, ceiling)
+    average = -(-count_held(ii - 1) // (ii - 1))
+    return Bound(
+        "pool", spec.name, ii, describe_pool(f"would be asked for {average} on the average at II {ii - 1}"), ops
+    )
+
+
+def _find_stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
+    limit = problem.max_stages
+    if limit is None or not problem.ops:
+        return None
+    constraints = build_arcs(problem)
+
+    def find_last_start(ii: int) -> int:
+        return max(find_earliest_starts(problem, ii, constraints))
+
+    if find_last_start(floor) < limit * floor:
+        return None
+    ii = _bisect_smallest_ii(lambda ii: find_last_start(ii) < limit * ii, floor, ceiling)
+    starts = find_earliest_starts(problem, ii - 1, constraints)
+    op = starts.index(max(starts))
+    culprit = (
+        f"op {problem.ops[op].name} issues in cycle {starts[op]} at the earliest, {limit} stages of {ii - 1} end before"
+    )
+    return Bound("stages", "max_stages", ii, culprit, (op,))
+
+
+def _join_terms(parts: Iterable[str]) -> str:
+    """Join the terms of a sum; of very many, only the first."""
+    listed = list(parts)
+    if len(listed) > _MAX_LISTED_TERMS:
+        listed = [*listed[:_MAX_LISTED_TERMS], f"{len(listed) - _MAX_LISTED_TERMS} more"]
+    return " + ".join(listed)
+
+
+def _bisect_smallest_ii(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the smallest II that satisfies a bound, by bisection. Longest paths only shrink as II grows, so bounds are
+    monotone in II. Schedules are not, and the search for one is never bisected."""
+    assert holds(high), "a serial schedule satisfies every bound"
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
