@@ -99,7 +99,9 @@ def shape(row: Mapping[str, Any], tile: Mapping[str, int], target: Target) -> Sh
     block = blocks.walk_block((0, 0, 0))
     ((loop, trip_count, _),) = block.loops
     ctas = math.prod(int(extent) for extent in kernel.grid if isinstance(extent, int))
-    levels = build_loop_nest(blocks, loop, trip_count, 1, min(target.limit("sms"), ctas))
+    moved = sum(count_tensor_bytes(p) for p in kernel.params if isinstance(p, Buffer))
+    machine = build_machine(target, block.loaded * ctas, moved)
+    levels = build_loop_nest(blocks, loop, trip_count, 1, min(target.limit("sms"), ctas), machine)
     loaded = {s.regions[1].buffer.name for s in loop.body if getattr(s, "name", "") in ("copy", "im2col")
               and s.regions[0].buffer.scope == "global"}  # fmt: skip
     sizes = {name: layout.bytes for name, layout in assignment.shared.items()}
@@ -156,7 +158,7 @@ def cycles(one: Shape, stages: int, carried: bool, target: Target) -> int | None
         return one.around + predict_level_times(levels, one.nest.use, neighbours, one.nest.own)[0].cycles
 
     launch = Launch(one.ctas, together, one.l2_bytes, one.dram_bytes)
-    return predict_blocks([block], launch, build_machine(target)).cycles
+    return predict_blocks([block], launch, build_machine(target, one.l2_bytes, one.dram_bytes)).cycles
 
 
 def tiles(sample: str) -> Iterator[dict[str, int]]:

@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from alcop import WAYS, arguments, predicted, write
 
-from tilec.passes.cost.kernel import build_machine
 from tilec.target.table import Target, load_target
 
 FOLDER = Path(__file__).parent / "networks"
@@ -54,7 +53,7 @@ def summed(name: str, table: Mapping[str, Any], target: Target) -> Network:
         for way, taken in _operator(tuple(row.items()), target).items():
             cycles[way] += times * taken
     moved = sum(row["times"] * row["bytes"] for row in table["memory"].values())
-    return Network(name, cycles, moved // build_machine(target).dram_bytes_per_cycle)
+    return Network(name, cycles, moved // target.limit("dram_bytes_per_cycle"))
 
 
 @cache

@@ -26,7 +26,7 @@ BACKSTOP = 600
 """Seconds. How fast it is, the machine has a say in."""
 
 SLOW = """import functools, sys, time
-from tilec.cli import main, terminal
+from tilec.cli.main import main, terminal
 from tilec.passes.lower import expand_schedules as slow
 terminal._SILENCE = {silence}
 before = slow.expand_schedules
@@ -90,7 +90,7 @@ PROBLEM = {
 SLOW_CALL = """import functools, sys, time
 import importlib
 slow = importlib.import_module("{module}")
-from tilec.cli import main, terminal
+from tilec.cli.main import main, terminal
 terminal._SILENCE = 0
 before = slow.{function}
 @functools.wraps(before)
@@ -238,7 +238,7 @@ blocks.run_clusters = run
 # As from a terminal, also where whatever runs the tests ignores Ctrl-C.
 RUN = """import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from tilec.cli import main
+from tilec.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

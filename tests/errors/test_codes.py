@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tilec
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.driver import emulate
 from tilec.driver.emulate import KernelArguments
 from tilec.ir.tile import Kernel

@@ -183,6 +183,7 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("choose_persistent_grid", "choose_tile_scheduler", "choose_rasterisation"):
         monkeypatch.setattr(f"tilec.passes.choices.{name}.blocks_at_once", at_once)
+    monkeypatch.setattr("tilec.passes.choices.choose_persistent_grid.estimate_residency", lambda *_: 1)
     monkeypatch.setattr("tilec.passes.choices.choose_rasterisation.fits_in_cache", lambda kernel, target: False)
 
 

@@ -39,6 +39,7 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (*(f"choices.{name}" for name in choices), "grid.persistent"):
         name = f"tilec.passes.{module}.blocks_at_once"
         monkeypatch.setattr(name, lambda _, cluster: AT_ONCE // cluster * cluster)
+    monkeypatch.setattr("tilec.passes.choices.choose_persistent_grid.estimate_residency", lambda *_: 1)
 
 
 def made(

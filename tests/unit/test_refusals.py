@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.cli import main
+from tilec.cli.main import main
 from tilec.passes.scheduling import refusals
 from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value

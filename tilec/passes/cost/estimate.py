@@ -264,15 +264,15 @@ def _find_stage_options(
     ringed = [sum(sizes[name] for name in _find_loaded_tiles(loop) & set(sizes)) for loop in loops]
     # A tile that no loop uses, as one that a store goes through, takes the place of others, unless a producer warp
     # fills these for the next block already.
-    apart = 0 if assignment.form == "warp_specialised" else _count_bytes_apart(assignment, loops, sizes)
+    outside = 0 if assignment.form == "warp_specialised" else _count_bytes_outside(assignment, loops, sizes)
     if not count_ctas_per_sm(least, registers, threads, read_occupancy_limits(target)):
         raise DoesNotFit(f"{threads} threads of about {registers} registers do not fit a multiprocessor")
 
     def list_options() -> Iterator[tuple[int, int]]:
         for stages in range(1, max((_max_stages(loop) for loop in loops), default=1) + 1):
             versions = (min(stages, _max_stages(loop)) for loop in loops)
-            smem = least - apart + sum(size * (n - 1) for size, n in zip(ringed, versions, strict=True))
-            smem = max(smem, apart)
+            smem = least - outside + sum(size * (n - 1) for size, n in zip(ringed, versions, strict=True))
+            smem = max(smem, outside)
             if smem <= most_bytes and (
                 together := count_ctas_per_sm(smem, registers, threads, read_occupancy_limits(target))
             ):
@@ -281,7 +281,7 @@ def _find_stage_options(
     return list_options()
 
 
-def _count_bytes_apart(assignment: LayoutAssignment, loops: tuple[tile.For, ...], sizes: Mapping[str, int]) -> int:
+def _count_bytes_outside(assignment: LayoutAssignment, loops: tuple[tile.For, ...], sizes: Mapping[str, int]) -> int:
     """Return the bytes of shared tiles that are used outside the loops only."""
     inside = {
         buffer.name
