@@ -103,7 +103,7 @@ def test_dumps_of_several_have_folders(tmp_path: Path) -> None:
     assert tilec(VECTOR_ADD, *TWO, "--dump-ir", "dump", "--emit", "ptx") == 0
     assert names(tmp_path / "dump") == ["sm_80", "sm_90a"]
     for target in ("sm_80", "sm_90a"):
-        assert {"01-parse.ast", "05-fold-constants.tile"} <= set(names(tmp_path / "dump" / target))
+        assert {"01-parse-file.ast", "05-fold-constants.tile"} <= set(names(tmp_path / "dump" / target))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,12 @@ KERNEL = Path(__file__).parent / "persistent_grid.tl"
 SMS = 132  # of sm_90a
 
 
+@pytest.fixture(autouse=True)
+def one_block_a_multiprocessor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many tiles of this size as fit would all run at once."""
+    monkeypatch.setattr("tilec.passes.choices.choose_persistent_grid.estimate_residency", lambda *_: 1)
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_equals_the_reference(rank: int) -> None:
     """147 blocks: the last wave has 15 of them."""

@@ -180,7 +180,7 @@ def test_not_where_blocks_hide_it_for_one_another() -> None:
     plan = planned(GEMM, **LARGE, threads=128, block_N=64)
     (decision,) = decided(plan)
     assert (decision.chosen, decision.by) == ("1", "the compiler") and not ahead(plan)
-    assert "and 3 blocks a multiprocessor, which compute while one waits" in decision.why
+    assert "and 2 blocks a multiprocessor, which compute while one waits" in decision.why
 
 
 @pytest.mark.parametrize(

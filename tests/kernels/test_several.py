@@ -46,7 +46,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["inspect", out]) == 0
     shown = capsys.readouterr().out
     assert [line.split()[0] for line in shown.split("\n") if " for sm_90a" in line] == sorted(DEFINES)
-    assert {p.name for p in (tmp_path / "ir").iterdir()} >= {*DEFINES, "01-parse.ast"}
+    assert {p.name for p in (tmp_path / "ir").iterdir()} >= {*DEFINES, "01-parse-file.ast"}
     assert (tmp_path / "ir" / "product" / "05-fold-constants.tile").exists()
     assert main(["check", str(SEVERAL), "-D", "M=64"]) == 0
     again = str(tmp_path / "one.cubin")

@@ -105,5 +105,5 @@ def test_a_variable_that_decides_nothing_is_the_consumers(tmp_path: Path) -> Non
 
 
 def test_groups_are_fed_by_a_producer() -> None:
-    _, made = built(SAMPLES / "gemm" / "grouped.tl", "sm_90a")
+    _, made = built(SAMPLES / "gemm" / "grouped.tl", "sm_90a", "warp-specialize")
     assert roles(made) == ["consumer", "producer"]

@@ -59,7 +59,7 @@ def test_what_each_overlap_is_worth(row: str, capfd: pytest.CaptureFixture[str])
 def test_what_parts_are_worth(row: str, capfd: pytest.CaptureFixture[str]) -> None:
     tile, whole, chosen, parts = (cell.strip("` ") for cell in row.split("|"))
     assert interval(schedule(capfd, *shlex.split(tile), "--subtile", "none")) == int(whole)
-    shown = schedule(capfd, *shlex.split(tile))
+    shown = schedule(capfd, *shlex.split(tile), "--subtile", "2")
     assert interval(shown) == int(parts)
     assert any(line.split()[:1] == ["subtile"] and f" {chosen} " in line for line in shown)
 

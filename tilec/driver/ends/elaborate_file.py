@@ -15,7 +15,7 @@ from tilec.support import progress
 from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, Label, raise_error
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
-from tilec.target.table import load_target
+from tilec.target import table as targets
 
 
 def elaborate_file(file: FileState, observer: Observer) -> FileState:
@@ -46,7 +46,7 @@ def begin_kernel(kernel: Kernel, file: FileState) -> KernelState:
     options = file.options
     if options.refuse_inline_ptx:
         _refuse_ptx(kernel)
-    target = load_target(options.target, options.calibration, options.gpu)
+    target = targets.load_target(options.target, options.calibration, options.gpu)
     target = target if options.stmatrix else target.without("stmatrix")
     budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000, tried=_show_interval)
     return KernelState(
@@ -65,12 +65,13 @@ def _show_interval(interval: int) -> None:
 
 
 def _count_multiprocessors(options: CompileOptions) -> int:
-    return load_target(options.target, options.calibration, options.gpu).limit("sms")
+    return targets.load_target(options.target, options.calibration, options.gpu).limit("sms")
 
 
 def _get_compute_capability(options: CompileOptions) -> tuple[int, int]:
     """Return the compute capability: 9 and 0 for sm_90a."""
-    number = int("".join(c for c in load_target(options.target, options.calibration).ptx_target if c.isdecimal()))
+    target = targets.load_target(options.target, options.calibration)
+    number = int("".join(c for c in target.ptx_target if c.isdecimal()))
     return number // 10, number % 10
 
 

@@ -28,7 +28,7 @@ from tilec.passes.state import LAYOUTS_ROW, Explorer, KernelState
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import DECIDING_LEVEL
 
-LEAST_GAIN = Fraction(1, 20)
+LEAST_GAIN = Fraction(1, 12)
 """The fraction of the predicted cycles that warps which are all alike have to save."""
 MIN_ROUNDS = 4
 """How often a loop has to go through its ring, at least, for the ring's length to matter: in a shorter loop the load of

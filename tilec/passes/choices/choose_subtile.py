@@ -36,8 +36,8 @@ from tilec.support.options import DECIDING_LEVEL, CompileOptions
 
 DEFAULT_PARTS = 2
 LEAST_GAIN = Fraction(1, 5)
-"""The fraction of the interval that parts have to save. On an H200 five kernels whose intervals parts shorten by 7 to 13 %
-are 2 to 27 % slower with parts (benchmarks/results/h200-2026-11-26-c30a4ca2): the assembler emits more for them."""
+"""The fraction of the interval that parts have to save. On an H200 parts that shorten it by a tenth make five kernels
+2 to 27 % slower (benchmarks/results/h200-2026-11-26-c30a4ca2): the assembler emits more instructions for them."""
 MAX_SOLVER_GAIN = Fraction(3, 22)
 """The most by which a solver is assumed to shorten the heuristic interval. So a candidate whose heuristic interval is a
 tenth above the one to beat is solved."""

@@ -170,7 +170,9 @@ def _count_steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, st
 def prefetch_product_fragments(kernel: tile.Kernel, chosen: Sequence[ProductLoop]) -> tile.Kernel:
     """Return the kernel, before layout assignment, with these products reading fragments of two stages."""
     wanted = {one.number: one.steps for one in chosen if one.inner is None}
-    writer = _ProductLoopWriter(wanted, {b.name for b in kernel.buffers})
+    variables = (var for stmt in tile.walk_statements(kernel.body) for var in tile.declared_variables(stmt))
+    names = {named.name for named in (*kernel.buffers, *kernel.params, *kernel.block_vars, *variables)}
+    writer = _ProductLoopWriter(wanted, names)
     body = rewrite_statements(kernel.body, writer.stmt)
     looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
     tiles = {buffer.name: buffer for buffer in kernel.buffers}
