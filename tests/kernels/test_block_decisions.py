@@ -60,6 +60,25 @@ def test_a_large_product(tile: tuple[int, int], cluster: str, multicast: str) ->
 
 
 @pytest.mark.parametrize(
+    ("constants", "roles"),
+    [({**LARGE, "num_stages": 3}, "all warps alike"), ({**LARGE, "num_stages": 4}, "producer, consumer"),
+     ({**LARGE, "K": 128, "num_stages": 3}, "producer, consumer"),
+     ({**LARGE, "num_stages": 3, "block_N": 256}, "producer, consumer")],
+)  # fmt: skip
+def test_a_ring_too_short_for_its_loads(constants: dict[str, int], roles: str) -> None:
+    """Two blocks of a multiprocessor hide from each other that three stages stall a product, if it is long and two fit."""
+    assert decided(planned(GEMM, **constants))["roles"] == roles
+
+
+@pytest.mark.parametrize(("threads", "blocks"), [(128, 264), (256, 132)])
+def test_blocks_of_a_persistent_grid_that_share_a_multiprocessor(threads: int, blocks: int) -> None:
+    """With 64 columns a block of one consumer warpgroup leaves room for another block, one of two has too many threads."""
+    sizes = {**LARGE, "block_N": 64 if threads == 128 else 128, "block_K": 32 if threads == 128 else 64}
+    found = decided(planned(GEMM, **sizes, threads=threads, num_stages=4))
+    assert found["persistent grid"].startswith(f"{blocks} blocks walk over ")
+
+
+@pytest.mark.parametrize(
     ("asked", "what", "chosen", "by"),
     [
         ({"cluster": (1, 1, 1)}, "cluster", "none", "the command line"),
