@@ -66,13 +66,13 @@ def test_a_large_product(tile: tuple[int, int], cluster: str, multicast: str) ->
      ({**LARGE, "num_stages": 3, "block_N": 256}, "producer, consumer")],
 )  # fmt: skip
 def test_a_ring_too_short_for_its_loads(constants: dict[str, int], roles: str) -> None:
-    """Two blocks of a multiprocessor hide from each other that three stages stall a product, if it is long and two fit."""
+    """Three stages stall a product; two blocks of a multiprocessor hide that, if the loop is long and two fit."""
     assert decided(planned(GEMM, **constants))["roles"] == roles
 
 
 @pytest.mark.parametrize(("threads", "blocks"), [(128, 264), (256, 132)])
 def test_blocks_of_a_persistent_grid_that_share_a_multiprocessor(threads: int, blocks: int) -> None:
-    """With 64 columns a block of one consumer warpgroup leaves room for another block, one of two has too many threads."""
+    """A block of one consumer warpgroup and 64 columns leaves room for another one; one of two does not."""
     sizes = {**LARGE, "block_N": 64 if threads == 128 else 128, "block_K": 32 if threads == 128 else 64}
     found = decided(planned(GEMM, **sizes, threads=threads, num_stages=4))
     assert found["persistent grid"].startswith(f"{blocks} blocks walk over ")
