@@ -20,7 +20,9 @@ def build_dp4a(call: Call) -> tile.Store:
     for name, buffer, wanted in (("A", a, (INT8, UINT8)), ("B", b, (INT8, UINT8)), ("C", c, (INT32,))):
         if buffer.dtype not in wanted:
             expected = " or ".join(t.name for t in wanted)
-            raise_error("wrong-dtype", f"T.dp4a: `{name}` holds {expected}", call[name].span, f"this is {buffer.dtype}")
+            raise_error(
+                "wrong-dtype", f"T.dp4a: `{name}` must be {expected}", call[name].span, f"this is {buffer.dtype}"
+            )
     total: tile.Expr = tile.Load(c, at_c)
     for lane in range(_LANES):
         x, y = (tile.Load(t, (*i[:-1], add_exprs(i[-1], tile.int32_const(lane)))) for t, i in ((a, at_a), (b, at_b)))

@@ -23,7 +23,7 @@ def build_sizes(call: Call) -> Value:
             f"{call.name}: a size is int32, not int64",
             call["dtype"].span,
             "a dimension has at most 2147483647 elements, which is checked at launch",
-            help="leave the dtype out; write T.cast(size, 'int64') where the kernel computes with it in 64 bits",
+            help="remove the dtype; write T.cast(size, 'int64') where the kernel needs 64 bits",
         )
     if dtype != INT32:
         call.refuse("dtype", '"int32"')

@@ -36,11 +36,11 @@ LAUNCH_VALUES: dict[str, LaunchValue] = {
     for p in (
         _make_launch_value("T.get_thread_binding", "the thread's index, along x, y or z of `threads=`", _DIM),
         _make_launch_value("T.get_thread_bindings", "all three of them"),
-        _make_launch_value("T.get_thread_extent", "how many threads a block has along x, y or z", _DIM),
+        _make_launch_value("T.get_thread_extent", "the number of threads of a block along x, y or z", _DIM),
         _make_launch_value("T.get_thread_extents", "all three of them"),
         _make_launch_value("T.get_block_binding", "the block's index, along x, y or z of the grid", _DIM),
         _make_launch_value("T.get_block_bindings", "one for each extent of the grid"),
-        _make_launch_value("T.get_block_extent", "how many blocks the grid has along x, y or z", _DIM),
+        _make_launch_value("T.get_block_extent", "the number of blocks of the grid along x, y or z", _DIM),
         _make_launch_value("T.get_block_extents", "one for each extent of the grid"),
         _make_launch_value("T.get_lane_idx", "the thread's index in its warp", _WARP_SIZE),
         _make_launch_value("T.get_warp_idx", "the index of the thread's warp", _WARP_SIZE),
@@ -54,10 +54,10 @@ LAUNCH_VALUES: dict[str, LaunchValue] = {
         _make_launch_value(
             "T.block_rank_in_cluster", "the block's number in its cluster, x counted fastest; without clusters 0"
         ),
-        _make_launch_value("T.get_cluster_block_nums", "how many blocks a cluster has"),
+        _make_launch_value("T.get_cluster_block_nums", "the number of blocks of a cluster"),
         _make_launch_value(
             "T.shuffle_elect",
-            "whether the thread is the first of each `thread_extent` threads, or with 0 of the block",
+            "True if the thread is the first of `thread_extent` threads, or with 0 the first of the block",
             Parameter("thread_extent"),
         ),
         LaunchValue(BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one iteration"),

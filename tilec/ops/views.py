@@ -22,7 +22,7 @@ VIEWS: dict[str, ViewFunction] = {
         ViewFunction(
             Signature("T.view", (Parameter("src"), Parameter("shape", None), Parameter("dtype", None))),
             "the same, or the bits of each row as another type, or both; without `shape`, rows keep their bytes. "
-            "Elements cannot be set through a view of narrower ones. T.Tensor(shape, dtype, tile.data) is the same",
+            "A view with narrower elements cannot be written. T.Tensor(shape, dtype, tile.data) is the same",
         ),
     )
 }

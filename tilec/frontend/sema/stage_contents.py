@@ -74,15 +74,15 @@ def _check_stage(stage: PipelineStage, uses: list[_TileUse]) -> None:
     is_left_over = made.function == "T.InputTilePipeline" and (first is None or uses.index(first) > uses.index(read))
     if copy is None and not is_left_over:
         return
-    why = "nothing has been written there yet" if copy is None else "its copies need not have landed"
+    why = "the stage has not been written yet" if copy is None else "its copies may still be pending"
     raise_error(
         "stage-access",
-        "a producer reads the stage that it fills",
+        "a producer reads its own stage",
         read.span,
         why,
         secondary=(
             *((Label(copy.span, "copied here"),) if copy is not None else ()),
             Label(stage.taken.span, "acquired here, by the producer"),
         ),
-        help=f"read it where the consumer has acquired it, by `{made.name}.consumer()`",
+        help=f"read it in the consumer, after `{made.name}.consumer()`",
     )

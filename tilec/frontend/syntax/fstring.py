@@ -60,9 +60,7 @@ def _parse_field(body: str, start: int, span: Span) -> tuple[ReplacementField, i
         while body[end : end + 1].isspace():
             shown, end = shown + body[end], end + 1
     if not expression.strip():
-        raise_error(
-            "syntax", "an f-string has nothing in its braces", span, help="write `{{}}` for the characters themselves"
-        )
+        raise_error("syntax", "an f-string has empty braces", span, help="write `{{}}` for the characters themselves")
     conversion: Conversion = ""
     if body[end : end + 1] == "!":
         match body[end + 1 : end + 2]:
@@ -75,7 +73,7 @@ def _parse_field(body: str, start: int, span: Span) -> tuple[ReplacementField, i
         close = body.find("}", end)
         spec, end = body[end + 1 : close], close
         if "{" in spec:
-            raise_error("syntax", "an f-string's format has braces of its own", span, help="write the format out")
+            raise_error("syntax", "an f-string's format contains braces", span, help="write the format without braces")
     if body[end : end + 1] != "}":
         raise_error("syntax", "a brace of the f-string is never closed", span)
     if shown and not (conversion or spec):
