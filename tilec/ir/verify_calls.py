@@ -106,4 +106,4 @@ def find_constant_error(const: tile.Const) -> str | None:
     if fits:
         return None
     shown = f"{value!r:.40}" if isinstance(value, float) or math.fabs(value.bit_length()) < 200 else "a long number"
-    return f"{shown} is no {dtype}"
+    return f"{shown} is not a value of {dtype}"

@@ -37,7 +37,7 @@ from tilec.passes.memory.load_footprints import LoadFootprint, find_load_footpri
 from tilec.support.options import DECIDING_LEVEL, CompileOptions
 from tilec.target.table import Target
 
-LOSES_ROLES = "with a loop over blocks the kernel would lose its producer warp"
+LOSES_ROLES = "a persistent grid would cost the kernel its producer warp"
 _Y_FIRST = Raster(1, by_rows=False)
 MAX_TILES = 1 << 14
 """The largest grid for which the duration of each block is estimated."""
@@ -58,7 +58,7 @@ def choose_persistent_grid(
     if not options.persistent:
         return make_ruled_question("persistent grid", "the command line", "--no-persistent", stays)
     if against is None:
-        against = "no warp only loads, and so could begin with the next block's tiles"
+        against = "without a producer warp no loads of the next tile start early"
         if assignment.form == "warp_specialised":
             against = why_not_persistent(kernel, at_once)
     if against is not None:
@@ -88,7 +88,10 @@ def choose_persistent_grid(
     def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen == walks.answer:
             return why
-        return f"its blocks differ in length: of {at_once} that go on by one stride, some would have much more to do"
+        return (
+            f"its blocks differ in length: with a static stride some of {at_once} persistent blocks would get "
+            "much more work"
+        )
 
     return Question("persistent grid", order, price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN)
 
@@ -127,7 +130,7 @@ def choose_tile_scheduler(
         return make_ruled_question(
             "tile scheduler", "the command line", f"--tile-scheduler {requested}", dynamic, static
         )
-    why = "a block that is done early, or could begin early, does more of the tiles (as in CUTLASS, by default)"
+    why = "a block that ends early, or could start early, gets more tiles (the default of CUTLASS)"
     tiles = estimate_blocks(replace(assignment, kernel=kernel), target, MAX_TILES)
     if tiles is None:
         return make_ruled_question("tile scheduler", "the compiler", why, dynamic, static)
@@ -137,7 +140,7 @@ def choose_tile_scheduler(
         "tile scheduler",
         (dynamic, static),
         price=lambda made: _simulate_persistent(in_order, at_once, is_dealt=made is by_machine),
-        explain=lambda outcome: why if outcome.chosen == dynamic.answer else "a fixed stride ends sooner",
+        explain=lambda outcome: why if outcome.chosen == dynamic.answer else "a static stride ends sooner",
         least_gain=LEAST_GAIN,
     )
 
@@ -167,11 +170,11 @@ def choose_rasterisation(
             "rasterisation", "the kernel", "T.use_swizzle", Candidate(_show_raster(kernel.raster), lambda: kernel)
         )
     if has_block_requests(kernel):
-        return keep_order("blocks ask for others' work by the numbers that the machine gives them")
+        return keep_order("the kernel uses cluster launch control, whose block numbers are the hardware's")
     if options.rasterisation == 0:
         return make_ruled_question("rasterisation", "the command line", "--rasterisation none", x_first)
     if len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
-        return keep_order("the grid is a line of blocks")
+        return keep_order("the grid has one dimension")
     loads, at_once = find_load_footprints(assignment.kernel), blocks_at_once(target, kernel.cluster.blocks)
     if options.rasterisation is not None:
         raster = _choose_panel_axis(kernel, loads, at_once, options.rasterisation)
@@ -184,13 +187,13 @@ def choose_rasterisation(
     if assignment.roles:
         return keep_order("the kernel has explicit roles")
     if has_own_order(kernel):
-        return keep_order("blocks may wait for others that were begun before them")
+        return keep_order("blocks may wait for earlier blocks")
     if not walks or why_not_dynamically_scheduled(kernel, target) is None:
         by_length = _choose_longest_first(kernel, assignment, target, at_once, x_first, set_raster)
         if by_length is not None:
             return by_length
     if any(strip.by_data for strip in loads):
-        return keep_order("which tiles a block loads depends on elements of a tensor")
+        return keep_order("the tiles that a block loads depend on elements of a tensor")
     if fits_in_cache(kernel, target):
         return keep_order("all tensors together fit into the L2 cache")
     walk = build_grid_walk(kernel, loads, at_once)
@@ -198,7 +201,7 @@ def choose_rasterisation(
     best = find_best_raster(walk)
     if best == AS_NUMBERED:
         return keep_order(
-            "all blocks run at once" if waves == 1 else "no other order lets a wave touch less of the tensors"
+            "all blocks run at once" if waves == 1 else "no other order lets a wave read fewer bytes of the tensors"
         )
     raster = scale_to_blocks(best, kernel.cluster.extents)
     panels = Candidate(_show_raster(raster), partial(set_raster, raster), f"--rasterisation {raster.panel}")
@@ -206,9 +209,9 @@ def choose_rasterisation(
 
     def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen == "x first":
-            return "no other order lets a wave touch less of the tensors"
+            return "no other order lets a wave read fewer bytes of the tensors"
         before, after = (each / waves / 2**20 for each in touched)
-        return f"a wave of {at_once} blocks touches {after:.1f} MiB of the tensors, and {before:.1f} MiB with x first"
+        return f"a wave of {at_once} blocks touches {after:.1f} MiB of the tensors; with x first {before:.1f} MiB"
 
     def count_cycles(ordered: Kernel) -> int:
         return -(-touched[ordered.raster is not None] // target.limit("dram_bytes_per_cycle"))
@@ -246,7 +249,7 @@ def _choose_longest_first(
         "rasterisation",
         (x_first, Candidate(_show_raster(_Y_FIRST), partial(with_raster, _Y_FIRST), None)),
         price=lambda ordered: before if ordered.raster is None else after,
-        explain=lambda _: "its blocks differ in length, and those that take longest begin first",
+        explain=lambda _: "its blocks differ in length, and the longest start first",
         least_gain=LEAST_GAIN,
     )
 

@@ -21,13 +21,11 @@ def choose_roles(assignment: LayoutAssignment, options: CompileOptions, kept: T)
 
     if assignment.roles:
         names = ", ".join(part.name for part in assignment.roles)
-        return make_ruled_question(
-            "roles", "the kernel", "it says which threads run which statements", Candidate(names, keep_state)
-        )
+        return make_ruled_question("roles", "the kernel", "it has explicit roles", Candidate(names, keep_state))
     if assignment.form == "warp_specialised":
         by_role = Candidate("producer, consumer", keep_state, "--pipeline-strategy warp-specialize")
         alike = Candidate("all warps alike", keep_state, "--pipeline-strategy unspecialize")
-        return make_ruled_question("roles", "the compiler", "a warp of its own loads ahead by TMA", by_role, alike)
+        return make_ruled_question("roles", "the compiler", "a producer warp prefetches tiles by TMA", by_role, alike)
     loops = find_pipelined_loops(assignment.kernel.body)
     in_order = ", loops one iteration after the other" if loops and assignment.form == "serial" else ""
     alike = Candidate(f"all warps alike{in_order}", keep_state)
@@ -46,5 +44,5 @@ def choose_overlap(assignment: LayoutAssignment, options: CompileOptions, kept: 
     if not options.overlap:
         return make_ruled_question("overlap", "the command line", "--no-overlap", in_order)
     mixed = Candidate("yes", lambda: kept, "--overlap")
-    why = "a role may compute in an iteration before it is done with the last one"
+    why = "a role may start an iteration before it has finished the previous one"
     return make_ruled_question("overlap", "the compiler", why, mixed, in_order)

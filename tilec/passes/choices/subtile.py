@@ -84,15 +84,15 @@ def _apply_subtile(kernel: tile.Kernel, cut: tile.Subtile) -> tile.Kernel:
         return kernel
     try:
         if cut.buffer not in kernel.buffers:
-            raise Indivisible("it is in parts already, with another tile")
+            raise Indivisible("it is already split, together with another tile")
         return split_dimension(kernel, cut.buffer, cut.parts.index(parts), parts)
     except Indivisible as reason:
         raise_error(
             "bad-subtile",
-            f"{cut.buffer.name} cannot be cut into {parts} parts",
+            f"{cut.buffer.name} cannot be split into {parts} parts",
             cut.span,
             str(reason),
-            help="leave T.annotate_subtile out: the compiler cuts tiles where it can and where that pays",
+            help="remove T.annotate_subtile: the compiler splits tiles where it can and where that pays",
         )
 
 
@@ -145,19 +145,19 @@ def choose_subtile(
     def explain_outcome(outcome: Outcome) -> str:
         best = outcome.prices.get(outcome.chosen, ii)
         if requested is not None:
-            given = f"--subtile {requested}; an interval of {best} cycles, and {ii} with whole tiles"
-            missing = f"no way to cut its tiles into {requested} parts leaves products for wgmma"
+            given = f"--subtile {requested}; an interval of {best} cycles; with whole tiles {ii}"
+            missing = f"no split of its tiles into {requested} parts leaves products for wgmma"
             return missing if outcome.chosen == "none" else given
         if outcome.chosen != "none":
-            gained = "one part computes while another one multiplies"
-            return f"an interval of {best} cycles, and {ii} with whole tiles: {gained}"
+            gained = "one part computes while another multiplies"
+            return f"an interval of {best} cycles instead of {ii}: {gained}"
         others = {answer: price for answer, price in outcome.prices.items() if answer != "none"}
         if others:
             way = min(others, key=others.__getitem__)
-            return f"an interval of {others[way]} cycles with {way}, and {ii} with whole tiles"
+            return f"an interval of {others[way]} cycles with {way}; with whole tiles {ii}"
         if busy.ii * LEAST_GAIN.denominator > ii * (LEAST_GAIN.denominator - LEAST_GAIN.numerator):
-            return f"{busy.name} is held in {busy.ii} of the interval's {ii} cycles: parts would wait for it too"
-        return "no way to cut its tiles is faster"
+            return f"{busy.name} is busy in {busy.ii} of the interval's {ii} cycles, so parts would also wait for it"
+        return "no split of its tiles is faster"
 
     return Question(
         "subtile",

@@ -32,7 +32,7 @@ def explain_consumer_warpgroups(assignment: LayoutAssignment, options: CompileOp
 def explain_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
     """Explain which threads load in a kernel without a producer role, and which arrive at its barriers."""
     if assignment.has_one_loader:
-        yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
+        yield Decision("loads", "by TMA", "the compiler", "one thread issues all loads of wgmma operands")
     elif assignment.form != "warp_specialised" and not options.tma_loads:
         yield Decision("loads", "by all threads", "the command line", "--no-tma-loads")
     if (assignment.has_one_loader or assignment.form == "warp_specialised") and options.arrivals == "thread":
@@ -61,7 +61,7 @@ def explain_products(assignment: LayoutAssignment, target: Target) -> Iterator[D
             "products",
             f"{columns} columns by {pieces} instructions",
             "the compiler",
-            f"{threads} threads start with {start} registers each, and the assembler wants more for m64n{columns}",
+            f"{threads} threads start with {start} registers each, and ptxas needs more for m64n{columns}",
         )
 
 
@@ -77,7 +77,9 @@ def explain_operand_transposes(
             continue
         if loop.groups > 1:
             chosen = f"a copy for each of {loop.groups} warpgroups"
-            yield Decision(f"copies of {names}", chosen, "the compiler", "none waits for what another one turns")
+            yield Decision(
+                f"copies of {names}", chosen, "the compiler", "no warpgroup waits for another one's transpose"
+            )
         elif not options.ping_pong:
             yield Decision(f"copies of {names}", "one for all warpgroups", "the command line", "--no-ping-pong")
         else:
