@@ -70,7 +70,7 @@ def detect_pipelines(work: Work, explore: Explorer) -> QuestionGenerator[Work]:
             question = make_ruled_question(what, *against, serial)
         else:
             pipelined = Candidate("pipelined", lambda: replace(written, kernel=found, layouts=layouts))
-            why = "it loads tiles for a product, and nothing speaks against it"
+            why = "it loads tiles for a product, and nothing prevents pipelining"
             question = make_ruled_question(what, "the compiler", why, pipelined, serial)
         work = (yield from ask_question(question)).value
     return work
@@ -144,7 +144,7 @@ def cta_pairs(work: Work, explore: Explorer) -> QuestionGenerator[Work]:
     if paired is None:
         return (yield from ask_question(make_ruled_question("CTA pairs", "the compiler", answer, single))).value
     both = Candidate(answer, lambda: replace(work, layouts=paired), "--cta-pairs")
-    why = "they need the same columns, which their tensor cores can read from each other"
+    why = "both blocks need the same columns, and each can read half of them from the other"
     return (yield from ask_question(make_ruled_question("CTA pairs", "the compiler", why, both, single))).value
 
 
@@ -172,7 +172,7 @@ def decide_multicast(work: Work, explore: Explorer) -> QuestionGenerator[Work]:
         return (yield from ask_question(make_ruled_question("multicast", "the compiler", why, each))).value
     chosen = ", ".join(f"{name} along {' and '.join(axes)}" for name, axes in found)
     slices = Candidate(chosen, lambda: replace(work, layouts=assignment), "--multicast")
-    why = "each block loads a slice, for all that need the tile"
+    why = "each block loads one slice of the tile and multicasts it"
     return (yield from ask_question(make_ruled_question("multicast", "the compiler", why, slices, each))).value
 
 

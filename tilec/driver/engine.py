@@ -105,7 +105,7 @@ def find_stage_form(name: str) -> Stage:
 
 def _find_reason_off(row: KernelPass, work: Work) -> str | None:
     if work.is_checked_only and not (isinstance(row, Pass) and row.checks):
-        return "it finds no mistakes"
+        return "it reports no errors, so `tilec check` skips it"
     return row.when(work.options, work.target) or (row.of(work.kernel) if isinstance(row, Pass) else None)
 
 

@@ -35,7 +35,7 @@ def parse_file(file: File, observer: Observer) -> File:
     if options.tuned_for not in (None, source.digest()):
         raise_error(
             "tuned-for-another",
-            f"{source.path} is not the kernel that was tuned, or has changed since",
+            f"{source.path} is not the kernel that was tuned, or it has changed since then",
             help="tune it again with tilec tune, or compile it without --tuned",
         )
     return replace(file, tree=tree, imported=imported)
@@ -84,7 +84,7 @@ def _refuse_ptx(kernel: Kernel) -> None:
 
     for stmt in tile.walk_statements(kernel.body):
         if any(isinstance(e, tile.Ptx) for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
-            raise_error("inline-ptx-refused", "the kernel has T.ptx, and --no-inline-ptx refuses it", stmt.span, "here")
+            raise_error("inline-ptx-refused", "the kernel has T.ptx, which --no-inline-ptx forbids", stmt.span, "here")
 
 
 def without_cluster(work: Work, observer: Observer) -> Work:
@@ -174,7 +174,7 @@ def _read_stored_kernel(source: SourceFile, options: CompileOptions) -> Kernel:
 
     if options.defines:
         raise_error(
-            "unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override"
+            "unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants to override"
         )
     kernel = read_kernel(source.text)
     # Operations can only be checked once their regions and expressions are valid.

@@ -251,7 +251,8 @@ def _check_trace_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> N
         "bad-schedule",
         "the schedule file was written for other constants of this kernel",
         notes=tuple(found),
-        help=f"compile with {again or 'no -D'}, as the schedule file was, or write one anew with --schedule-trace-file",
+        help=f"compile with {again or 'no -D'}, as the schedule file was, or write a new one with "
+        "--schedule-trace-file",
     )
 
 
@@ -271,7 +272,7 @@ def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
         # One label a statement: its first refusal.
         blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
         labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
-        title = "the given schedule does not hold for this loop"
+        title = "the given schedule is not valid for this loop"
         raise_error("bad-schedule", title, loop.loop.span, secondary=labels, notes=(*broken, *placed))
     return PlannedLoop(loop, record_given_schedule(loop.problem, schedule))
 
@@ -331,7 +332,9 @@ def explain_budget(budget: Budget, options: CompileOptions) -> tuple[Decision, .
     from tilec.sched.decision import Decision
 
     is_default = options.search_budget == CompileOptions().search_budget
-    why = f"the search took all of its {options.search_budget} units: a larger --search-budget may find more"
+    why = (
+        f"the search used all of its {options.search_budget} units; a larger --search-budget may find a better schedule"
+    )
     return (Decision("search", "budget spent", "the compiler" if is_default else "the command line", why),)
 
 
