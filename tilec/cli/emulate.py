@@ -36,24 +36,26 @@ if TYPE_CHECKING:
 
 @click.command(cls=GroupedCommand)
 @click.argument("file", metavar="FILE.tl|FILE.ptx")
-@click.option("--inputs", metavar="IN.npz", help="Tensors and scalars, instead of random ones.")
+@click.option("--inputs", metavar="IN.npz", help="Tensors and scalars to use instead of random ones.")
 @click.option("--outputs", metavar="OUT.npz", help="Write every tensor after the run.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of random inputs.")
 @click.option("--compare/--no-compare", default=None, help="Compare with the reference.  [yes, unless --inputs]")
 @click.option(
     "--expect",
     metavar="REF.npz|REF.py:FUNCTION",
-    help="Compare with a reference of your own too.  [arrays by name, or a function of the kernel's parameters]",
+    help="Also compare with this reference.  [arrays by name, or a function of the kernel's parameters]",
 )
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
-@click.option("--adversary", type=int, metavar="N", help="Order of threads and copies, drawn from this seed.")
-@click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks with work, drawn by --seed.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
-@click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")
-@click.option("--step-limit", type=click.IntRange(1), metavar="N", help="Steps that a block may run.  [100 million]")
+@click.option("--adversary", type=int, metavar="N", help="Draw the order of threads and copies from a seed.")
 @click.option(
-    "--allow", type=click.Choice(["data-race"]), multiple=True, help="Count these faults and go on, instead of ending."
+    "--grid-sample", type=click.IntRange(1), metavar="N", help="Run only N blocks that have work, drawn by --seed."
 )
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
+@click.option("--timeline", metavar="FILE.json", help="Write the events at barriers, for Perfetto.")
+@click.option(
+    "--step-limit", type=click.IntRange(1), metavar="N", help="Maximum number of steps of a block.  [100 million]"
+)
+@click.option("--allow", type=click.Choice(["data-race"]), multiple=True, help="Count these faults and continue.")
 @click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
 @click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
 @click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")

@@ -33,7 +33,7 @@ def nothing_compared(kernel: str, ran: int, blocks: int) -> Diagnostic:
         "nothing-compared",
         f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared",
         notes=("in a persistent grid a block may have no work for these sizes",),
-        help="give a larger --grid-sample or another --seed, or leave --grid-sample out to run every block",
+        help="give a larger --grid-sample or another --seed, or remove --grid-sample to run every block",
     )
 
 
@@ -52,7 +52,7 @@ def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Di
         where = f"{result.name}[{', '.join(map(str, result.worst))}]"
         return Diagnostic(
             "emulation-mismatch",
-            f"the emulated kernel computes another {result.name} than {by}",
+            f"output {result.name} of the emulated kernel differs from {by}",
             notes=(f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}",),
         )
     causes = tuple(_find_causes(warnings))
@@ -60,15 +60,15 @@ def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Di
     return Diagnostic(
         "emulation-not-finite",
         f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite",
-        notes=(f"the first is {first}; no input holds such a value, so nothing was compared", *causes),
-        help=None if causes else "T.print in the kernel shows where the first one comes from",
+        notes=(f"the first is {first}; no input has such a value, so nothing was compared", *causes),
+        help=None if causes else "use T.print in the kernel to find where the first one comes from",
     )
 
 
 def _find_causes(warnings: Iterable[Diagnostic]) -> Iterator[str]:
     for found in warnings:
         if found.code == "uninitialised-read" and found.secondary:
-            yield f"{found.title}, and line {found.secondary[0].span.line} reads it"
+            yield f"{found.title} (read in line {found.secondary[0].span.line})"
 
 
 def build_unwritten_warnings(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
@@ -77,7 +77,7 @@ def build_unwritten_warnings(elements: Iterable[tuple[str, int, int]]) -> list[D
         Diagnostic(
             "unwritten-elements",
             f"no block wrote {count:,} of the {total:,} elements of {name}",
-            help="look at the grid, and at the indices of what is stored",
+            help="check the grid and the indices of the stores",
             severity="warning",
         )
         for name, count, total in elements

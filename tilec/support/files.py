@@ -136,7 +136,7 @@ def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
         identity = _file_identity(path)
         if identity in taken:
             raise_error("unwritable-output", f"cannot write {path}: {taken[identity]}")
-        taken[identity] = "another output goes there"
+        taken[identity] = "another output has the same path"
 
 
 def check_writable(path: str) -> None:
@@ -235,7 +235,7 @@ def _overwrite_file(destination: Path, data: bytes) -> None:
     """Write to a device or a pipe. Refuses a regular file that has appeared there since the check."""
     with os.fdopen(os.open(destination, os.O_WRONLY | os.O_CLOEXEC), "wb") as file:
         if S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FileExistsError(errno.EEXIST, "it has just become another file")
+            raise FileExistsError(errno.EEXIST, "a regular file has appeared there meanwhile")
         file.write(data)
 
 
@@ -246,7 +246,7 @@ def _resolve_links(path: Path) -> Path:
         if not path.is_symlink():
             return path.parent.resolve() / path.name
         if _link_owner(path) not in (os.geteuid(), path.parent.stat().st_uid, 0):
-            raise PermissionError(errno.EACCES, "it is a link that someone else has made")
+            raise PermissionError(errno.EACCES, "it is a link of another user")
         path = path.parent / path.readlink()
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 

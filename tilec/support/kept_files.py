@@ -26,11 +26,11 @@ def read_entry(path: Path, key: str) -> bytes:
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
         if not S_ISREG(found.st_mode) or found.st_size > LARGEST_ENTRY:
-            raise ValueError("it is no entry of a cache")
+            raise ValueError("it is not an entry of a cache")
         whole = file.read(LARGEST_ENTRY + 1)
     data = whole[_SEAL:]
     if whole[:_SEAL] != _make_seal(data, key):
-        raise ValueError("it is not what was written")
+        raise ValueError("its contents have changed")
     return data
 
 

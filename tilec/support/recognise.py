@@ -7,9 +7,9 @@ import re
 from tilec.support.diagnostics import raise_error
 
 _BINARY = (
-    (b"\x7fELF", "machine code", "tilec inspect shows how a cubin is launched"),
-    (b"\x50\xed\x55\xba", "a fatbin", "it is made of a kernel file: name that"),
-    (b"PK\x03\x04", "an archive", "arrays go behind --inputs of tilec emulate"),
+    (b"\x7fELF", "machine code", "use tilec inspect to show how a cubin is launched"),
+    (b"\x50\xed\x55\xba", "a fatbin", "it is compiled from a kernel file: give that file"),
+    (b"PK\x03\x04", "an archive", "pass arrays by --inputs of tilec emulate"),
 )
 """The first bytes of such files."""
 
@@ -31,13 +31,11 @@ def refuse_binary(path: str, data: bytes) -> None:
 def refuse_other_languages(path: str, text: str) -> None:
     """Raise `CompileError` (`not-a-kernel`) where the text is in another language."""
     if _PTX.match(text):
-        raise_error("not-a-kernel", f"{path} is PTX, not a kernel file", help="tilec emulate FILE.ptx runs it")
+        raise_error("not-a-kernel", f"{path} is PTX, not a kernel file", help="use tilec emulate FILE.ptx to run it")
     if _C.match(text):
         language = "CUDA C++" if "__global__" in text else "C, C++ or CUDA"
         raise_error(
-            "not-a-kernel", f"{path} is {language}, not a kernel file", help="tilec new NAME makes a kernel file"
+            "not-a-kernel", f"{path} is {language}, not a kernel file", help="use tilec new NAME to make a kernel file"
         )
     if text.lstrip().startswith("{"):
-        raise_error(
-            "not-a-kernel", f"{path} is JSON, not a kernel file", help="a schedule trace goes behind --schedule"
-        )
+        raise_error("not-a-kernel", f"{path} is JSON, not a kernel file", help="pass a schedule trace by --schedule")

@@ -48,7 +48,7 @@ class Staging:
         """Refuse a name that is no regular file any more."""
         found = self._stat(name)
         if found is not None and not S_ISREG(found.st_mode):
-            raise FileExistsError(errno.EEXIST, "what is there is no regular file")
+            raise FileExistsError(errno.EEXIST, "it is not a regular file")
 
     def place(self, number: int, name: str) -> None:
         """Rename a file out of the private folder. A link with that name is replaced, never followed."""
