@@ -44,4 +44,4 @@ class GridBarriers:
 def _report_stuck_blocks(waiting: list[Span]) -> NoReturn:
     if at_barriers := [span for span in waiting if span != NOWHERE]:
         report_deadlock(at_barriers)
-    raise_error("wrong-input", "blocks wait for each other for ever: not all of them come to a barrier")
+    raise_error("wrong-input", "deadlock: some blocks of the group never arrive at the barrier")

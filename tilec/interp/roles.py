@@ -83,7 +83,7 @@ def report_deadlock(waiting: list[Span]) -> NoReturn:
     """Report that no one can go on."""
     raise_error(
         "deadlock",
-        "nobody arrives at the barrier that is waited for here",
+        "deadlock: no role arrives at this barrier",
         waiting[0],
         "waits for ever",
         secondary=tuple(Label(span, "so does this") for span in waiting[1:]),

@@ -40,4 +40,4 @@ def _parse_option(option: str) -> tuple[str, Value]:
             return name, False
         if switch == OPTIONS[field].switch:
             return name, (int(word) if word.isdecimal() else word) if word else True
-    raise ValueError(f"{option} is an alternative of a choice, and no option of one")
+    raise ValueError(f"{option} is not an option of any choice")
