@@ -16,7 +16,7 @@ from fenced import ROOT
 COUNTED = {
     "functions with a name of one word": 58,
     "docstrings that open with a question word": 5,
-    "files under 60 lines": 115,
+    "files under 60 lines": 114,
     "files in folders of more than 20": 460,
     "functions with seven parameters or more": 53,
     "boolean parameters": 301,
