@@ -118,7 +118,7 @@ SLOW_CALLS = {
     "reference": (
         ("tilec.interp.run", "run_kernel"),
         ("emulate", GEMM, *SMALL),
-        "running gemm by numpy, to compare with",
+        "running gemm in numpy, to compare",
     ),
     "jobs": (
         ("tilec.passes.lower.expand_schedules", "expand_schedules"),

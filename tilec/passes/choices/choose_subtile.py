@@ -36,8 +36,8 @@ from tilec.support.options import DECIDING_LEVEL, CompileOptions
 
 DEFAULT_PARTS = 2
 LEAST_GAIN = Fraction(1, 5)
-"""The fraction of the interval that parts have to save. On an H200 five kernels whose intervals parts shorten by 7 to 13 %
-are 2 to 27 % slower with parts (benchmarks/results/h200-2026-11-26-c30a4ca2): the assembler emits more for them."""
+"""The fraction of the interval that parts have to save. On an H200 five kernels whose intervals parts shorten by 7 to
+13 % are 2 to 27 % slower with parts (benchmarks/results/h200-2026-11-26-c30a4ca2): ptxas emits more for them."""
 MAX_SOLVER_GAIN = Fraction(3, 22)
 """The most by which a solver is assumed to shorten the heuristic interval. So a candidate whose heuristic interval is a
 tenth above the one to beat is solved."""
@@ -135,19 +135,19 @@ def _compare_splits(
     def explain_outcome(outcome: Outcome) -> str:
         best = outcome.prices.get(outcome.chosen, ii)
         if requested is not None:
-            given = f"--subtile {requested}; an interval of {best} cycles, and {ii} with whole tiles"
-            missing = f"no way to cut its tiles into {requested} parts leaves products for wgmma"
+            given = f"--subtile {requested}; an interval of {best} cycles; with whole tiles {ii}"
+            missing = f"no split of its tiles into {requested} parts leaves products for wgmma"
             return missing if outcome.chosen == "none" else given
         if outcome.chosen != "none":
-            gained = "one part computes while another one multiplies"
-            return f"an interval of {best} cycles, and {ii} with whole tiles: {gained}"
+            gained = "one part computes while another multiplies"
+            return f"an interval of {best} cycles instead of {ii}: {gained}"
         others = {answer: price for answer, price in outcome.prices.items() if answer != "none"}
         if others:
             way = min(others, key=others.__getitem__)
-            return f"an interval of {others[way]} cycles with {way}, and {ii} with whole tiles"
+            return f"an interval of {others[way]} cycles with {way}; with whole tiles {ii}"
         if busy.ii * LEAST_GAIN.denominator > ii * (LEAST_GAIN.denominator - LEAST_GAIN.numerator):
-            return f"{busy.name} is held in {busy.ii} of the interval's {ii} cycles: parts would wait for it too"
-        return "no way to cut its tiles is faster"
+            return f"{busy.name} is busy in {busy.ii} of the interval's {ii} cycles, so parts would also wait for it"
+        return "no split of its tiles is faster"
 
     return Question(
         "subtile",
