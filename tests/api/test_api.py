@@ -218,8 +218,8 @@ def test_numbers_are_taken_as_they_are_or_refused(shifted: Any) -> None:
     for by, up, said in (
         (1.5, 0, "by of shifted is int32, not 1.5"),
         (np.float64(2.0), 0, "by of shifted is int32, not 2.0"),
-        (1 << 31, 0, "by of shifted is int32, which 2147483648 does not fit"),
-        (0, -1, "up of shifted is uint8, which -1 does not fit"),
+        (1 << 31, 0, "by of shifted is int32, and 2147483648 does not fit"),
+        (0, -1, "up of shifted is uint8, and -1 does not fit"),
         (np.zeros(1), 0, "by of shifted is a number, not ndarray"),
     ):
         with pytest.raises((TypeError, ValueError), match=re.escape(said)):
@@ -249,7 +249,7 @@ def _odd(array: Any) -> Any:
         (np.zeros(64, [("a", "f4")]), "A is void32"),
         (
             np.zeros(64, [("a", "f4"), ("b", "u1")])["a"],
-            "A of shifted cannot be used: its elements lie .5. bytes apart",
+            "A of shifted cannot be used: its elements are .5. bytes apart",
         ),
         (np.zeros(64, np.float32)[::-1], "A has the strides .-1."),
         (_odd(np.zeros(64, np.float32)), "A of shifted does not begin at a multiple of 16 bytes"),
@@ -280,9 +280,9 @@ def test_what_its_owner_does_not_lend(shifted: Any) -> None:
         ({"factor": [1]}, TypeError, "factor is a number, a truth value or a string, not list"),
         ({"switches": {"schedular": "exact"}}, ValueError, "there is no switch 'schedular'; did you mean 'scheduler'?"),
         ({"switches": {"scheduler": "fast"}}, ValueError, "scheduler is 'exact' or 'heuristic', not 'fast'"),
-        ({"switches": {"opt_level": 7}}, ValueError, "opt_level is a number from 0 to 3, not 7"),
+        ({"switches": {"opt_level": 7}}, ValueError, "opt_level must be a number from 0 to 3, not 7"),
         ({"switches": {"overlap": "no"}}, ValueError, "overlap is False or True, not 'no'"),
-        ({"switches": {"target": "sm_80"}}, ValueError, "target is no switch: it is an argument of compile itself"),
+        ({"switches": {"target": "sm_80"}}, ValueError, "target is not a switch: it is an argument of compile itself"),
     ],
 )
 def test_switches_and_constants_that_are_wrong(given: dict[str, Any], kind: type[Exception], said: str) -> None:
@@ -291,12 +291,12 @@ def test_switches_and_constants_that_are_wrong(given: dict[str, Any], kind: type
 
 
 def test_a_switch_by_the_name_that_it_had() -> None:
-    with pytest.warns(DeprecationWarning, match="the switch dependent_launch is called pdl now"):
+    with pytest.warns(DeprecationWarning, match="the switch dependent_launch is now called pdl"):
         tilec.compile(SCALED, device="emulator", switches={"dependent_launch": False})
 
 
 def test_a_code_by_the_name_that_it_had() -> None:
-    with pytest.warns(DeprecationWarning, match="the code never-set is called uninitialised-read now"):
+    with pytest.warns(DeprecationWarning, match="the code never-set is now called uninitialised-read"):
         tilec.compile(SCALED, device="emulator", switches={"silenced": ("never-set",)})
 
 
@@ -406,7 +406,7 @@ def partial(A: T.Tensor((200,), "float32"), B: T.Tensor((200,), "float32")):
 def test_the_emulator_warns_of_unwritten_elements_and_leaves_them_alone() -> None:
     kernel = tilec.compile(PARTIAL, device="emulator")
     a, b = np.ones(200, np.float32), np.full(200, 7, np.float32)
-    with pytest.warns(UserWarning, match="no block wrote 72 of the 200 elements of B: look at the grid") as found:
+    with pytest.warns(UserWarning, match="no block wrote 72 of the 200 elements of B: check the grid") as found:
         kernel(a, b)
     assert found[0].filename == __file__
     np.testing.assert_array_equal(b, np.where(np.arange(200) < 128, 1, 7))
@@ -424,11 +424,11 @@ def test_the_emulator_warns_of_an_output_that_is_an_input() -> None:
 @pytest.mark.parametrize(
     ("source", "constants", "said"),
     [
-        (SCALED, {"by": 2.0}, "by names no constant of the file[^-]*by is a parameter of the kernel: pass it when you"),
-        (SCALED, {"factr": 2.0}, r"error\[unknown-define\]: factr names no [^\0]*did you mean factor\?"),
+        (SCALED, {"by": 2.0}, "by is not a constant of the file[^-]*by is a parameter of the kernel: pass it when you"),
+        (SCALED, {"factr": 2.0}, r"error\[unknown-define\]: factr is not a constant [^\0]*did you mean factor\?"),
         (SAMPLES / "gemn.tl", {}, r"gemn.tl does not exist[^\0]*did you mean .*gemm.tl\?"),
         ('extern "C" __global__ void k() {\n}\n', {}, "is CUDA C\\+\\+, not a kernel file"),
-        (SCALED.replace("by * factor", "A[:, :, None]"), {}, r"3 indices for 2 dimensions[^\0]*leave None out"),
+        (SCALED.replace("by * factor", "A[:, :, None]"), {}, r"3 indices for 2 dimensions[^\0]*remove None"),
         (SCALED.replace("by * factor", "np.inf"), {}, r"np.inf is not known [^\0]*T.infinity\("),
         (
             SCALED.replace("by * factor", "T.cast(by, np.float16)"),
@@ -596,7 +596,7 @@ def test_arrays_must_be_where_the_kernel_runs(driver: list[Any]) -> None:
     with pytest.raises(ValueError, match="A of scaled must be on the GPU; compile for device='emulator'"):
         kernel(host, host, 1.0)
     emulated = tilec.compile(SCALED, device="emulator")
-    with pytest.raises(ValueError, match="A of scaled must be on the CPU, where the emulator runs"):
+    with pytest.raises(ValueError, match="A of scaled must be on the CPU, since the emulator runs there"):
         emulated(OnGpu(host, 0x1000), host, 1.0)
     assert not any(call[0] == "launch" for call in driver)
 

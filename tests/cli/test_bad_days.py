@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFi
 def test_a_full_disk_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec(VECTOR_ADD, "-o", "/dev/full") == 4
     said = capfd.readouterr().err
-    assert said.startswith("error[limit-reached]: there is no more room on the disk\n")
+    assert said.startswith("error[limit-reached]: out of room on the disk\n")
     assert "it was needed for /dev/full" in said
     (tmp_path / "cache").symlink_to("/dev/full")
     assert tilec(VECTOR_ADD, "-o", "a.cubin") == 0
@@ -215,7 +215,7 @@ def test_no_memory_is_no_bug(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
 
     monkeypatch.setattr(driver, "build_library", large)
     assert tilec(VECTOR_ADD) == 4
-    assert capfd.readouterr().err.startswith("error[limit-reached]: there is no more memory")
+    assert capfd.readouterr().err.startswith("error[limit-reached]: out of memory")
 
 
 RAN_OUT = [
@@ -238,7 +238,7 @@ def test_what_has_run_out_is_said(
 
     monkeypatch.setattr(driver, "build_library", run_out)
     assert tilec(VECTOR_ADD) == 4
-    assert capfd.readouterr().err.startswith(f"error[limit-reached]: there is no more {what}\n")
+    assert capfd.readouterr().err.startswith(f"error[limit-reached]: out of {what}\n")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc")])
@@ -252,7 +252,7 @@ def test_a_solver_without_memory_is_no_bug(
 
     monkeypatch.setattr("tilec.sched.cp.Program._run", run_out)
     assert tilec(GEMM, "--target", "sm_80", "--no-cache", "-o", "a.cubin") == 4
-    assert capfd.readouterr().err.startswith("error[limit-reached]: there is no more memory\n")
+    assert capfd.readouterr().err.startswith("error[limit-reached]: out of memory\n")
     assert not Path("a.cubin").exists()
 
 
@@ -272,5 +272,5 @@ def test_limits_of_the_process_are_said(limit: int, size: int, jobs: str, what: 
         preexec_fn=lambda: resource.setrlimit(limit, (size, size)),
     )  # fmt: skip
     assert done.returncode == 4, done.stderr
-    assert done.stderr.startswith(f"error[limit-reached]: there is no more {what}\n")
+    assert done.stderr.startswith(f"error[limit-reached]: out of {what}\n")
     assert list(tmp_path.iterdir()) == []

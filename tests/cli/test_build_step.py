@@ -53,7 +53,7 @@ def test_a_report_is_about_each_target(capfd: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize("command", ["schedule", "emulate", "tune", "explain pipeline"])
 def test_other_commands_are_about_one_target(command: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec(*command.split(), VECTOR_ADD, *TWO) == 2
-    assert "--target sm_80,sm_90a: this is about one machine at a time" in capfd.readouterr().err
+    assert "--target sm_80,sm_90a: this command takes one target" in capfd.readouterr().err
 
 
 def test_a_target_named_twice_is_one(tmp_path: Path) -> None:
@@ -109,11 +109,11 @@ def test_dumps_of_several_have_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([GEMM, VECTOR_ADD, "--schedule-trace-file", "t.json"], "--schedule-trace-file is for one kernel file"),
-        ([GEMM, *TWO, "--schedule", "t.json"], "--schedule is for one kernel file and one target"),
-        ([GEMM, *TWO, "--stop-after", "ptx"], "--stop-after without -o or --emit is for one"),
+        ([GEMM, VECTOR_ADD, "--schedule-trace-file", "t.json"], "--schedule-trace-file needs a single kernel file"),
+        ([GEMM, *TWO, "--schedule", "t.json"], "--schedule needs a single kernel file and a single target"),
+        ([GEMM, *TWO, "--stop-after", "ptx"], "--stop-after without -o or --emit needs a single"),
         ([GEMM, VECTOR_ADD, "-MF", "all.d"], "-MF names one file"),
-        ([GEMM, "--stop-after", "ptx", "-MD"], "-MD and -MF are of what is written"),
+        ([GEMM, "--stop-after", "ptx", "-MD"], "-MD and -MF need an output file"),
         ([GEMM, "-O1", "--emit", "fatbin"], "-O1 ends with stage alias: there is no cubin"),
         ([GEMM, "--stop-after", "ptx", "--emit", "json"], "--stop-after ptx comes before --emit json"),
     ],
@@ -131,8 +131,8 @@ def test_files_of_one_name_do_not_replace_each_other(tmp_path: Path, capfd: pyte
     shutil.copy(VECTOR_ADD, "a/gemm.tl")
     assert tilec("a/gemm.tl", GEMM) == 1
     said = capfd.readouterr().err
-    assert "cannot write gemm.cubin: another output goes there" in said
-    assert f"it is made of a/gemm.tl and of {GEMM}" in said
+    assert "cannot write gemm.cubin: another output has the same path" in said
+    assert f"both a/gemm.tl and {GEMM} write it" in said
     assert names(tmp_path) == ["a"]
 
 
@@ -258,10 +258,7 @@ def test_response_files_that_cannot_be_used(text: str | None, said: str, capfd: 
 def test_a_command_line_of_too_many_words(capfd: pytest.CaptureFixture[str]) -> None:
     """Nothing is done with any of them."""
     assert tilec(VECTOR_ADD, *["-D", "N=1024"] * 100_000) == 2
-    assert (
-        "the command line has 200,001 words, with those of its @FILEs, and 20,000 are the most"
-        in capfd.readouterr().err
-    )
+    assert "the command line has 200,001 words, with those of its @FILEs; the limit is 20,000" in capfd.readouterr().err
 
 
 def test_a_dash_is_standard_output(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -332,13 +329,13 @@ def test_files_of_words_that_double_end(tmp_path: Path, capfd: pytest.CaptureFix
         (tmp_path / str(number)).write_text(f"@{number + 1}\n@{number + 1}\n")
     (tmp_path / "15").write_text("-v\n")
     assert tilec("@0") == 1
-    assert "is not read: it is the 257th @ word" in capfd.readouterr().err
+    assert "is not read: it is one of more than 256 @ words" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("-D x=1\n" * 10_001, "beyond 20,000 words of such files"),
+        ("-D x=1\n" * 10_001, "beyond the limit of 20,000 words"),
         ("#" * (1 << 20) + "\n", "has more than 1,048,576 bytes"),
         ("@deeper", "more than 16 files deep"),
     ],

@@ -178,7 +178,7 @@ def test_report_says_how_long_each_kernel_takes(tmp_path: Path, capfd: pytest.Ca
 @pytest.mark.parametrize("asked", [["-O0"], ["--stop-after", "schedule"]])
 def test_there_is_no_report_without_a_cubin(asked: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec(VECTOR_ADD, "--report", *asked) == 2
-    assert "--report is about a cubin" in capfd.readouterr().err
+    assert "--report needs a cubin" in capfd.readouterr().err
 
 
 def test_version(capfd: pytest.CaptureFixture[str]) -> None:

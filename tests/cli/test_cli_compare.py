@@ -30,7 +30,7 @@ def test_each_metric_that_both_know(tmp_path: Path, capfd: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nothing\n", "is no profile that can be compared"),
+        ("nothing\n", "is not a profile that can be compared"),
         (HEADER + '"0","softmax","launch__grid_size","","4"\n', "has no launch of gemm"),
     ],
 )

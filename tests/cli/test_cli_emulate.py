@@ -299,7 +299,7 @@ def test_emulate_shows_who_waits_for_what(tmp_path: Path, capfd: pytest.CaptureF
     assert tilec(*launch, "--timeline", "t.json", "--outputs", "out.npz") == 1
     error = capfd.readouterr().err
     assert error.startswith("error[emulation-fault]: ")
-    assert "threads 0-31 go round PTX lines 15 to 18 and poll address" in error
+    assert "threads 0-31 loop over PTX lines 15 to 18 and poll address" in error
     assert "compiled from spin.cu:12" in error
     # What happened until then is there to be looked at; arrays of a run that did not end are not.
     assert Path("t.json").exists() and not Path("out.npz").exists()

@@ -73,7 +73,7 @@ def test_what_the_author_means_is_not_what_the_kernel_says(capfd: pytest.Capture
     assert tilec("emulate", VECTOR_ADD, *SMALL, "--no-compare", "--expect", "ref.py:another") == 1
     found = capfd.readouterr()
     assert found.out.endswith(": MISMATCH with ref.py:another\n")
-    assert "error[emulation-mismatch]: the emulated kernel computes another C than ref.py:another" in found.err
+    assert "error[emulation-mismatch]: output C of the emulated kernel differs from ref.py:another" in found.err
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
@@ -108,15 +108,15 @@ def test_an_output_that_the_reference_does_not_have_is_not_said_to_match(
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ("ref.py:of_none", "ref.py:of_none takes 'X', which is no parameter of vector_add"),
+        ("ref.py:of_none", "ref.py:of_none takes 'X', which is not a parameter of vector_add"),
         ("ref.py:of_a_row", "ref.py:of_a_row: C is float32 [2045], expected float32 [2048]"),
-        ("ref.py:two", "ref.py:two returns 2 arrays, and vector_add has 1 outputs"),
+        ("ref.py:two", "ref.py:two returns 2 arrays, but vector_add has 1 outputs"),
         ("ref.py:failing", "ref.py:30: ValueError: operands could not be broadcast"),
         ("ref.py:absent", "ref.py has no function absent"),
         ("broken.py:add", "broken.py:1: SyntaxError"),
-        ("strays.npz", "strays.npz has 'A', which is no output of vector_add"),
+        ("strays.npz", "strays.npz has 'A', which is not an output of vector_add"),
         ("none.npz", "none.npz has no array"),
-        ("numbers", "numbers is no reference"),
+        ("numbers", "numbers does not name a reference"),
     ],
 )
 def test_what_cannot_be_compared_with(named: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

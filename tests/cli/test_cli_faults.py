@@ -47,7 +47,7 @@ def test_a_race_names_the_element_of_the_tensor(tmp_path: Path, capfd: pytest.Ca
 
 def test_a_race_between_blocks_names_the_element(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     said = fault_of("for i in T.Parallel(64):\n    Y[1, i] = X[i, 0] + b", tmp_path, capfd, blocks=2)
-    assert "Y[1, 0] gets another value here" in said.splitlines()[0]
+    assert "Y[1, 0] is written here, and another block has written another value" in said.splitlines()[0]
 
 
 def test_two_processes_name_it_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ FOREIGN = """.version 8.0
 
 
 @pytest.mark.parametrize(
-    ("offset", "said"), [(64, "0 bytes behind out, whose shape is (4, 4)"), (-4, "4 bytes before")]
+    ("offset", "said"), [(64, "0 bytes after the end of out, whose shape is (4, 4)"), (-4, "4 bytes before")]
 )
 def test_an_access_out_of_bounds_names_the_array(
     offset: int, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

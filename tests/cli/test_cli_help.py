@@ -74,16 +74,16 @@ CODE = "command-line"
         (["--ouput", "x", VECTOR_ADD], "did you mean --output?"),
         (["tune", "--nope", VECTOR_ADD], "tilec tune has no option --nope"),
         (["emulate"], "missing argument"),
-        (["-o", "g.ptx", "--emit", "cubin", VECTOR_ADD], "-o g.ptx is the name of a ptx file"),
+        (["-o", "g.ptx", "--emit", "cubin", VECTOR_ADD], "-o g.ptx names a ptx file"),
         (["check", "-j", "0", VECTOR_ADD], "0 is not in the range"),
         (["-o", "foo.txt", VECTOR_ADD], "-o foo.txt: no kind of output is called .txt; write one of .ptx, .cubin,"),
-        (["-o", "foo.s", VECTOR_ADD], "or say the kind with --emit"),
+        (["-o", "foo.s", VECTOR_ADD], "or name the kind with --emit"),
         (["-o", "out/x.foo", "--target", "sm_80,sm_90a", VECTOR_ADD], "no kind of output is called .foo"),
-        (["-maxrregcount=64", VECTOR_ADD], "T.annotate_min_blocks_per_sm(2) in the kernel asks"),
-        (["-Xptxas", "-v", VECTOR_ADD], "--verbose shows what it says"),
+        (["-maxrregcount=64", VECTOR_ADD], "T.annotate_min_blocks_per_sm(2) in the kernel requests"),
+        (["-Xptxas", "-v", VECTOR_ADD], "--verbose shows its report"),
         (["-Xcompiler=-O2", VECTOR_ADD], "--emit header"),
-        (["emulate", VECTOR_ADD, "--expect"], "`tilec emulate --help-all` shows what it takes"),
-        (["report", VECTOR_ADD, "--html"], "`tilec report --help-all` shows what it takes"),
+        (["emulate", VECTOR_ADD, "--expect"], "`tilec emulate --help-all` shows its options"),
+        (["report", VECTOR_ADD, "--html"], "`tilec report --help-all` shows its options"),
         (["emulate", VECTOR_ADD, "--size", "M", "100"], "write --size M=100"),
         ([VECTOR_ADD, "--html", "f.html"], "`tilec report` has it"),
         ([VECTOR_ADD, "--emit", "ptxx"], "did you mean ptx?"),
@@ -196,7 +196,7 @@ def test_check_of_a_folder_takes_kernels_of_other_targets(tmp_path: Path, capfd:
     assert tilec("check", "below", "--diagnostics-format", "json") == 0
     found = json.loads(capfd.readouterr().err)
     assert (found["code"], found["severity"]) == ("for-another-target", "note")
-    assert found["title"] == "this kernel is not for sm_90a: sm_100a takes it"
+    assert found["title"] == "this kernel needs features that sm_90a lacks; it is correct for sm_100a"
     assert found["primary"]["text"] == "sm_90a has no tensor memory" and found["help"] == "--target sm_100a checks it"
     assert tilec("check", "below") == 0
     assert capfd.readouterr().err.endswith("\n1 note in 1 file\n")

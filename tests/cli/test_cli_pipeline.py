@@ -25,10 +25,10 @@ def test_fragments_that_are_loaded_ahead(capfd: pytest.CaptureFixture[str]) -> N
     assert tilec("explain", "pipeline", GEMM, "--target", "sm_80") == 0
     shown = " ".join(capfd.readouterr().out.split())
     assert (
-        "A_shared.registers A_shared shared → registers 25 2 loaded a step before its use, "
-        "of the next iteration's first steps in this one's last" in shown
+        "A_shared.registers A_shared shared → registers 25 2 prefetched a step before its use; "
+        "the last steps of an iteration load for the first steps of the next" in shown
     )
-    assert "register stages: 2, by the compiler: 224 cycles in which each iteration would wait" in shown
+    assert "register stages: 2, by the compiler: without prefetching each iteration would wait 224 cycles" in shown
     assert tilec("explain", "pipeline", GEMM, "--target", "sm_80", "--register-stages", "1") == 0
     assert "register stages: 1, by the command line: --register-stages 1" in capfd.readouterr().out
 
@@ -45,7 +45,7 @@ def test_products_that_read_shared_memory_need_no_fragments(capfd: pytest.Captur
 
 def test_a_kernel_that_loads_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("explain", "pipeline", VECTOR_ADD) == 0
-    assert capfd.readouterr().out == "vector_add: no tile is loaded to shared memory or from there\n"
+    assert capfd.readouterr().out == "vector_add: no tile is loaded to or from shared memory\n"
 
 
 def test_without_a_file(capfd: pytest.CaptureFixture[str]) -> None:

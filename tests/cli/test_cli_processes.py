@@ -104,7 +104,7 @@ def test_a_full_disk_is_no_bug(arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = _process(*arguments, stdout=full)
     assert done.returncode == 4
-    assert done.stderr.count(b"there is no more room on the disk\n") == 1
+    assert done.stderr.count(b"out of room on the disk\n") == 1
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -116,7 +116,7 @@ def test_a_report_says_what_it_cannot_simulate(tmp_path: Path, capfd: pytest.Cap
         "        for i in T.Parallel(128):\n            A[bx * 128 + i] = A[bx * 128 + i] * 2.0\n"
     )
     assert tilec("report", str(kernel), "--counters") == 0
-    assert "double: not simulated, as nothing says what the size n is" in capfd.readouterr().out
+    assert "double: not simulated, as no argument determines the size n" in capfd.readouterr().out
 
 
 def test_simulate_and_report_predict_for_the_sizes_that_are_given(capfd: pytest.CaptureFixture[str]) -> None:

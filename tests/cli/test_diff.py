@@ -93,7 +93,7 @@ def test_larger_tiles_move_the_bound(compared: Compared) -> None:
         "copy B → B_shared: its time in tma is 128, was 64",
         f"{PRODUCT}: its time in tc_and_mma is 512, was 256",
         f"{PRODUCT}: its latency is 584, was 328",
-        f"what binds the interval is slot tc_and_mma, recurrence {recurrence}, was density tma",
+        f"the binding bounds are slot tc_and_mma, recurrence {recurrence}, was density tma",
         f"slot tc_and_mma: slot tc_and_mma is held 512 cycles an iteration: 512 {PRODUCT}",
         f"recurrence {recurrence}: {recurrence} takes 512 cycles over 1 iteration",
         "the interval is 512, was 378",
@@ -113,7 +113,7 @@ def test_wider_tiles_take_fewer_stages(compared: Compared) -> None:
         "the number of stages is 2, was 3",
         f"{PRODUCT} is in stage 1, was 2",
         "the bytes of a version of ring A_shared+B_shared is 49,152, was 32,768",
-        "what is held of smem at most is 197,632 of 232,448, was 132,096 of 232,448",
+        "the peak of pool smem is 197,632 of 232,448, was 132,096 of 232,448",
         "the occupancy of tp_gnic_rd is 45%, was 60%",
     ):
         assert f"  {sentence}\n" in said
@@ -131,9 +131,9 @@ def test_fewer_versions_are_why_the_interval_grows(compared: Compared) -> None:
     why = steps(said)
     assert why[:2] == [
         "-D num_stages is 3, was the kernel's own",
-        "the most versions of ring A_shared+B_shared is 3, was 4",
+        "the depth limit of ring A_shared+B_shared is 3, was 4",
     ]
-    assert why[2].startswith("what binds the interval is density tma, was slot tc_and_mma, recurrence ")
+    assert why[2].startswith("the binding bounds are density tma, was slot tc_and_mma, recurrence ")
     assert why[3].startswith("density tma: ") and why[-1] == "the interval is 632, was 512"
     assert "its time in" not in said and "tile " not in said
     assert "the depth of ring A_shared+B_shared is 3, was 4" in said
@@ -154,12 +154,12 @@ def test_another_machine_and_other_numbers_for_it(compared: Compared) -> None:
 def test_other_roles_at_the_same_interval(compared: Compared) -> None:
     code, said = compared("plain", "alike")
     assert code == 1 and "the interval" not in said and "because:" not in said
-    assert "option pipeline-strategy is unspecialize, was as usual" in said
+    assert "option pipeline-strategy is unspecialize, was the default" in said
     assert (
         "the decision about roles is all warps alike (by the command line: --pipeline-strategy unspecialize), "
         "was producer, consumer\n"
     ) in said
-    assert "the decision about consumer warpgroups is gone, it was 2 warpgroups" in said
+    assert "the decision about consumer warpgroups removed (it was 2 warpgroups)" in said
 
 
 def test_what_nobody_asked_for(compared: Compared, traces: Callable[[str], str]) -> None:
@@ -170,7 +170,7 @@ def test_what_nobody_asked_for(compared: Compared, traces: Callable[[str], str])
 
     _, said = compared("plain", changed("slower.json", traces("plain"), slower))
     assert steps(said) == [
-        "nothing else was asked for: statements of the kernel, the target file or tilec itself changed",
+        "the requests are equal: the kernel's statements, the target file or tilec changed",
         "II 599 is impossible: no room",
         "the interval is 600, was 512",
     ]
@@ -185,11 +185,11 @@ def test_statements_and_loops_that_come_and_go(compared: Compared, traces: Calla
 
     longer = changed("longer.json", traces("plain"), more)
     _, said = compared("plain", longer)
-    assert f"  {PRODUCT} (2) is scheduled, and was not there\n" in said
-    assert "gemm.other:\n  the loop has II 512 and 3 stages, and was not there\n" in said
+    assert f"  {PRODUCT} (2) is scheduled (new)\n" in said
+    assert "gemm.other:\n  the loop has II 512 and 3 stages (new)\n" in said
     _, said = compared(longer, "plain")
-    assert f"  {PRODUCT} (2) is gone, it was scheduled\n" in said
-    assert "gemm.other:\n  the loop is gone, it had II 512 and 3 stages\n" in said
+    assert f"  {PRODUCT} (2) removed (it was scheduled)\n" in said
+    assert "gemm.other:\n  the loop removed (it had II 512 and 3 stages)\n" in said
 
 
 def test_traces_of_before(compared: Compared, traces: Callable[[str], str]) -> None:
@@ -213,7 +213,7 @@ def test_decisions_that_had_another_name(compared: Compared, traces: Callable[[s
     before = changed("before.json", traces("plain"), older)
     assert compared(before, "plain")[0] == 0
     said = compared(before, "alike")[1]
-    assert "the decision about consumer warpgroups is gone, it was 2 warpgroups" in said
+    assert "the decision about consumer warpgroups removed (it was 2 warpgroups)" in said
 
 
 def test_json(compared: Compared) -> None:
@@ -264,7 +264,7 @@ LOOP: tuple[str | int, ...] = ("tilec", "loops", 0)
         (put(3, "tilec", "tiles"), "tilec.tiles: expected an array, found 3"),
         (put(None, "tilec", "decisions", 0), "tilec.decisions[0]: expected an object or table, found None"),
         (put(True, *LOOP, "ii"), "tilec.loops[0].ii: expected a whole number, found True"),
-        (put([9], *LOOP, "order"), "tilec.loops[0]: [9] names statements that are not there"),
+        (put([9], *LOOP, "order"), "tilec.loops[0]: [9] names statements that do not exist"),
         (
             put([[1]], *LOOP, "ops", 1, "rows", 0, "rows"),
             "loops[0].ops[1].rows[0].rows[0]: expected an array of 2",
@@ -275,7 +275,7 @@ LOOP: tuple[str | int, ...] = ("tilec", "loops", 0)
             "loops[0].rings[0].max_depth: expected a whole number, found '4'",
         ),
         (put([{}], *LOOP, "refutation"), "tilec.loops[0].refutation: expected an object or table, found [{}]"),
-        (put([-1], *LOOP, "bounds", 0, "ops"), "tilec.loops[0]: [-1] names statements that are not there"),
+        (put([-1], *LOOP, "bounds", 0, "ops"), "tilec.loops[0]: [-1] names statements that do not exist"),
     ],
 )
 def test_damaged_traces(
@@ -284,7 +284,7 @@ def test_damaged_traces(
     damaged = changed("damaged.json", traces("plain"), change)
     for pair in ((damaged, "plain"), ("plain", damaged)):
         code, said = compared(*pair)
-        assert code == 2 and "error[bad-trace]: damaged.json is no schedule trace that can be compared: " in said
+        assert code == 2 and "error[bad-trace]: damaged.json is not a schedule trace that can be compared: " in said
         assert says in said and "Traceback" not in said
 
 

@@ -615,4 +615,4 @@ def test_names_that_no_namespace_can_have(name: str, capfd: pytest.CaptureFixtur
 def test_options_of_headers_are_refused_without_one(capfd: pytest.CaptureFixture[str]) -> None:
     for option in (["--namespace", "mine"], ["--header-style", "declarations"]):
         assert tilec(VECTOR_ADD, *option) == 2
-        assert f"{option[0]} is about headers: give --emit header too" in capfd.readouterr().err
+        assert f"{option[0]} needs --emit header" in capfd.readouterr().err

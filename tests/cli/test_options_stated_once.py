@@ -48,7 +48,7 @@ def test_each_word_has_a_value(field: str, stated: Option) -> None:
         assert parse_value(stated, default, word) == value
     if stated.is_closed:
         assert default in stated.words.values()
-        with pytest.raises(ValueError, match="is one of"):
+        with pytest.raises(ValueError, match="must be one of"):
             parse_value(stated, default, "no such word")
 
 
@@ -85,7 +85,7 @@ def test_an_older_spelling_is_told_of(capfd: pytest.CaptureFixture[str]) -> None
 def test_an_older_code_is_explained_as_the_new_one(old: str, new: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("explain", old) == 0
     shown = capfd.readouterr().out
-    assert shown.startswith(f"{old} is called {new} now:\n\n{new}\n") and EXPLANATIONS[new] in shown
+    assert shown.startswith(f"{old} is now called {new}:\n\n{new}\n") and EXPLANATIONS[new] in shown
 
 
 def test_an_older_code_silences_and_is_told_of(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +110,7 @@ def test_one_warning_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert tilec("check", "-Werror=never-set", str(kernel)) == 1
     assert "write -Werror=uninitialised-read" in capfd.readouterr().err
     assert tilec("check", "-Werror=no-such", str(kernel)) == 1
-    assert "error[unknown-code]: -Werror=no-such is no warning option" in capfd.readouterr().err
+    assert "error[unknown-code]: -Werror=no-such is not a warning option" in capfd.readouterr().err
 
 
 def test_of_two_spellings_the_new_one_counts() -> None:

@@ -26,7 +26,8 @@ BACKSTOP = 600
 """Seconds. How fast it is, the machine has a say in."""
 
 SLOW = """import functools, sys, time
-from tilec.cli.main import main, terminal
+from tilec.cli import terminal
+from tilec.cli.main import main
 from tilec.passes.lower import expand_schedules as slow
 terminal._SILENCE = {silence}
 before = slow.expand_schedules
@@ -90,7 +91,8 @@ PROBLEM = {
 SLOW_CALL = """import functools, sys, time
 import importlib
 slow = importlib.import_module("{module}")
-from tilec.cli.main import main, terminal
+from tilec.cli import terminal
+from tilec.cli.main import main
 terminal._SILENCE = 0
 before = slow.{function}
 @functools.wraps(before)
@@ -118,7 +120,7 @@ SLOW_CALLS = {
     "reference": (
         ("tilec.interp.run", "run_kernel"),
         ("emulate", GEMM, *SMALL),
-        "running gemm by numpy, to compare with",
+        "running gemm in numpy, to compare",
     ),
     "jobs": (
         ("tilec.passes.lower.expand_schedules", "expand_schedules"),

@@ -257,7 +257,7 @@ over:
     bar.sync 0;
     """
     source = kernel(body)
-    assert "the rest of its warpgroup" in deadlock(source, 128).message
+    assert "the other threads of its warpgroup" in deadlock(source, 128).message
 
 
 def test_barrier_misuse() -> None:

@@ -126,4 +126,4 @@ def test_atomics_of_one_blocks_scope_race_between_blocks(cluster: int, adversary
             continue
         with pytest.raises(Fault) as caught:
             launch(source, "k", 4, 32, [np.zeros(64, np.uint32)], cluster=cluster, adversary=adversary)
-        assert "a scope of .cta does not reach the other block" in caught.value.message
+        assert "scope .cta does not order two blocks" in caught.value.message

@@ -49,7 +49,7 @@ def test_who_has_waited_may_read_and_write(first: str) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "says"),
     [
-        ("", "", "reads global memory while the grid before may still run"),
+        ("", "", "reads global memory while the previous grid may still run"),
         ("", WAIT, "reads global memory"),
         ("griddepcontrol.launch_dependents;", "", "reads global memory"),
         (BY_ONE_WARP, "", "reads global memory"),  # the other warp has heard of nothing
@@ -65,7 +65,7 @@ def test_who_has_not_may_not(first: str, second: str, says: str) -> None:
 def test_a_write_must_wait_too() -> None:
     """What the grid before still reads must not be overwritten."""
     ptx = KERNEL.format(first="mov.u32 %v, 3;", second="").replace("ld.global.u32 %v, [%x];", "")
-    with pytest.raises(Fault, match="writes global memory while the grid before"):
+    with pytest.raises(Fault, match="writes global memory while the previous grid"):
         launch(ptx, "k", 1, 32, [np.zeros(1, np.int32), np.zeros(1, np.int32)], begins_early=True)
 
 

@@ -76,7 +76,7 @@ def test_arrays_may_be_views_and_of_foreign_types() -> None:
             r"argument 1 \(n\): the parameter is \.u32, not the address of an array of 8 bytes",
         ),
         ([np.zeros(1), 1 << 32], r"argument 1 \(n\): 4294967296 does not fit the parameter, which is \.u32"),
-        ([np.zeros(1), 1.5], r"argument 1 \(n\): 1\.5 is no whole number"),
+        ([np.zeros(1), 1.5], r"argument 1 \(n\): 1\.5 is not a whole number"),
         ([np.zeros(1), "7"], r"argument 1 \(n\): a str, where an array, a number, a TensorMap"),
         ([np.zeros(1), b"12345"], r"argument 1 \(n\): the parameter is \.u32, not bytes of 5 bytes"),
         ([np.zeros((4, 4), object), 1], "Python objects"),

@@ -16,7 +16,7 @@
 | 12 | tensor memory not freed                            | tmem-leak                                           |
 | 13 | no fence::after_thread_sync before tcgen05.ld      | missing-tcgen05-fence                               |
 | 14 | a warp reads lanes of another quarter              | foreign-lanes                                       |
-| 15 | wgmma under a branch on %tid                        | deadlock (the rest of its warpgroup); divergent-warpgroup |
+| 15 | wgmma under a branch on %tid                        | deadlock (waits for its warpgroup); divergent-warpgroup  |
 | 16 | box row longer than the swizzle                     | refused when the tensor map is made                 |
 | 17 | sm_90 instead of sm_90a                             | unsupported, before anything runs                   |
 | 18 | a pair's tensor memory given back by one block      | data-race (test_tcgen05_pairs)                      |
@@ -152,7 +152,7 @@ def test_5_expected_bytes_of_the_clipped_box() -> None:
 
 def test_6_producer_waits_for_parity_0() -> None:
     fault = fault_of(replaced(GEMM, "mov.u32 %parity, 1;", "mov.u32 %parity, 0;"), "deadlock")
-    assert "phase 0 awaits 2 of 2 arrivals; nobody has arrived at it" in fault.message
+    assert "phase 0 awaits 2 of 2 arrivals; no thread has arrived at it" in fault.message
     assert "phase 0 awaits 1 of 1 arrivals" in fault.message
 
 
@@ -236,7 +236,7 @@ def test_15_half_a_warpgroup_branches_away() -> None:
     fault_of(replaced(GEMM, "wgmma.fence.sync.aligned;", branch), "divergent-warpgroup")
     away = "and.b32 %t, %thread, 127;\n setp.ge.u32 %p, %t, 64;\n @%p bar.sync 3, 384;\n wgmma.fence.sync.aligned;"
     fault = fault_of(replaced(GEMM, "wgmma.fence.sync.aligned;", away), "deadlock")
-    assert "the rest of its warpgroup" in fault.message
+    assert "the other threads of its warpgroup" in fault.message
 
 
 def test_15_wgmma_under_a_predicate() -> None:
@@ -326,5 +326,5 @@ def test_two_blocks_that_write_the_same_elements() -> None:
     with pytest.raises(Fault) as caught:
         launch(kernel(body.format(1)), "k", 4, 1, [np.zeros(4, np.uint32)])
     assert caught.value.kind == "data-race"
-    assert "gets another value here than another block gave it at PTX line" in caught.value.message
+    assert "is written here, and another block has written another value at PTX line" in caught.value.message
     assert "(st.global.u32 [%rd1], %r1;), and nothing orders" in caught.value.message

@@ -32,7 +32,7 @@ def hang(body: str, *, grid: int = 1, block: int = 64, cluster: int = 1, variabl
 def test_a_flag_that_nobody_sets(pause: str) -> None:
     look = "ld.acquire.gpu.global.u32 %r4, [%rd1+4];\n setp.eq.u32 %p1, %r4, 0;"
     fault = hang(f"again: {pause}\n {look}\n @%p1 bra again;")
-    assert "threads 0-63 go round PTX lines" in fault.message
+    assert "threads 0-63 loop over PTX lines" in fault.message
     assert "poll address 0x10000000004 at PTX line" in fault.message
     assert "(ld.acquire.gpu.global.u32 %r4, [%rd1+4];)" in fault.message
 
@@ -65,7 +65,7 @@ wait:
     fault = hang(body)
     assert "threads 32-63 wait at PTX line" in fault.message
     assert "named barrier 0, where 32 of all threads have arrived" in fault.message
-    assert "threads 0-31 go round" in fault.message
+    assert "threads 0-31 loop over" in fault.message
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
@@ -144,7 +144,7 @@ def test_blocks_that_wait_for_each_other(cluster: int, adversary: int | None) ->
 def test_blocks_that_wait_for_one_too_many() -> None:
     fault = hang(GRID_BARRIER.replace("COUNT", "5"), grid=4)
     assert "block (0, 0, 0): threads 1-63 wait at" in fault.message
-    assert "block (0, 0, 0): thread 0 go round" in fault.message
+    assert "block (0, 0, 0): thread 0 loop over" in fault.message
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)

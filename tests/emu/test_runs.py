@@ -166,7 +166,7 @@ def test_the_byte_that_another_block_wrote_is_named(narrow: str, place: int, wid
     with pytest.raises(Fault) as caught:
         launch(body, "k", 2, 1, [np.zeros(16, np.uint8)])
     assert caught.value.kind == "data-race"
-    assert f"{0x0100_0000_0000 + place:#x} gets another value" in caught.value.message
+    assert f"{0x0100_0000_0000 + place:#x} is written here" in caught.value.message
 
 
 def gemm(adversary: int | None, *, timeline: bool = False) -> str:

@@ -156,7 +156,7 @@ def test_sparse_products(shape: str, types: str, kind: str, k: int, selectors: t
 
 def test_metadata_that_names_a_place_twice() -> None:
     words_of = [np.zeros((32, count), np.uint32) for count in (2, 2, 4, 1)]
-    with pytest.raises(Fault, match="two elements in one place"):
+    with pytest.raises(Fault, match="two elements the same position"):
         warp("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", words_of, np.float32, 4, ", %m0, 0")
 
 

@@ -201,4 +201,4 @@ def test_what_does_not_meet_is_a_deadlock() -> None:
         with pytest.raises(Fault) as caught:
             run_arms(high, low, None)
         assert caught.value.kind == "deadlock", str(caught.value)
-        assert "the rest of its warp" in caught.value.message
+        assert "the other threads of its warp" in caught.value.message

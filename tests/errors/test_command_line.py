@@ -168,7 +168,7 @@ def test_two_outputs_in_one_file_are_refused(
 def test_only_constants_can_be_overridden(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec("check", GEMM, "-D", "gemm=3") == 1
     said = capfd.readouterr().err
-    assert "-D gemm names no constant of the file" in said
+    assert "-D gemm is not a constant of the file" in said
     assert tilec("check", GEMM, "-D", "unlike_any=3") == 1
     listed = capfd.readouterr().err.partition("the constants are ")[2].split()[:12]
     assert "M," in listed
@@ -426,7 +426,7 @@ def test_a_start_time_that_breaks_a_rule(
     _edited_trace(tmp_path / "edited.json", later)
     assert tilec(*SMALL_GEMM, "--schedule", "edited.json", "-o", "a.cubin") == 1
     said = capfd.readouterr().err
-    assert said.startswith("error[bad-schedule]: the given schedule does not hold for this loop")
+    assert said.startswith("error[bad-schedule]: the given schedule is not valid for this loop")
     assert re.search(rule, said)
     assert not (tmp_path / "a.cubin").exists()
 
@@ -449,7 +449,7 @@ def k(A: T.Tensor((M, 256), "float16"), B: T.Tensor((M, 256), "float16")):
     [
         ([], ["-D", "block_K=32"], "`tile` is 64 × 64 in the schedule file and 64 × 32 here"),
         ([], ["-D", "block_K=32"], "constant block_K is the kernel's own in the schedule file and 32 here"),
-        ([], ["-D", "block_K=32"], "help: compile with no -D, as the schedule file was, or write one anew"),
+        ([], ["-D", "block_K=32"], "help: compile with no -D, as the schedule file was, or write a new one"),
         (["-D", "block_K=32"], ["-D", "block_K=128"], "constant block_K is 32 in the schedule file and 128 here"),
         (["-D", "block_K=32"], [], "help: compile with -D block_K=32, as the schedule file was"),
         ([], ["-D", "num_threads=256"], "a block has 128 threads in the schedule file and 256 here"),

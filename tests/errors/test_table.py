@@ -49,7 +49,7 @@ class Row:
 
 
 TABLE = (
-    Row("duplicate order", "order=[0, 1, 1], stage=[0, 0, 1]", "manual-schedule", "order=[0, 1, 1]", "1 is there"),
+    Row("duplicate order", "order=[0, 1, 1], stage=[0, 0, 1]", "manual-schedule", "order=[0, 1, 1]", "1 appears twice"),
     Row("list length wrong", "order=[0, 1], stage=[0, 1]", "manual-schedule", "stage=[0, 1]", "2 entries"),
     Row("stage shorter than order", "order=[0, 1, 2], stage=[0, 1]", "manual-schedule", "stage=[0, 1]", "2 entries"),
     Row("order shorter than stage", "order=[0, 1], stage=[0, 0, 1]", "manual-schedule", "order=[0, 1]", "2 entries"),
@@ -67,7 +67,7 @@ TABLE = (
     ),
     Row(
         "scheduled bind omitted", "order=[0, 1], stage=[0, 1]", "manual-schedule", "stage=[0, 1]",
-        "counts: it reads a", body=BIND,
+        "needs an entry: it reads a", body=BIND,
     ),
     Row("only order", "order=[0, 1, 2]", "manual-schedule", "order=[0, 1, 2]", "`order` without `stage`"),
     Row("only stage", "stage=[0, 0, 1]", "manual-schedule", "stage=[0, 0, 1]", "`stage` without `order`"),

@@ -162,11 +162,11 @@ def test_what_the_kernel_says_is_obeyed() -> None:
 @pytest.mark.parametrize(
     ("statement", "why"),
     [
-        ("while B[0, 0] < 0:\n            T.clear(C_local)", "wait for others"),
+        ("while B[0, 0] < 0:\n            T.clear(C_local)", "wait for earlier blocks"),
         (
             "for i in T.Parallel(4):\n            before = T.atomic_add(C[0, i], 1.0, return_prev=True)\n"
             "            C[1, i] = before",
-            "wait for others",
+            "wait for earlier blocks",
         ),
     ],
 )

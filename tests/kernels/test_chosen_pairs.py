@@ -46,7 +46,7 @@ def interval(made: Plan) -> int:
 # ---- which decisions -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("columns", "kib"), [(128, "8 KiB in place of 16"), (256, "16 KiB in place of 32")])
+@pytest.mark.parametrize(("columns", "kib"), [(128, "8 KiB instead of 16"), (256, "16 KiB instead of 32")])
 def test_a_large_product(columns: int, kib: str) -> None:
     """The reasons say what the schedules of both confirm: they are no shorter than that."""
     tile = {**LARGE, "block_N": columns}
@@ -56,7 +56,7 @@ def test_a_large_product(columns: int, kib: str) -> None:
     assert found["CTA pairs"].chosen == "blocks along y, each with half of B_shared"
     assert "multicast" not in found and found["persistent grid"].chosen.startswith("148 blocks walk")
     assert kib in found["cluster"].why
-    together, alone = map(int, re.findall(r"(\d+) cycles in place of (\d+)", found["cluster"].why)[0])
+    together, alone = map(int, re.findall(r"(\d+) cycles instead of (\d+)", found["cluster"].why)[0])
     without = interval(planned({"cluster": (1, 1, 1)}, **tile))
     assert together <= interval(made) < alone <= without
 
@@ -84,10 +84,10 @@ def test_columns_along_x() -> None:
         ({"opt_level": 2}, {}, "-O3"),
         ({"persistent": False}, {}, "persistent"),
         ({}, {"M": 1024, "N": 1024}, "persistent"),  # 64 blocks run at once
-        ({}, {"M": 128 * 65}, "no even extent along y"),
+        ({}, {"M": 128 * 65}, "the extent of the grid along y is not even"),
         ({}, {"block_M": 256, "block_N": 256}, "at least 1029 cycles, and 1029 without"),  # the products take longest
         ({}, {"block_M": 64}, "64 rows of C_local"),
-        ({}, {"block_N": 64}, "no bank swizzle begins anew"),
+        ({}, {"block_N": 64}, "does not start on a swizzle boundary"),
     ],
 )
 def test_left_alone(asked: dict[str, object], defines: dict[str, object], because: str) -> None:

@@ -104,12 +104,12 @@ def test_what_they_cannot_share() -> None:
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("T.annotate_layout({f: T.Fragment((128,), forward_fn=lambda i: (i, 0))})", "a layout says"),
+        ("T.annotate_layout({f: T.Fragment((128,), forward_fn=lambda i: (i, 0))})", "a layout assigns"),
         (
             "for i in T.Parallel(128, loop_layout=T.Fragment((128,), forward_fn=lambda i: (i, 0))): f[i] = 1.0",
-            "does what",
+            "assigns work to threads",
         ),
-        ("if T.get_thread_binding() < 7: g[0] = 1.0", "which thread does what"),
+        ("if T.get_thread_binding() < 7: g[0] = 1.0", "this assigns work to threads"),
         ("b = T.alloc_barrier(128)", "counts the threads"),
     ],
 )

@@ -105,7 +105,7 @@ def test_a_missing_wait_is_found() -> None:
         changed = dict(without_waits(found.program))
         assert {role: fault(found, program) for role, program in changed.items()} == faults
         for program in changed.values():
-            assert any("does not wait for the grid before" in said for said in program_violations(program))
+            assert any("does not wait for the previous grid" in said for said in program_violations(program))
 
 
 def test_a_wait_in_a_loop_is_none() -> None:
@@ -116,13 +116,15 @@ def test_a_wait_in_a_loop_is_none() -> None:
     assert isinstance(loop, warp.Loop)
     inside = replace(producer, body=(replace(loop, body=(wait, *loop.body)), word))
     found = list(program_violations(replace(program, roles=(consumer, inside))))
-    assert found and all("does not wait for the grid before" in said for said in found)
+    assert found and all("does not wait for the previous grid" in said for said in found)
 
 
 def test_who_waits_for_nobody_may_not_begin_early() -> None:
     program = made(defines=SMALL).program
     nothing = tuple(replace(role, body=()) for role in program.roles)
-    assert "the grid begins early and waits for nobody" in list(program_violations(replace(program, roles=nothing)))
+    assert "the grid begins early, and no role waits for the grid before it" in list(
+        program_violations(replace(program, roles=nothing))
+    )
 
 
 @pytest.mark.parametrize(

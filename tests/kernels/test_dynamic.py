@@ -133,7 +133,7 @@ def test_a_size_that_nothing_says() -> None:
     with pytest.raises(CompileError) as caught:
         emulate.draw_arguments(kernel.kernel, kernel.manifest, 0, {"m": 4, "n": 4})
     (found,) = caught.value.diagnostics
-    assert (found.code, found.title) == ("missing-input", "nothing says what the size k is")
+    assert (found.code, found.title) == ("missing-input", "no argument determines the size k")
     assert found.help == "give --size k=…"
 
 
@@ -142,7 +142,7 @@ def test_sizes_that_nothing_says() -> None:
     with pytest.raises(CompileError) as caught:
         emulate.draw_arguments(kernel.kernel, kernel.manifest, 0, {})
     (found,) = caught.value.diagnostics
-    assert found.title == "nothing says what the sizes m, k and n are"
+    assert found.title == "no argument determines the sizes m, k and n"
     assert found.help == "give --size m=… --size k=… --size n=…"
 
 

@@ -190,7 +190,7 @@ def test_who_reads_an_answer_fences_before_the_next(build_of: Callable[[], Build
     fences = [next(n for n in range(at, len(lines)) if "fence.proxy.async" in lines[n]) for at in asked]
     assert len(fences) == 3
     without = ["" if place in fences else line for place, line in enumerate(lines)]
-    with pytest.raises(Fault, match="an answer may come over the one"):
+    with pytest.raises(Fault, match="an answer may overwrite the one"):
         is_right(replace(built, ptx="\n".join(without)), None)
     consumer, _, mma = fences
     for place in (consumer, mma):
@@ -274,7 +274,7 @@ def test_blocks_that_may_wait_for_others_keep_their_order(tmp_path: Path) -> Non
     path = tmp_path / "waits.tl"
     path.write_text(text.replace("        T.clear(C_l)\n", f"{loop}            found = found + 1\n"), encoding="utf-8")
     built = made(path, {"trips": 1})
-    assert decided(built)[1:] == ("static", "blocks may wait for others, which must have begun")
+    assert decided(built)[1:] == ("static", "blocks may wait for other blocks, which must already run")
 
 
 def test_what_roles_run(golden: Callable[[str, str, str], None]) -> None:

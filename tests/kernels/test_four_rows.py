@@ -140,7 +140,7 @@ def test_what_lacks_it_is_named(entry: str) -> None:
         built(KERNELS, "sm_90a", entry=entry)
     (found,) = raised.value.diagnostics
     assert found.code == "unsupported-operand"
-    assert found.primary is not None and "sm_90a has no copies of rows by their indices" in found.primary.text
+    assert found.primary is not None and "sm_90a has no TMA copies of rows by index" in found.primary.text
 
 
 def test_text(golden: Callable[[str, str, str], None]) -> None:

@@ -99,7 +99,7 @@ def test_nobody_asks_again_after_a_refusal() -> None:
     text = text.replace("parity = 1 - parity", "parity = 1 - parity + 0 * T.clc_is_canceled(answer)")
     options = CompileOptions(target=TARGET, entry="one_role", defines=tuple(SMALL.items()))
     made = build_kernel(SourceFile("k.tl", text), options, Observer())
-    with pytest.raises(Fault, match="seen to be refused"):
+    with pytest.raises(Fault, match="has observed that an earlier request was refused"):
         computed(made, made.ptx, None)
 
 

@@ -39,13 +39,13 @@ def test_load_use_loops_are_pipelined(entry: str, target: str) -> None:
     ("entry", "why"),
     [
         ("kept", "a is also used outside the loop"),
-        ("once", "it makes 1 iteration"),
-        ("left", "line 94 may leave the loop, and stays in the order of the text"),
-        ("chosen", "line 202 is done on a condition, and stays in the order of the text"),
-        ("endless", "a `while` has no number of iterations, and runs as it is written"),
-        ("copied", "no product uses what it loads: T.Pipelined pipelines it"),
+        ("once", "it runs 1 iteration"),
+        ("left", "line 94 may leave the loop, so the loop keeps the order of the text"),
+        ("chosen", "line 202 is conditional, so the loop keeps the order of the text"),
+        ("endless", "a `while` has no trip count, and runs as written"),
+        ("copied", "no product uses its tiles; only T.Pipelined pipelines such a loop"),
         ("rewritten", "the kernel also writes B"),
-        ("large", "two versions of its tiles take 262,144 bytes, and there are 216,064"),
+        ("large", "two versions of its tiles take 262,144 bytes, and 216,064 are free"),
     ],
 )
 def test_what_speaks_against_it(entry: str, why: str) -> None:
@@ -100,8 +100,10 @@ def test_tiles_that_a_nest_fills_are_told_of_too() -> None:
     """And why there are fewer versions than were asked for."""
     by_nest, by_copy = tiles(planned("gathered", "sm_80"))
     assert (by_nest.tile, by_nest.source, by_nest.line) == ("a", "A, Rows", 235)
-    assert by_nest.why.startswith("by the threads, through registers: no asynchronous copy; 2 × 4,096 bytes, of 8 that")
-    assert by_copy.why.endswith("of 8 that it may have: another one would not let the loop run faster")
+    assert by_nest.why.startswith(
+        "by the threads, through registers: no asynchronous copy; 2 × 4,096 bytes of at most 8"
+    )
+    assert by_copy.why.endswith("of at most 8: another one would not make the loop faster")
 
 
 def test_one_stage_is_the_loop_as_it_is_written() -> None:

@@ -218,10 +218,10 @@ def test_a_version_of_b_is_halved() -> None:
     ("cluster", "sizes", "because"),
     [
         ((2, 1, 1), {"N": 128}, "the same rows of A_s"),
-        ((2, 2, 1), {"N": 128}, "only clusters of two blocks"),
+        ((2, 2, 1), {"N": 128}, "CTA pairs need a cluster of two blocks"),
         (ALONG_Y, {"bM": 64, "M": 128}, "64 rows of C_l"),
         (ALONG_Y, {"bN": 16}, "16 columns of C_l"),
-        (ALONG_Y, {"tB": False}, "no bank swizzle begins anew in the middle of B_s"),
+        (ALONG_Y, {"tB": False}, "half of B_s does not start on a swizzle boundary"),
     ],
 )
 def test_why_not(cluster: tuple[int, int, int], sizes: dict[str, Value], because: str) -> None:

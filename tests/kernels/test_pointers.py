@@ -75,9 +75,9 @@ def k(A: T.StridedTensor((m, 3, 40), (s, 64, 1), "float32"), B: T.Tensor((m, 3, 
     for step in (200, 256, 193):
         before, after = run(made, {"m": 5, "s": step})
         np.testing.assert_array_equal(after["B"], 2 * before["A"])
-    with pytest.raises(CompileError, match="lie on one another"):
+    with pytest.raises(CompileError, match="overlap"):
         run(made, {"m": 5, "s": 100})
-    with pytest.raises(CompileError, match="nothing says what the size s is"):
+    with pytest.raises(CompileError, match="no argument determines the size s"):
         run(made, {"m": 5})
 
 
@@ -139,6 +139,6 @@ def test_elements_apart() -> None:
     assert made.strides == (10, 2) and isinstance(made.base, np.ndarray) and made.base.nbytes == 16
     with pytest.raises(ValueError, match="lead backwards"):
         copy_with_strides(array, (-5, 1))
-    with pytest.raises(ValueError, match="lie on one another"):
+    with pytest.raises(ValueError, match="overlap"):
         copy_with_strides(array, (2, 1))
     assert copy_with_strides(array[:0], (5, 1)).shape == (0, 3)

@@ -145,17 +145,20 @@ def test_a_condition_is_even_on_runs_or_not(op: BinaryOp, sign: int) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("for i in T.Parallel(48, prefer_async=True):\n    s[i, 0] = X[i, 0] + 1.0", "not an element of a tensor"),
-        ("for i in T.Parallel(48, prefer_async=True):\n    Y[i, 0] = X[i, 0]", "Y is no shared tile"),
+        ("for i in T.Parallel(48, prefer_async=True):\n    s[i, 0] = X[i, 0] + 1.0", "not an unchanged tensor element"),
+        ("for i in T.Parallel(48, prefer_async=True):\n    Y[i, 0] = X[i, 0]", "Y is not a shared tile"),
         ("for i in T.Parallel(48, prefer_async=True):\n    if i < 5:\n        s[i, 0] = X[i, 0]", "T.if_then_else"),
-        ("for i in T.Parallel(24, prefer_async=True):\n    s[i * 2, 0] = X[i, 0]", "it fills no box of s"),
+        (
+            "for i in T.Parallel(24, prefer_async=True):\n    s[i * 2, 0] = X[i, 0]",
+            "the elements it stores are not a box of s",
+        ),
         (
             "for i in T.Parallel(24, prefer_async=True):\n    s[i, 0] = T.if_then_else(i < 5, X[i, 0], 1.0)",
-            "something else than 0",
+            "something other than 0",
         ),
         (
             "h = T.alloc_shared((48,), 'float16')\nfor i in T.Parallel(48, prefer_async=True):\n    h[i] = F[i]",
-            "elements change their type",
+            "it converts the elements",
         ),
     ],
 )

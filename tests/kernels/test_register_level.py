@@ -156,9 +156,9 @@ def test_what_a_macro_makes_several_times(entry: str, stages: int | None) -> Non
 
 def test_each_is_decided_by_itself() -> None:
     assert [chosen for chosen, _ in decided_of("stepped")] == ["2", "2", "1"]
-    assert decided_of("stepped")[2][1].endswith("and the loop that loads it 1 iteration")
+    assert decided_of("stepped")[2][1].endswith("but the loop that loads it has 1 iteration")
     assert [why for _, why in decided_of("cleared")][1] == "it clears C_local in each iteration"
-    assert decided_of("twice") == [("1", "a fragment that it loads has to lie otherwise for the product")]
+    assert decided_of("twice") == [("1", "a fragment that it loads needs another layout for the product")]
 
 
 # ---- when they are ---------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_where_a_block_has_a_multiprocessor_to_itself() -> None:
     (decision,) = decided(plan)
     assert (decision.chosen, decision.by) == ("2", "the compiler") and len(ahead(plan)) == 8
     assert decision.why.startswith(
-        "224 cycles in which each iteration would wait for its first fragments by ldmatrix: "
+        "without prefetching each iteration would wait 224 cycles for its first fragments by ldmatrix: "
     )
     (loop,), (before,) = plan.loops, planned(GEMM, 1, **LARGE).loops
     assert loop.solution.schedule.ii <= before.solution.schedule.ii - 150
@@ -180,22 +180,22 @@ def test_not_where_blocks_hide_it_for_one_another() -> None:
     plan = planned(GEMM, **LARGE, threads=128, block_N=64)
     (decision,) = decided(plan)
     assert (decision.chosen, decision.by) == ("1", "the compiler") and not ahead(plan)
-    assert "and 2 blocks a multiprocessor, which compute while one waits" in decision.why
+    assert "and 2 blocks on a multiprocessor, which compute while one waits" in decision.why
 
 
 @pytest.mark.parametrize(
     ("defines", "why"),
     [
         ({"BM": 256, "BN": 128}, "needs about "),
-        ({}, "how many iterations the loop makes is known at launch only"),
+        ({}, "the trip count of the loop is known only at launch"),
         ({"trips": 1}, "the loop makes 1 iteration"),
-        ({"trips": 10, "BK": 16}, "it is one step along K"),
+        ({"trips": 10, "BK": 16}, "it has only one step along K"),
         ({"trips": 5, "BK": 48}, "2 stages do not divide its 3 steps along K"),
         ({"trips": 5, "dtype": "float32"}, "ldmatrix fills fragments of 16 bits an element, and these have float32"),
-        ({"trips": 5, "tA": True}, "A_shared lies along M, and fragments along K"),
+        ({"trips": 5, "tA": True}, "A_shared is stored along M, and fragments need K"),
         ({"trips": 5, "clears": True}, "it clears C_local in each iteration"),
         ({"trips": 5, "also": True}, "the loop does more than load and multiply: line 44"),
-        ({"by_hand": True}, "the loop has its schedule by hand"),
+        ({"by_hand": True}, "the loop has a manual schedule"),
     ],
 )
 def test_not_where_it_cannot_be(defines: dict[str, Value], why: str) -> None:
@@ -208,8 +208,8 @@ def test_not_where_it_cannot_be(defines: dict[str, Value], why: str) -> None:
 @pytest.mark.parametrize(
     ("defines", "why"),
     [
-        ({"trips": 3, "KI": 64}, "A_reg has 2 stages, and the loop that loads it 1 iteration"),
-        ({"trips": -1}, "how many iterations the loop makes is known at launch only"),
+        ({"trips": 3, "KI": 64}, "A_reg has 2 stages, but the loop that loads it has 1 iteration"),
+        ({"trips": -1}, "the trip count of the loop is known only at launch"),
         ({"also": True}, "the loop does more than load and multiply: line 33"),
     ],
 )

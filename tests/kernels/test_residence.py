@@ -35,7 +35,7 @@ def test_blocks_share_a_multiprocessor() -> None:
     plan = planned(LARGE)
     decision = decided(plan)
     assert depth(plan) == 2 and decision is not None and (decision.chosen, decision.by) == ("2", "the compiler")
-    assert decision.why.startswith("2 blocks share a multiprocessor, where 3 stages leave room for 1: ")
+    assert decision.why.startswith("2 blocks share a multiprocessor; 3 stages leave room for 1: ")
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_two_iterations_in_flight_fit_the_banks_of_tensor_memory_and_four_do_not
     assert (banks["capacity"], banks["peak"], columns["capacity"]) == (4, 4, 512)
     problem, schedule = staged(4)
     (broken,) = find_violations(problem, schedule)
-    assert broken == "pool tmem_banks is asked for 8 of 4 as banks begins"
+    assert broken == "pool tmem_banks would hold 8 of 4 as banks begins"
     (refusal,) = find_refusals(problem, schedule)
     assert (refusal.constraint, refusal.name, refusal.ops) == ("pool", "tmem_banks", (1, 2))
     assert refusal.text == "pool tmem_banks would hold 8 of 4 at once: 4 × 2 banks"
@@ -123,7 +123,9 @@ def test_two_iterations_in_flight_fit_the_banks_of_tensor_memory_and_four_do_not
 def test_banks_that_an_iteration_needs_alone_are_refused_at_every_interval() -> None:
     problem, _ = staged(2)
     greedy = replace(problem, values=(replace(problem.values[0], amount=5), problem.values[1]))
-    with pytest.raises(Unschedulable, match="pool tmem_banks of 4 is too small for what is held at once: 5 banks"):
+    with pytest.raises(
+        Unschedulable, match="pool tmem_banks of 4 is too small for the values that live at the same time: 5 banks"
+    ):
         solve_problem(greedy)
     wide = replace(problem, values=(problem.values[0], replace(problem.values[1], amount=1024)))
     with pytest.raises(Unschedulable, match="pool tmem of 512"):

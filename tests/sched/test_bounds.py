@@ -26,7 +26,10 @@ def test_slot() -> None:
 def test_wide_slot() -> None:
     ops = tuple(Op(f"op{i}", (Use(0, 5),), 1, 5) for i in range(3))
     bound = bound_of(Problem("wide", ops, (), (Slot("unit", 2),)), "slot")
-    assert (bound.ii, bound.culprit) == (8, "slot unit of 2 is held 15 cycles an iteration: 5 op0 + 5 op1 + 5 op2")
+    assert (bound.ii, bound.culprit) == (
+        8,
+        "slot unit of 2 is held 15 cycles an iteration: 5 op0 + 5 op1 + 5 op2",
+    )
 
 
 def test_recurrence() -> None:
@@ -51,13 +54,13 @@ def test_pool() -> None:
 def test_stages() -> None:
     bound = bound_of(replace(gemm(), max_stages=2), "stages")
     assert bound.ii == 593
-    assert bound.culprit == "op gemm issues in cycle 1184 at the earliest, 2 stages of 592 end before"
+    assert bound.culprit == "op gemm cannot issue before cycle 1184, after the end of 2 stages of 592"
 
 
 def test_windows_name_the_pair() -> None:
     assert (
         find_refutation(gemm(2), 1011)
-        == "load A and load B hold slot port for 512 cycles, and the dependences keep them closer"
+        == "load A and load B need slot port for 512 cycles together, and the dependences leave a smaller window"
     )
     assert find_refutation(gemm(2), 1012) is None
 
@@ -85,7 +88,7 @@ def test_density_names_what_is_kept_together() -> None:
     bound = bound_of(Problem("crowd", ops, tuple(edges), slots), "density")
     assert (bound.ii, bound.ops) == (7, (1, 2, 3))
     assert bound.culprit == (
-        "slot unit is held 6 cycles within 4 by what the dependences keep together at II 6: 2 m0 + 2 m1 + 2 m2"
+        "at II 6 the dependences force 6 cycles of slot unit into a window of 4 cycles: 2 m0 + 2 m1 + 2 m2"
     )
 
 

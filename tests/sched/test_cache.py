@@ -192,7 +192,7 @@ def test_solutions_round_trip() -> None:
             "problem.ops[2].latency: expected a whole number from 0 to 1048576, found 2097152",
         ),
         (("slots", 0, "width"), 0, "problem.slots[0].width: expected a whole number from 1 to 2147483647, found 0"),
-        (("slots", 0, "wide"), 0, "problem.slots[0]: 'wide' is not known here"),
+        (("slots", 0, "wide"), 0, "problem.slots[0]: unknown member 'wide'"),
         (("rings", 0, "consumers"), [], "ring A+B has 2 producers and 0 consumers"),
         (("rings", 0, "pool"), 3, "ring A+B lives in pool 3, there are 1"),
         (
@@ -204,12 +204,12 @@ def test_solutions_round_trip() -> None:
         (
             ("edges", 2, "distance"),
             0,
-            "within one iteration these ops wait for each other, or for ops that do: gemm",
+            "a cycle of dependences lies within one iteration, in or before these ops: gemm",
         ),
         (
             ("edges", 2, "distance"),
             -1,
-            "ops wait for each other across iterations that a distance of −1 takes back",
+            "a cycle of dependences has a total distance of 0 or less",
         ),
     ],
 )

@@ -93,7 +93,7 @@ def test_handing_over_costs_time() -> None:
     schedule = solve_problem(apart).schedule
     assert (schedule.ii, schedule.start) == (70, (0, 60))
     early = list(find_violations(apart, replace(schedule, start=(0, 59), order=(0, 1))))
-    assert early == ["op use issues in cycle 59, 1 before op make is ready, handed over to another role"]
+    assert early == ["op use issues in cycle 59, 1 before op make is ready, passed to another role"]
 
 
 def test_a_blocking_wait_keeps_its_role_busy() -> None:
@@ -114,9 +114,9 @@ def test_the_registers_of_the_roles_are_shared_in_steps_of_eight() -> None:
     assert count_role_registers(problem, schedule.role) == (24, 184, 184)
     assert not list(find_violations(problem, schedule))
     too_small = attention(needed - 1)
-    with pytest.raises(Unschedulable, match="leaves enough registers"):
+    with pytest.raises(Unschedulable, match="fits the register file"):
         solve_problem(too_small)
-    assert f"the roles ask for {needed} registers, there are {needed - 1}" in list(find_violations(too_small, schedule))
+    assert f"the roles need {needed} registers, there are {needed - 1}" in list(find_violations(too_small, schedule))
 
 
 def test_what_the_verifier_says_of_roles() -> None:
@@ -128,7 +128,7 @@ def test_what_the_verifier_says_of_roles() -> None:
     wrong = replace(schedule, role=(1, *schedule.role[1:]))
     assert "op load K has role first, it may have producer" in list(find_violations(problem, wrong))
     tied = replace(problem, tied=((2, 5),))
-    said = "ops scores a and scores b share a value from iteration to iteration but not a role"
+    said = "ops scores a and scores b carry a value in registers between iterations, so one role must run both"
     assert said in list(find_violations(tied, schedule))
 
 

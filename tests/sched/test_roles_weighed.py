@@ -82,7 +82,7 @@ def test_those_of_one_ring_go_together() -> None:
     schedule = divided(problem).schedule
     assert len({*schedule.role[2:]}) == 1
     torn = replace(schedule, role=(None, 0, 0, 1))
-    assert any("but not a role" in text for text in find_violations(problem, torn))
+    assert any("so one role must run both" in text for text in find_violations(problem, torn))
 
 
 def test_a_value_in_registers_ties_the_store_to_its_role() -> None:
@@ -92,7 +92,7 @@ def test_a_value_in_registers_ties_the_store_to_its_role() -> None:
     assert solution.schedule.role == (None, 0, 0)
     assert solution.schedule.ii == solution.ii_by_rule == 14
     elsewhere = divided(streaming()).schedule
-    assert "ops compute and store 0 share a value from iteration to iteration but not a role" in list(
+    assert "ops compute and store 0 carry a value in registers between iterations, so one role must run both" in list(
         find_violations(problem, elsewhere)
     )
     computed_elsewhere = replace(elsewhere, role=(None, 1, 1))
@@ -140,7 +140,7 @@ def test_the_hand_over_takes_its_time() -> None:
     schedule = divided(problem).schedule
     assert schedule.start[2] >= schedule.start[1] + 10 + 40
     early = replace(schedule, start=(*schedule.start[:2], schedule.start[1] + 10))
-    assert any("handed over to another role" in text for text in find_violations(problem, early))
+    assert any("passed to another role" in text for text in find_violations(problem, early))
 
 
 def test_the_trace_says_what_was_weighed() -> None:

@@ -127,7 +127,7 @@ def test_the_refuting_constraints_are_named() -> None:
         if attempt.outcome == "refuted"
     ]
     assert [(attempt.ii, attempt.how) for attempt in refuted] == [(4, "bound"), (5, "solver")]
-    assert refuted[1].why == "the dependences and slot s0 and slot s1 leave no room"
+    assert refuted[1].why == "refuted by the dependences and slot s0 and slot s1"
     assert refuted[0].effort == 0 < refuted[1].effort
 
 
@@ -168,7 +168,7 @@ def test_without_effort_there_is_still_a_schedule() -> None:
         (
             Problem("loop", (Op("a", (), 1, 3), Op("b", (), 1, 2)), (Edge(0, 1, 3), Edge(1, 0, 2)), ()),
             "recurrence",
-            "a → b → a takes 5 cycles and comes back to the same iteration",
+            "a → b → a is a cycle of dependences within one iteration, of 5 cycles",
         ),
         (
             Problem("self", (Op("a", (Use(0, 4), Use(0, 4, 2)), 1, 3),), (), (Slot("unit"),)),
@@ -278,10 +278,10 @@ def test_values_too_many_for_the_written_order(scheduler: Scheduler) -> None:
 @pytest.mark.parametrize(
     ("problem", "says"),
     [
-        (chain((0, 1), (1, 2), (2, 3)), "in every order of the ops too much is held: .* tmem is asked for 6 of 5"),
+        (chain((0, 1), (1, 2), (2, 3)), "in every order of the ops; .* tmem would hold 6 of 5"),
         (
             replace(chain((0, 2), (1, 3)), pools=(Pool("tmem", 2),)),
-            r"pool tmem of 2 is too small for what is held at once: 3 x \+ 3 y",
+            r"pool tmem of 2 is too small for the values that live at the same time: 3 x \+ 3 y",
         ),
     ],
 )

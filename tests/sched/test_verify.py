@@ -130,7 +130,7 @@ def test_values_are_held_within_their_pools() -> None:
     banks = Problem("banks", ops, (Edge(0, 1, 10),), (), (Pool("tmem", 4),), values=(Value("acc", (0,), (1,), 2, 0),))
     assert list(find_violations(banks, Schedule(10, (0, 10), (0, 1), (), "given"))) == []
     over = list(find_violations(banks, Schedule(5, (0, 10), (0, 1), (), "given")))
-    assert over == ["pool tmem is asked for 6 of 4 as acc begins"]
+    assert over == ["pool tmem would hold 6 of 4 as acc begins"]
     assert solve_problem(banks).schedule.ii == 8
     barriers = replace(banks, pools=(Pool("barriers", 16, 0, 3),))
     carried = list(find_violations(barriers, Schedule(5, (1, 11), (0, 1), (), "given")))

@@ -62,8 +62,8 @@ def test_numbers_of_any_locale(written: str, meant: float) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no row with the column names"),
-        ("a,b\n1,2\n", "no row with the column names"),
+        ("", "the header row with the column Kernel Name is missing"),
+        ("a,b\n1,2\n", "the header row with the column Kernel Name is missing"),
         ('"Kernel Name","Metric Name"\n"k","a__b.sum"\n', "no column Metric Unit"),
         ('"Kernel Name","Metric Name","Metric Unit","Metric Value"\n', "no metric with a number"),
         ('"Kernel Name","Metric Name","Metric Unit","Metric Value"\n"k","a__b","","n/a"\n', "no metric with a number"),

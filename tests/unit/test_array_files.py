@@ -66,9 +66,9 @@ def _read_expected(data: bytes) -> object:
         (_read_inputs, {**SMALL, "A": BOMB}, "A is uint8"),
         (_read_inputs, {**SMALL, "B": BOMB.view(np.float32)}, "B is float32"),
         (_read_inputs, {**SMALL, "s": BOMB.view(np.float32)}, "s is float32"),
-        (_read_inputs, {**SMALL, "C": BOMB}, "no parameter of doubled"),
+        (_read_inputs, {**SMALL, "C": BOMB}, "not a parameter of doubled"),
         (_read_expected, {"B": BOMB.view(np.float32)}, "B is float32"),
-        (_read_expected, {"B": np.zeros(128, np.float32), "C": BOMB}, "no output of doubled"),
+        (_read_expected, {"B": np.zeros(128, np.float32), "C": BOMB}, "not an output of doubled"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_it_is_unpacked(

@@ -54,7 +54,7 @@ def said(**options: Any) -> list[Diagnostic]:
 def test_a_long_line_of_products_is_optimised_less(levels: list[int]) -> None:
     (warning,) = said()
     assert levels == [1] and "-O1 instead of -O3" in warning.title
-    assert warning.notes[0].startswith("6 products") and str(warning.help).endswith("--assembler-level 3")
+    assert warning.notes[0].startswith("6 wgmma products") and str(warning.help).endswith("--assembler-level 3")
 
 
 @pytest.mark.parametrize("level", [1, 2, 3])

@@ -273,11 +273,11 @@ def test_a_fit_that_its_figures_contradict_is_refused() -> None:
     }
     fits = plan.derive_checked_rows(replace(measured(), figures={**measured().figures, **strange}))
     silicon = {key.removeprefix('[timing."').replace('".silicon]', ""): why for key, why in fits.refused.items()}
-    assert silicon["ld.global latency"] == "the fit says 0 + bytes / 64"
+    assert silicon["ld.global latency"] == "the formula gives 0 + bytes / 64"
     assert silicon["tma.store uses.tp_gnic_wr"].endswith(f"where bytes = 1.638e+04, and {alone} took 376")
-    assert silicon["wgmma.ss issue"].startswith("the fit says 22.5 + -2.5")
+    assert silicon["wgmma.ss issue"].startswith("the formula gives 22.5 + -2.5")
     assert silicon["tma.load uses.tma"] == "a small box takes 25, and the thread that issues it and waits for it 32"
-    assert silicon["mufu latency"].startswith("the fit says occupancy + -1")
+    assert silicon["mufu latency"].startswith("the formula gives occupancy + -1")
     (store,) = (row for row in fits.rows if row.table == 'timing."tma.store".silicon')
     assert set(store.cells) == {"uses.tma", "latency"} and store.where.endswith("; uses.tp_gnic_wr as before")
     assert 'timing."ld.global".silicon' not in {row.table for row in fits.rows}

@@ -31,7 +31,7 @@ def kernel(N: T.Tensor((8,), "int32"), A: T.Tensor((64, 1024), "float16"), B: T.
 def test_a_count_that_the_kernel_computes_leaves_one_role() -> None:
     made = plan_kernel(SourceFile("k.tl", COUNTED), CompileOptions(target="sm_90a"), Observer())
     (roles,) = (decision for decision in made.decisions if decision.what == "roles")
-    assert (roles.chosen, roles.why) == ("all warps alike", "the kernel computes counts, which decides what is copied")
+    assert (roles.chosen, roles.why) == ("all warps alike", "the copies depend on counts, which the kernel computes")
 
 
 def test_a_count_that_the_caller_gives_leaves_a_producer() -> None:

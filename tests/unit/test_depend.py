@@ -277,8 +277,7 @@ def test_fragments_that_do_not_fit_together_take_turns(body: Make) -> None:
     assert solve_problem(free).schedule.ii <= schedule.ii
     together = make_schedule(problem, schedule.ii, [0, schedule.ii - 1] * 3, "given")
     assert any(
-        text.startswith("pool registers is asked for") and "of 255" in text
-        for text in find_violations(problem, together)
+        text.startswith("pool registers would hold") and "of 255" in text for text in find_violations(problem, together)
     )
 
 

@@ -132,4 +132,4 @@ def test_remarks_of_one_kind_on_one_line_are_one_warning() -> None:
     line = _line("add.u32 %r0, %r0, 1;")
     many = [Remark("inserted-wait", "C7519", f"number {i}", "k", line) for i in range(5)]
     (warning,) = assembler_log.group_remarks(many, PTX, KERNEL, Span(1, 1, 1, 6))
-    assert warning.notes[-1] == "and 2 more of the kind"
+    assert warning.notes[-1] == "and 2 more like this"

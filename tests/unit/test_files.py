@@ -114,7 +114,7 @@ def test_a_link_that_someone_else_has_made_is_not_followed(tmp_path: Path, monke
     for attempt in (lambda: files.write_all({str(link): b"new"}), lambda: files.check_outputs([str(link)], [])):
         with pytest.raises(CompileError) as error:
             attempt()
-        assert error.value.diagnostics[0].title == f"cannot write {link}: it is a link that someone else has made"
+        assert error.value.diagnostics[0].title == f"cannot write {link}: it is a link of another user"
     assert precious.read_bytes() == b"old"
 
 
@@ -135,7 +135,7 @@ def test_outputs_replace_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Staging, "write", write_late)
     with pytest.raises(CompileError) as error:
         files.write_all({str(tmp_path / "first"): b"new", str(out): b"new"})
-    assert error.value.diagnostics[0].title == f"cannot write {out}: what is there is no regular file"
+    assert error.value.diagnostics[0].title == f"cannot write {out}: it is not a regular file"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "precious"]
     assert precious.read_bytes() == b"old"
 

@@ -70,7 +70,7 @@ BAD = (
     ("copy s[:, :], A[:, :], asynchronous=True", "asynchronous is for copies from a tensor to a shared tile"),
     ("copy A[:, :], s[:, :], asynchronous=1", "copy.asynchronous: expected one of True, found 1"),
     ("copy A[:, :], s[:, :], width=3", "copy.width: expected one of 1, 2, 4, 8, 16, found 3"),
-    ("copy A[:, :], s[:, :], via='tma'", "copy: 'via' is not known here"),
+    ("copy A[:, :], s[:, :], via='tma'", "copy: 'via' is set by passes"),
     ("copy A[:, :], s[:, :], announces=True, barrier=s[0, 0], leader=0", "expected an element of a barrier"),
     ("copy A[:, :], s[:, :], announces=True, barrier=bar[0], leader=128", "leader is thread 128 of 128"),
     ("copy A[:, :], s[:, :], announces=True, barrier=bar[0]", "a leader and a barrier come together"),
@@ -84,7 +84,7 @@ BAD = (
     ("fill f[:, :], value=1.0", "fill.value: expected an expression, as int32(0), found 1.0"),
     ("fill f[:, :], value=float16(1.0)", "float16(1.0) is float16, f is float32"),
     ("fill A[:, :], value=float32(1.0)", "is global, expected shared or fragment"),
-    ("transpose s[:, :], s[:, :]", "s: float32[64, 32] turned is not s: float32[64, 32]"),
+    ("transpose s[:, :], s[:, :]", "the transpose of s: float32[64, 32] does not have the shape of s: float32[64, 32]"),
     (
         "gemm h[:, :], h[:, :], f[:, :], clear_accum=False, policy='square', transpose_A=False, transpose_B=True",
         "operands disagree",
@@ -99,7 +99,7 @@ BAD = (
     ),
     (
         "gemm h[:, :], h[:, :], m[0:+64, :], clear_accum=False, policy='square', transpose_A=False, transpose_B=True",
-        "leader and clear_when come with sums in tensor memory",
+        "leader and clear_when need C in tensor memory",
     ),
     (
         "im2col H[:, :, :, :], h[:, :], column=int32(0), dilation=1, kernel=3, pad=1, row=bx * 64, stride=0",
@@ -112,13 +112,13 @@ BAD = (
     ("atomic f[:, :], A[:, :], kind='xor', order='relaxed', use_tma=False", "atomic.kind: expected one of 'add'"),
     ("barrier id=3", "a barrier with a number is for whole warps"),
     ("wait pending=-1", "wait.pending: expected a whole number from 0"),
-    ("rendezvous what='sync_grid'", "the blocks of a grid meet at a counter"),
+    ("rendezvous what='sync_grid'", "sync_grid needs a counter"),
     ("rendezvous what='lunch'", "rendezvous.what: expected one of cluster_sync"),
     ("device_assert condition=bx, message=''", "expected an expression of bool"),
     ("set_registers count=41", "set_registers.count: expected a multiple of 8, found 41"),
     ("expect_tx arrives=True, barrier=bar[1], bytes=0, leader=0", "expect_tx.bytes: expected a whole number from 1"),
     ("alloc_barrier barrier=bar[0], counts=[1, 'x']", "alloc_barrier.counts[1]: expected a whole number, found 'x'"),
-    ("alloc_barrier barrier=bar[0], counts=[1]", "bar: uint64[2] are not the 1 barriers that counts is for"),
+    ("alloc_barrier barrier=bar[0], counts=[1]", "bar: uint64[2] does not match the 1 barriers of counts"),
     (
         "await_barrier acquires=['pipe', 'both'], barrier=bar[1], parity=int32(0)",
         "await_barrier.acquires[1]: expected one of 'producer', 'consumer', found 'both'",

@@ -137,7 +137,9 @@ def test_a_warp_that_waits_for_its_own_load(target: str) -> None:
         found = next((each for each in observer.warnings if each.code == "assembled-interval"), found)
     assert "assembled-interval" not in codes["T.copy(A[by * 64, k * 32], As)"]
     assert is_lint(found.code) and found.primary is not None and found.primary.span.line == 11
-    assert "where" in found.title and "by stall counts alone" in found.primary.text and found.help is not None
+    assert (
+        "the schedule has" in found.title and "by stall counts alone" in found.primary.text and found.help is not None
+    )
     said = [label.text for label in found.secondary] + list(found.notes)
     assert any("waits" in each and "for LDG of line 13" in each for each in said)
 
@@ -250,7 +252,7 @@ MATRIX = 'A: T.Tensor((128, 32), "float32")'
 def test_two_tiles_read_by_columns_collide() -> None:
     (lint,) = found(kernel(MATRIX, *COLUMNS[:5], COLUMNS[5].format(other="u[j, i]")))
     assert lint.code == "bank-conflict" and lint.severity == "warning"
-    assert lint.title.startswith("t and u are reached at the same time")
+    assert lint.title.startswith("t and u are accessed at the same time")
     assert lint.primary is not None and lint.primary.span.line == 9
     assert lint.help is not None and lint.help.startswith("index one of them along its rows")
 
@@ -327,7 +329,11 @@ def test_hand_overs_that_cannot_fall_together(target: str, tmp_path: Path, capfd
     assert main(["many.tl", "--target", target, "-o", "many.cubin"]) == 0
     said = capfd.readouterr().err
     assert f"warning[barriers-exhausted]: each iteration stops at a barrier 4 times, {target} carries 3" in said
-    assert "many.tl:9:" in said and "before lines 11, 13, 15, 17" in said and "help: hand tiles over together" in said
+    assert (
+        "many.tl:9:" in said
+        and "before lines 11, 13, 15, 17" in said
+        and "help: fill all tiles, then read them" in said
+    )
     assert main(["many.tl", "--target", target, "-o", "none.cubin", "--lint=error"]) == 1
     assert "error[barriers-exhausted]" in capfd.readouterr().err
     assert not (tmp_path / "none.cubin").exists()
@@ -357,7 +363,7 @@ def test_divisions_in_addresses() -> None:
     assert lint.code == "address-latency"
     assert lint.primary is not None and lint.primary.span.line == 10
     assert "index arithmetic in each iteration" in lint.primary.text
-    assert "stages look enough" in lint.notes[0] and lint.help is not None
+    assert "stages seem enough" in lint.notes[0] and lint.help is not None
 
 
 @pytest.mark.parametrize("index", ["i, j", "(i + j) % 64, (i * 64 + j) // 64"])

@@ -140,9 +140,9 @@ def test_a_truncated_cubin_is_a_diagnostic_never_a_crash() -> None:
         ('"entry":"gemm",', "", "'entry' is missing"),
         ('"entry":"gemm"', '"entry":"ge mm"', "entry: expected a name as in C, found 'ge mm'"),
         ('"grid":[64,', '"grid":[["add","m"],', "grid[0]: expected a number, a name, or [operation, size, size]"),
-        ('"grid":[64,', '"grid":["m",', "'m' is not declared"),
-        ('"box":[128,64]', '"box":[128,64,1]', "a box of 128 x 64 x 1 is none of A, of 2 dimensions"),
-        ('"shape":[8,32,32,64]', '"shape":[8,64,2,2,2,2]', "a box of 64 x 32 is none of X, of 6 dimensions"),
+        ('"grid":[64,', '"grid":["m",', "'m' is neither a declared tensor nor a declared scalar"),
+        ('"box":[128,64]', '"box":[128,64,1]', "the box 128 x 64 x 1 does not match A, which has 2 dimensions"),
+        ('"shape":[8,32,32,64]', '"shape":[8,64,2,2,2,2]', "the box 64 x 32 does not match X, which has 6 dimensions"),
     ],
 )
 def test_a_manifest_that_cannot_be_read(old: str, new: str, says: str) -> None:

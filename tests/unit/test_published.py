@@ -73,7 +73,7 @@ def test_what_may_be_fitted() -> None:
     [
         ('source = "me"\n', "'where' is missing"),
         ('source = "me"\nwhere = ""\n', "a string that is not empty"),
-        ('source = "me"\nwhere = "x"\nfrom = "y"\n', "'from' is not known here"),
+        ('source = "me"\nwhere = "x"\nfrom = "y"\n', "unknown member 'from'"),
     ],
 )
 def test_a_row_that_is_not_complete_is_refused(line: str, message: str, tmp_path: Path) -> None:

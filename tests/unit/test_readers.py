@@ -100,11 +100,11 @@ def test_tile_ir() -> None:
     [
         (".reg .b32 %r<4000000000>;", "registers of one name"),
         (".reg .b32 %r<" + "9" * 5000 + ">;", "cannot be read"),
-        (".shared .align 0 .b8 s[4];", "no alignment"),
-        (".shared .align 3 .b8 s[4];", "no alignment"),
+        (".shared .align 0 .b8 s[4];", "is not an alignment"),
+        (".shared .align 3 .b8 s[4];", "is not an alignment"),
         (".local .b8 s[99999999999];", "takes more than"),
         ("add.s32 %r1, %r1, 08;", "cannot be read"),
-        ("{" * 200 + "}" * 200, "deep in each other"),
+        ("{" * 200 + "}" * 200, "blocks are nested more than"),
     ],
 )
 def test_ptx(body: str, said: str) -> None:

@@ -86,8 +86,7 @@ def test_every_mutation_that_the_verifier_refuses_is_explained() -> None:
 
 def test_the_placement_in_words() -> None:
     assert refusals.describe_placement(LOOP, GOOD, 2) == (
-        "line 5: store starts in cycle 18 at II 14; it holds tma for 4 from 2 on; "
-        "its dependences leave it cycles [18, 18]"
+        "line 5: store starts in cycle 18 at II 14; it holds tma for 4 from 2 on; its dependences allow cycles [18, 18]"
     )
     assert refusals.find_window(LOOP, GOOD, 0) == (None, 0)
 
@@ -99,7 +98,7 @@ def test_no_schedule_at_all() -> None:
     assert caught.value.name == "smem"
     notes = refusals.describe_binding(narrow, caught.value)
     assert notes[0] == "binding: pool smem, at every II"
-    assert "line 3: load holds tma for 4, its result is there after 10 cycles, 16 bytes a version of A" in notes
+    assert "line 3: load holds tma for 4, its result is ready after 10 cycles, 16 bytes a version of A" in notes
 
 
 def test_a_ceiling() -> None:
@@ -108,7 +107,10 @@ def test_a_ceiling() -> None:
     assert refusals.find_exceeded_ceiling(LOOP, (Limit("far_memory", 24, source), high)) is None
     refusal = refusals.find_exceeded_ceiling(LOOP, (high, low))
     assert refusal is not None and (refusal.name, refusal.ops) == ("far_memory", (0, 1, 2))
-    assert refusal.text == "ceiling far_memory allows a chain of dependences 23 cycles, load → product → store takes 24"
+    assert (
+        refusal.text
+        == "ceiling far_memory allows 23 cycles for a chain of dependences, and load → product → store takes 24"
+    )
 
 
 # ---- on the command line ---------------------------------------------------------------------------------------------
@@ -130,7 +132,7 @@ def test_an_edited_schedule_is_refused_by_name(tmp_path: Path, capfd: pytest.Cap
     assert "error[bad-schedule]" in said
     assert "gemm.tl:28:" in said or "28 |" in said, "the line of the product"
     assert "at II 512; it holds tp_smem_rd for 384, tc_and_mma for 512" in said
-    assert "its dependences leave it cycles [1312, " in said
+    assert "its dependences allow cycles [1312, " in said
     assert "dependence data B_shared needs 1184 cycles" in said
 
 
@@ -143,6 +145,7 @@ def test_a_ceiling_of_a_target_is_refused_by_name(
     assert main([GEMM, "--calibration", "book", "-o", "a.cubin"]) == 1
     said = capfd.readouterr().err
     assert (
-        "error[unschedulable]: no schedule exists: ceiling far_memory allows a chain of dependences 20 cycles" in said
+        "error[unschedulable]: no schedule exists: ceiling far_memory allows 20 cycles for a chain of dependences"
+        in said
     )
     assert "line 28: gemm A_shared, B_shared, C_local holds tc_and_mma for 8, tp_mma for 8" in said

@@ -132,7 +132,7 @@ def violations(layout: Fragment, *nests: Parallel) -> list[str]:
 def test_the_verifier_finds_a_nest_that_does_both() -> None:
     both = nest(READ, SET)
     (found,) = violations(BY_FOUR, both)
-    assert "sets registers of threads that read held, which another one sets" in found
+    assert "sets registers in every replica from held, which only one replica stores" in found
     apart = split_replicated_nest(both, BY_FOUR, no_tile)
     assert violations(BY_FOUR, *apart) == []
     assert len(apart) == 2
@@ -142,7 +142,7 @@ def test_the_verifier_finds_a_value_that_one_thread_knows() -> None:
     before = Var("before", FLOAT32)
     swap = Store(HELD, (ROW,), tile.Const(1.0, FLOAT32), atomic="add", previous=before)
     (found,) = violations(BY_FOUR, nest(swap, Store(MINE, (ROW,), before)))
-    assert "sets registers of threads that read held, which another one sets" in found
+    assert "sets registers in every replica from held, which only one replica stores" in found
 
 
 def test_without_copies_a_nest_stays_whole() -> None:

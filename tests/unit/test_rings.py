@@ -89,7 +89,7 @@ def test_a_statement_that_may_leave_something_fills_no_version(body: Make, fill:
     text = f"{fill}\n{USE}"
     assert found(body, text) == []
     line = loop_of(body, text)[1].body[0].span.line
-    assert reason(body, text) == f"line {line} may leave in s what the iteration before left there"
+    assert reason(body, text) == f"line {line} may not overwrite all of s, so elements of the iteration before remain"
 
 
 @pytest.mark.parametrize("part", [p for p in PARTS if "T.clear(t)" not in p])
@@ -154,9 +154,9 @@ def test_copies_share_a_ring_and_what_is_computed_has_its_own(body: Make) -> Non
         (f"T.copy(A[k * 64, 0], s)\n{USE}", None),
         (f"T.copy(A[k * 64, 0], s)\n{USE}\nT.copy(c, s)", None),
         ("T.copy(A[k * 64, 0], s)\n" + nest("s[i, j] = s[i, j] * 2.0") + f"\n{USE}", None),
-        (f"T.clear(s)\nT.copy(A[k * 64, 0], s)\n{USE}", "another statement of the loop fills s before"),
-        (f"T.copy(A[k * 64, 0], s)\nT.copy(A[0, 0], s)\n{USE}", "another statement of the loop fills s before"),
-        (f"T.copy(A[k * 64 : k * 64 + 32, 0:64], s[0:32, :])\n{USE}", "it fills a part of s"),
+        (f"T.clear(s)\nT.copy(A[k * 64, 0], s)\n{USE}", "an earlier statement of the loop also fills s"),
+        (f"T.copy(A[k * 64, 0], s)\nT.copy(A[0, 0], s)\n{USE}", "an earlier statement of the loop also fills s"),
+        (f"T.copy(A[k * 64 : k * 64 + 32, 0:64], s[0:32, :])\n{USE}", "it fills only a part of s"),
         (f"{USE}\nT.copy(A[k * 64, 0], s)", "s is read before it is filled"),
         ("T.copy(A[k * 64, 0], s)", "nothing in the loop reads s"),
     ],

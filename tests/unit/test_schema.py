@@ -79,7 +79,7 @@ def test_versions() -> None:
     [
         ([], "it: expected an object or table, found []"),
         ({}, "it: 'inner' is missing"),
-        ({"inner": [], "x": 1}, "it: 'x' is not known here"),
+        ({"inner": [], "x": 1}, "it: unknown member 'x'"),
         ({"inner": {}}, "it.inner: expected an array, found {}"),
         ({"inner": [{"width": 9}]}, "it.inner[0].width: expected a whole number from 1 to 8, found 9"),
         ({"inner": [{"width": 2.0}]}, "it.inner[0].width: expected a whole number, found 2.0"),

@@ -37,7 +37,9 @@ def test_usually_there_is_enough() -> None:
 def test_heuristics_answer_where_it_ends_and_that_is_said(budget: int) -> None:
     found, observer = planned(budget)
     assert found.loops[0].solution.schedule.status == "feasible"
-    assert said(found) == f"the search took all of its {budget} units: a larger --search-budget may find more"
+    assert (
+        said(found) == f"the search used all of its {budget} units; a larger --search-budget may find a better schedule"
+    )
     (warning,) = (w for w in observer.warnings if w.code == "schedule-not-proven")
     assert "its budget" in warning.title and warning.help == "search longer, with a larger --search-budget"
     assert '"search-budget"' in found.trace and said(found) in found.trace

@@ -133,8 +133,8 @@ TILES = 'A: T.Tensor((64, 64), "float16"), n: T.int32'
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("if bx > 0:\n        T.copy(A[k * 8, 0], s)\n    T.copy(A[0, 0], u)", "conditional or in a loop of its own"),
-        ("T.copy(A[k * 8 : k * 8 + 8, 0:32], s[:, 0:32])\n    T.copy(A[0, 0], u)", "it fills a part of a tile"),
+        ("if bx > 0:\n        T.copy(A[k * 8, 0], s)\n    T.copy(A[0, 0], u)", "under a condition or in an inner loop"),
+        ("T.copy(A[k * 8 : k * 8 + 8, 0:32], s[:, 0:32])\n    T.copy(A[0, 0], u)", "it fills only a part of a tile"),
         ("T.copy(A[k * 8, 0], w)", "it converts float16 to float32"),
         ("T.clear(u)", "no copy from global to shared memory in a pipelined loop"),
     ],

@@ -230,7 +230,7 @@ def test_several_mistakes_in_the_lists_of_one_loop() -> None:
     found = [title for _, title in said(file_of(kernel_of(loop(lists).format(n="_0"))))]
     assert found == [
         "T.Pipelined: num_stages must not be negative",
-        "two statements have the same place in `order`",
+        "two statements have the same number in `order`",
         "`stage` must not hold negative numbers",
         "a statement is in two groups",
         "statement 1 cannot wait for statement 2",
@@ -271,7 +271,7 @@ for o in T.Pipelined(4, order=[0, 1, 2], stage=[0, 1, 0]):
     T.copy(c, C[o * 64, 0])
 """
     ((code, title),) = said(file_of(kernel_of(body)))
-    assert code == "schedule-order" and title.endswith("depends on through c")
+    assert code == "schedule-order" and "a dependence through c" in title
 
 
 def test_no_more_than_twenty() -> None:
@@ -285,7 +285,7 @@ def test_no_more_than_twenty() -> None:
         collected.end()
     found = raised.value.diagnostics
     assert [d.primary for d in found] == [Label(Span(n, 1, n, 2), "here") for n in range(1, 21)]
-    assert found[-1].notes == ("10 mistakes more are not shown",)
+    assert found[-1].notes == ("10 more errors are not shown",)
     assert {d.title for d in found} == {"nothing"}
 
 

@@ -82,7 +82,7 @@ def test_the_barrier_before_a_tile_over_a_ring_is_needed() -> None:
         [p for what, p in mutants(wide.program) if kind in what] for kind in ("WarpgroupSync", "BarSync")
     )
     assert not at_role
-    said = "StoreMatrix on A_shared has no barrier after Wgmma, and C_local.staging has its memory"
+    said = "StoreMatrix on A_shared has no barrier after Wgmma, and C_local.staging reuses its memory"
     half = tuple(replace(t, offset=t.offset + 8192 * t.over_rings) for t in wide.program.shared)
     for program in (first, replace(wide.program, shared=half)):
         (violation,) = program_violations(program)

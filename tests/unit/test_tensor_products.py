@@ -63,15 +63,19 @@ def test_nothing_is_said_of_products_in_tensor_memory() -> None:
         (
             changed((LOAD_B, ""), ("        T.clear(S)\n", "        T.clear(S)\n        T.copy(B[0, 0], Y)\n")),
             "Y is not filled in its loop",
-            "T.copy what it holds to Y in the loop",
+            "fill Y by T.copy in the loop, for the product only",
         ),
-        (changed((LOOP, LOOP.replace("2)", "2, order=[0, 1, 2], stage=[0, 0, 1])"))), "given by hand", "stage="),
+        (
+            changed((LOOP, LOOP.replace("2)", "2, order=[0, 1, 2], stage=[0, 0, 1])"))),
+            "its loop has a manual schedule",
+            "stage=",
+        ),
         (
             changed(("    C: T", "    n: T.int32, C: T"), (PRODUCT, "            if k < n:\n    " + PRODUCT)),
-            "a condition or another loop stands between it and its T.Pipelined loop",
-            "in such a loop's body",
+            "it is under a condition or in an inner loop of one",
+            "directly into the body of a T.Pipelined loop",
         ),
-        (changed(("        T.clear(S)\n", "        T.fill(S, 1)\n")), "S is not cleared right in front", "T.clear(S)"),
+        (changed(("        T.clear(S)\n", "        T.fill(S, 1)\n")), "S is not cleared directly before", "T.clear(S)"),
     ],
 )
 def test_what_stands_around_a_product(text: str, why: str, remedy: str) -> None:
@@ -88,15 +92,18 @@ def test_two_loops_that_load_the_same_tiles() -> None:
     made, _ = compiled(changed(("        T.copy(S, C)", AGAIN + "        T.copy(S, C)")))
     first, second = made.warnings
     assert {first.code, second.code} == {"mma-sync-fallback"} and first.primary and second.primary
-    assert first.primary.text == "the loop in line 20 loads the same tiles, and its products go by mma.sync"
-    assert second.primary.text == "S is not cleared right in front of the loop"
+    assert first.primary.text == "the loop in line 20 loads the same tiles, and its products use mma.sync"
+    assert second.primary.text == "S is not cleared directly before the loop"
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (changed((PRODUCT, PRODUCT + SCALE)), "line 19 uses S in the loop, which only products may"),
-        (changed(("S, transpose_B=True", "S, transpose_B=True, clear_accum=True")), "clears its sum itself"),
+        (changed((PRODUCT, PRODUCT + SCALE)), "line 19 uses S in the loop, where only products may use it"),
+        (
+            changed(("S, transpose_B=True", "S, transpose_B=True, clear_accum=True")),
+            "has clear_accum or an explicit wait",
+        ),
         (changed(("T.gemm(X", "T.copy(X, Z)\n            T.gemm(Z")), "A and B must be shared tiles"),
         (
             changed(("128, 256", "96, 256"), ("(128, 64)", "(96, 64)"), ("(128, 32)", "(96, 32)")),

@@ -251,7 +251,7 @@ def test_everything_reads_back_identically() -> None:
     kernel = read_kernel(EVERYTHING)
     # That a loop is dynamically scheduled is decided later: it is part of the text, and of no kernel that begins.
     assert [said.split(": ")[1] for said in verify_tile(kernel)] == [
-        "the values of k_2 are dynamically scheduled, which no kernel says"
+        "the values of k_2 are dynamically scheduled, which only a pass may set"
     ]
     assert print_kernel(kernel) == EVERYTHING
     assert read_kernel(print_kernel(kernel)) == kernel
@@ -268,16 +268,16 @@ def test_everything_reads_back_identically() -> None:
         ("k * 8:+8", "k * 8:16", "a region is written START:+EXTENT"),
         ("k * 8", "j * 8", "no variable is called 'j'"),
         ("fill x", "fill y", "no buffer is called 'y'"),
-        ("x[:], value", "x, value", "'x' is no region of a buffer"),
+        ("x[:], value", "x, value", "'x' is not a region of a buffer"),
         ("fill x[:]", "fill x[:, :]", "x has 1 dimensions, here are 2"),
         ("serial(0, 4)", "serial(0, 4, colour=3)", "serial has no 'colour'"),
-        ("    copy", "      copy", "the line is indented further than its block"),
-        ("  fill", "fill", "nothing may follow the kernel"),
-        ("value=float32(0.0)", "value=", "is no expression"),
-        ("value=float32(0.0)", "value=k @ 2", "'k @ 2' is no expression of tile IR"),
-        ("value=float32(0.0)", "value=float32('many')", "'many' is no number"),
-        ("fill x[:], value", "fill x[:]) + (value", "is no expression"),
-        ("fill x[:], value=float32(0.0)", "fill x[:]) + (x[:]", "is no list of arguments"),
+        ("    copy", "      copy", "unexpected indentation"),
+        ("  fill", "fill", "no text may follow the kernel"),
+        ("value=float32(0.0)", "value=", "is not an expression"),
+        ("value=float32(0.0)", "value=k @ 2", "'k @ 2' is not an expression of tile IR"),
+        ("value=float32(0.0)", "value=float32('many')", "'many' is not a number"),
+        ("fill x[:], value", "fill x[:]) + (value", "is not an expression"),
+        ("fill x[:], value=float32(0.0)", "fill x[:]) + (x[:]", "is not a list of arguments"),
         (
             "fill x[:], value=float32(0.0)",
             "atomic_add x[0]",

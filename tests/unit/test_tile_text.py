@@ -114,8 +114,8 @@ def test_the_verifier_finds_what_is_broken(body: Callable[..., Kernel]) -> None:
     (x,) = built.buffers
     assert isinstance(bind, Bind) and isinstance(clear, TileOp) and isinstance(nest, Parallel)
     assert list(verify_tile(built)) == []
-    assert "taken twice" in broken(built, body=(bind, bind))
-    assert "taken twice" in broken(built, buffers=(x, x))
+    assert "used twice" in broken(built, body=(bind, bind))
+    assert "used twice" in broken(built, buffers=(x, x))
     assert "not declared" in broken(built, buffers=())
     assert "not visible" in broken(built, block_vars=(Var("other"),))
     assert "0 grid extents" in broken(built, grid=())

@@ -41,10 +41,10 @@ BAD = (
     ("warp_sum(1.0)", "warp_and(1.0)", "warp_and(1.0) is float32 of float32", 10),
     ("warp_sum(1.0)", "shfl_up(1.0, 1, 3)", "shfl_up(1.0, 1, 3) is float32 of float32, int32, int32", 10),
     ("vote_any(i < 3)", "vote_any(i)", "vote_any(i) is int32 of int32", 10),
-    ("uint32(7)", "uint32(-7)", "-7 is no uint32", 9),
-    ("uint32(7)", "uint32(4294967296)", "4294967296 is no uint32", 9),
-    ("uint32(7)", "uint32(7.0)", "7.0 is no uint32", 9),
-    ("select(vote_any(i < 3)", "select(i < 3000000000", "3000000000 is no int32", 10),
+    ("uint32(7)", "uint32(-7)", "-7 is not a value of uint32", 9),
+    ("uint32(7)", "uint32(4294967296)", "4294967296 is not a value of uint32", 9),
+    ("uint32(7)", "uint32(7.0)", "7.0 is not a value of uint32", 9),
+    ("select(vote_any(i < 3)", "select(i < 3000000000", "3000000000 is not a value of int32", 10),
     ("parallel(64, 64)", "parallel(64, 10000000000)", "parallel variables for extents (64, 10000000000)", 8),
 )
 
@@ -56,13 +56,17 @@ LOOP = GOOD.replace(
 )
 BAD_LOOPS = (
     ("num_stages=2", "num_stages=-1", "the loop over k has -1 stages"),
-    ("num_stages=2", "dynamically_scheduled=True", "the values of k are dynamically scheduled, which no kernel says"),
+    (
+        "num_stages=2",
+        "dynamically_scheduled=True",
+        "the values of k are dynamically scheduled, which only a pass may set",
+    ),
     ("num_stages=2", "factor=0", "the loop over k is unrolled 0 times"),
     ("stage=[0]", "stage=[-3]", "has one below 0"),
     ("{'groups': [0]}", "{'groups': [0, 0]}", "lists of 1 and 2 entries for the statements of one loop"),
     ("{'groups': [0]}", "{'groups': [-2]}", "groups [-2] has one below -1"),
-    ("{'groups': [0]}", "{'sync': [[1]]}", "sync [1] names statements that are not there"),
-    ("{'groups': [0]}", "{'sync': [['x']]}", "sync ['x'] names statements that are not there"),
+    ("{'groups': [0]}", "{'sync': [[1]]}", "sync [1] names statements that do not exist"),
+    ("{'groups': [0]}", "{'sync': [['x']]}", "sync ['x'] names statements that do not exist"),
 )
 CONDITIONS = (
     ("%warpgroup >= 1 and %warpgroup < 2", "there are no warpgroups 1 to 1"),

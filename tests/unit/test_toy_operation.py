@@ -180,7 +180,7 @@ def test_who_works_on_two_fragments_says_how_they_lie(monkeypatch: pytest.Monkey
 
 def test_who_does_not_say_how_it_is_cut_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyScale, "axes", ())
-    with pytest.raises(CompileError, match="cannot be cut into 2 parts"):
+    with pytest.raises(CompileError, match="cannot be split into 2 parts"):
         build_kernel(SourceFile("toy.tl", ATTENDING), CompileOptions(target="sm_90a"), Observer())
 
 

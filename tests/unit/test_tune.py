@@ -172,7 +172,7 @@ def test_space() -> None:
     assert list(build_space([]).points()) == [()]
     with pytest.raises(SpaceError, match="'M' is given twice"):
         build_space([("M", [1]), ("M", [2])])
-    with pytest.raises(SpaceError, match="'M' has no values to try"):
+    with pytest.raises(SpaceError, match="'M' has no values"):
         build_space([("M", [])])
 
 

@@ -46,9 +46,9 @@ def test_what_does_not_seem_to_fit_is_told_and_comes_last() -> None:
             *driver.assign_kernel_layouts(SourceFile("matmul.tl", TEXT), options("sm_80", **constants))
         )
 
-    with pytest.raises(DoesNotFit, match="bytes of shared memory, of 166912"):
+    with pytest.raises(DoesNotFit, match="bytes of shared memory; the limit is 166912"):
         rooms(block_M=256, block_N=256, block_K=256, threads=512, num_stages=1)
-    with pytest.raises(DoesNotFit, match="registers a thread, of 255"):
+    with pytest.raises(DoesNotFit, match="registers a thread; the limit is 255"):
         rooms(block_M=256, block_N=256, threads=128)
     assert cycles("sm_80", block_M=256, block_N=256, threads=128) > 100 * cycles("sm_80")
 

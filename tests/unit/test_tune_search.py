@@ -187,14 +187,14 @@ def test_a_new_journal_that_has_no_room_is_not_left(tmp_path: Path, monkeypatch:
 def test_a_journal_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "j"
     path.write_text("block_M = 64, and so on, for more than a page of a database\n" * 100)
-    with pytest.raises(CompileError, match="is no journal: file is not a database"):
+    with pytest.raises(CompileError, match="is not a journal: file is not a database"):
         Journal(str(path), ABOUT)
     base = sqlite3.connect(tmp_path / "broken")
     base.execute("CREATE TABLE trials (number INTEGER PRIMARY KEY, point TEXT NOT NULL UNIQUE, outcome TEXT)")
     base.execute("INSERT INTO trials VALUES (1, '[]', '{\"speed\": 3}')")
     base.commit()
     base.close()
-    with pytest.raises(CompileError, match="is no journal"):
+    with pytest.raises(CompileError, match="is not a journal"):
         Journal(str(tmp_path / "broken"), ABOUT).outcomes()
 
 
@@ -202,7 +202,7 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     with sqlite3.connect(path) as base:
         base.execute("CREATE TABLE customers (name TEXT)")
-    with pytest.raises(CompileError, match="it is a database of something else, with a table customers"):
+    with pytest.raises(CompileError, match="it is another database, with a table customers"):
         Journal(str(path), ABOUT)
     with sqlite3.connect(path) as base:
         assert [name for (name,) in base.execute("SELECT name FROM sqlite_master")] == ["customers"]

@@ -37,19 +37,23 @@ def test_a_file() -> None:
 @pytest.mark.parametrize(
     ("text", "title", "help"),
     [
-        ("", "s.toml has nothing to try", "write name"),
-        ("[constants]\n", "s.toml has nothing to try", "write name"),
-        ("[constants\n", "s.toml is no TOML", "write name"),
-        ("block_M = [64]\n", "'block_M' is not known here", "under [constants] and [options]"),
-        ("[constants]\nblok_M = [64]\n", "`blok_M`, which is no constant of the kernel", "did you mean block_M?"),
-        ("[constants]\nblock_M = []\n", "'block_M' has no values to try", "at least one value"),
+        ("", "s.toml has no values to search", "write name"),
+        ("[constants]\n", "s.toml has no values to search", "write name"),
+        ("[constants\n", "s.toml is not TOML", "write name"),
+        ("block_M = [64]\n", "unknown member 'block_M'", "under [constants] and [options]"),
+        ("[constants]\nblok_M = [64]\n", "`blok_M` in s.toml is not a constant of the kernel", "did you mean block_M?"),
+        ("[constants]\nblock_M = []\n", "'block_M' has no values", "at least one value"),
         (
             "[constants]\nblock_M = [[64]]\n",
             "constants.block_M[0]: expected a number, true, false or a string, found [64]",
             "numbers, true, false or strings",
         ),
-        ("[options]\nclusters = [1]\n", "`clusters`, which is no option", "did you mean cluster?"),
-        ("[options]\nwarps = [1]\n", "`warps`, which is no option", "these can be: arrivals, auto-pipeline"),
+        ("[options]\nclusters = [1]\n", "`clusters` in s.toml is not a tunable option", "did you mean cluster?"),
+        (
+            "[options]\nwarps = [1]\n",
+            "`warps` in s.toml is not a tunable option",
+            "tunable options: arrivals, auto-pipeline",
+        ),
         ("[options]\nconsumer-warpgroups = [8]\n", "tries consumer-warpgroups = 8", "a number from 1 to 7"),
         ("[options]\nstmatrix = [1]\n", "tries stmatrix = 1", "true or false"),
         ("[options]\narrivals = ['block']\n", "tries arrivals = 'block'", "one of warp, thread"),
@@ -156,8 +160,8 @@ def test_what_a_tuned_file_changes() -> None:
 @pytest.mark.parametrize(
     ("text", "title"),
     [
-        ("", "is not what tilec tune writes"),
-        ("[]", "is not what tilec tune writes"),
+        ("", "is not a file of tilec tune"),
+        ("[]", "is not a file of tilec tune"),
         ('{"constants": {}, "options": {}}', "'tuned' is missing"),
         (
             tuned.write_tuned(BEST).replace('"block_M": 64', '"block_M": [64]'),

@@ -31,7 +31,7 @@ def test_what_is_written_twice_is_told_apart(body: Callable[..., Kernel]) -> Non
     assert make_names_unique(once) is once
 
     twice = replace(once, body=(*once.body, *once.body))
-    assert any("taken twice" in said for said in verify_tile(twice))
+    assert any("used twice" in said for said in verify_tile(twice))
     made = make_names_unique(twice)
     assert list(verify_tile(made)) == []
     first, second = made.body[: len(once.body)], made.body[len(once.body) :]

@@ -73,7 +73,7 @@ FRAGMENTS: dict[str, tuple[str, Callable[[Fragment], Fragment], str]] = {
         lambda f: replace(f, registers=(*f.registers, Axis(2, -1, 0))),
         "several registers for one element",
     ),
-    "rows of other threads": ("row", _transposed, "row is used where another thread has it"),
+    "rows of other threads": ("row", _transposed, "row is used in a thread that does not hold it"),
     "a dimension that is not there": ("row", lambda f: replace(f, registers=(Axis(2, 4, 1),)), "does not move along"),
 }
 
@@ -111,16 +111,16 @@ def test_placements(assignment: LayoutAssignment) -> None:
         return said(replace(assignment, shared={**assignment.shared, "A_s": given}))
 
     assert found(rows, 128 * 64) == ""
-    assert "two elements share a place" in found(rows, 128 * 64 - 1)
-    assert "two elements share a place" in found(Binary("floordiv", rows, int32_const(2), INT32), 128 * 64)
+    assert "two elements have the same offset" in found(rows, 128 * 64 - 1)
+    assert "two elements have the same offset" in found(Binary("floordiv", rows, int32_const(2), INT32), 128 * 64)
 
 
 def test_tiles_without_a_layout(assignment: LayoutAssignment) -> None:
     without = {name: layout for name, layout in assignment.shared.items() if name != "B_s"}
-    assert "B_s has no place in shared memory" in said(replace(assignment, shared=without))
+    assert "B_s has no shared layout" in said(replace(assignment, shared=without))
     fragments = {name: layout for name, layout in assignment.fragments.items() if name != "row"}
     found = layout_violations(assignment.kernel, fragments, assignment.shared, assignment.nest_layout)
-    assert "row has no registers" in next(found)
+    assert "row has no register layout" in next(found)
 
 
 def test_nests(assignment: LayoutAssignment) -> None:
@@ -133,7 +133,7 @@ def test_nests(assignment: LayoutAssignment) -> None:
     assert found(whole) == ""
     assert "have a place" in found(replace(whole, registers=whole.registers[:-1]))
     assert "is swept as" in found(replace(whole, shape=(64, 128)))
-    assert "is used where another thread has it" in found(_transposed(whole))
+    assert "is used in a thread that does not hold it" in found(_transposed(whole))
 
 
 def test_stmatrix_is_given_what_products_leave() -> None:
@@ -150,4 +150,4 @@ def test_stmatrix_is_given_what_products_leave() -> None:
         replace(held, registers=(low, high, rows, columns)),
     ):
         broken = replace(assignment, fragments={**assignment.fragments, "C_f": wrong})
-        assert "stmatrix stores C_f, which lies otherwise" in said(broken)
+        assert "stmatrix stores C_f, which has another layout" in said(broken)

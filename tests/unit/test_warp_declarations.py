@@ -97,20 +97,20 @@ FAULTS: dict[str, tuple[Callable[[Program], Program], str]] = {
     ),
     "a ring of nothing": (
         lambda p: replace(p, rings=(replace(p.rings[0], buffers=("none",)), *p.rings[1:])),
-        "which is no tile of the program",
+        "which the program does not declare",
     ),
     "a tile in two rings": (
         lambda p: replace(p, rings=(*p.rings, replace(p.rings[0], name="again"))),
         "is in two rings",
     ),
     "a ring twice": (lambda p: replace(p, rings=(*p.rings, p.rings[0])), "two rings are called"),
-    "nobody waits": (_without(warp.RingWait), "handed on without RingWait"),
-    "nobody releases": (_without(warp.RingRelease), "handed on without RingRelease"),
-    "nobody acquires": (_without(warp.RingAcquire), "handed on without RingAcquire"),
+    "nobody waits": (_without(warp.RingWait), "committed without RingWait"),
+    "nobody releases": (_without(warp.RingRelease), "committed without RingRelease"),
+    "nobody acquires": (_without(warp.RingAcquire), "committed without RingAcquire"),
     "a cursor of two roles": (_one_cursor, "move one cursor"),
-    "a cursor of no ring": (lambda p: every(p, _of_no_ring), "which is no ring"),
-    "a tile that is not there": (lambda p: replace(p, fragments=()), "which is not there"),
-    "a tensor map that is not there": (lambda p: replace(p, maps=()), "which is no tensor map of the program"),
+    "a cursor of no ring": (lambda p: every(p, _of_no_ring), "which is not a ring"),
+    "a tile that is not there": (lambda p: replace(p, fragments=()), "which the program does not declare"),
+    "a tensor map that is not there": (lambda p: replace(p, maps=()), "which the program does not declare"),
     "a loop that stands": (lambda p: every(p, _backwards), "has step 0"),
     "a variable that is not there": (lambda p: every(p, _elsewhere), "uses elsewhere, which is not declared there"),
     "a block without its index": (lambda p: replace(p, block_vars=()), "which is not declared there"),
@@ -136,7 +136,7 @@ def test_a_name_that_a_nest_declares_stands_for_one_value(twice: str) -> None:
         binds = tuple(tile.Bind(Var(name), int32_const(n)) for n in range(2))
         return replace(op, nest=replace(op.nest, body=(*binds, *op.nest.body)))
 
-    assert "stands for another value there" in said(every(program, changed))
+    assert "has another value there" in said(every(program, changed))
 
 
 def test_pipelines() -> None:

@@ -32,7 +32,7 @@ def is_unknown(kind: type[Operation], ask: object) -> bool:
     try:
         ask(op)
     except InternalError as error:
-        return "is not said" in str(error)
+        return "closed set" in str(error)
     except Exception:
         return False
     return False

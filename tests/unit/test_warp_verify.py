@@ -164,7 +164,7 @@ def test_shared_memory() -> None:
     assert "A ends at byte 8192 of shared memory, B starts at 8000" in violations(close)
     assert "B ends at byte 16384 of 16000" in violations(replace(program, smem_bytes=16000))
     inside = replace(two_roles(PRODUCER, CONSUMER), barriers_at=16000)
-    assert "the barriers starts at 16000" in violations(inside)
+    assert "the barriers start at 16000" in violations(inside)
     beyond = two_roles(PRODUCER, CONSUMER)
     assert "the barriers ends at byte 32800 of 32799" in violations(replace(beyond, smem_bytes=32799))
 
@@ -173,7 +173,7 @@ def test_shared_memory() -> None:
 
 
 def test_a_version_is_named() -> None:
-    assert "CpAsync touches A without saying which version" in violations(one_role(copy(A), depth=2))
+    assert "CpAsync touches A without a version" in violations(one_role(copy(A), depth=2))
 
 
 def test_the_tiles_of_a_version_may_be_copied_in_different_stages() -> None:
@@ -322,15 +322,15 @@ def test_what_is_awaited_has_completed() -> None:
     """Without `rendezvous`, as far as the thread itself is concerned."""
     here = warp.Await(("A",))
     assert violations(one_role(copy(A), COMMIT, warp.CpAsyncWait(0), here)) == ""
-    assert "A is awaited while CpAsync is under way" in violations(one_role(copy(A), COMMIT, here))
-    assert "A is awaited while CpAsync is under way" in violations(one_role(copy(A), warp.CpAsyncWait(0), here))
+    assert "A is awaited while CpAsync is pending" in violations(one_role(copy(A), COMMIT, here))
+    assert "A is awaited while CpAsync is pending" in violations(one_role(copy(A), warp.CpAsyncWait(0), here))
     assert violations(one_role(wgmma(), here, warp.WgmmaWait(0))) == ""
     readers = warp.Await(("A",), readers=True)
-    assert "A is awaited while Wgmma is under way" in violations(one_role(wgmma(), readers, warp.WgmmaWait(0)))
+    assert "A is awaited while Wgmma is pending" in violations(one_role(wgmma(), readers, warp.WgmmaWait(0)))
     meeting = warp.Await(("A",), rendezvous=True)
     assert "Await on A has no barrier after Elementwise" in violations(one_role(write(A), meeting))
     assert violations(one_role(write(A), BAR, meeting)) == ""
-    assert "Await touches A without saying which version" in violations(one_role(here, depth=2))
+    assert "Await touches A without a version" in violations(one_role(here, depth=2))
     assert "Await touches A before it has waited for the version" in violations(
         two_roles(PRODUCER, (replace(here, cursors=(USE,)), *CONSUMER))
     )
@@ -403,11 +403,15 @@ def in_ping_pong(*body: warp.Operation) -> str:
 
 def test_warpgroups_in_turns() -> None:
     assert in_ping_pong(loop(PING_PONG_WAIT, PING_PONG_PASS), BAR, PING_PONG_WAIT, PING_PONG_PASS) == ""
-    assert "passes on a turn that it has not" in in_ping_pong(PING_PONG_WAIT, PING_PONG_PASS, PING_PONG_PASS)
-    assert "waits for a turn that it has" in in_ping_pong(PING_PONG_WAIT, PING_PONG_WAIT)
-    assert "meets the others at a barrier while it has its turn" in in_ping_pong(PING_PONG_WAIT, BAR, PING_PONG_PASS)
+    assert "passes on a ping-pong turn that it does not have" in in_ping_pong(
+        PING_PONG_WAIT, PING_PONG_PASS, PING_PONG_PASS
+    )
+    assert "waits for a ping-pong turn that it has" in in_ping_pong(PING_PONG_WAIT, PING_PONG_WAIT)
+    assert "waits at a barrier of the role during its ping-pong turn" in in_ping_pong(
+        PING_PONG_WAIT, BAR, PING_PONG_PASS
+    )
     assert "waits for ever at PingPongWait" in in_ping_pong(PING_PONG_WAIT)
-    assert "nobody gives it" in violations(one_role(PING_PONG_WAIT, PING_PONG_PASS, warps=8))
+    assert "no warpgroup passes to it" in violations(one_role(PING_PONG_WAIT, PING_PONG_PASS, warps=8))
 
 
 def test_a_group_that_never_gets_its_turn_keeps_the_producer_waiting() -> None:
@@ -468,7 +472,7 @@ def test_warpgroups_that_store_apart_meet_apart() -> None:
         (apart(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE, warps=4), "is by 2, of 128 threads"),
         (
             apart(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE, layout=wgmma_accumulator((128, 64), 1, 2)),
-            "StoreMatrix on T, which is stored by 2 warpgroups, writes rows of other warpgroups",
+            "StoreMatrix on T, whose parts 2 warpgroups store, writes rows of other warpgroups",
         ),
         (
             apart(MATRIX, warp.ProxyFence(), MEET, ROWS, DONE, layout=row_major_fragment((128, 64), 256, 2)),
@@ -476,11 +480,11 @@ def test_warpgroups_that_store_apart_meet_apart() -> None:
         ),
         (
             apart(MATRIX, warp.ProxyFence(), warp.WarpgroupSync(15), ROWS, DONE),
-            "warpgroups meet at barriers that are not theirs",
+            "the warpgroups' barriers are taken by another role, or do not exist",
         ),
         (
             apart(MATRIX, warp.ProxyFence(), warp.WarpgroupSync(0), ROWS, DONE),
-            "warpgroups meet at barriers that are not theirs",
+            "the warpgroups' barriers are taken by another role, or do not exist",
         ),
     ],
 )
@@ -523,10 +527,13 @@ def test_warpgroups_that_have_copies_meet_apart() -> None:
         ),
         (
             with_copies(replace(FILL_OWN, layout=row_major_fragment((64, 64), 256, 8))),
-            "Elementwise on B, of which 2 warpgroups have a copy, does not do the same in each of them",
+            "Elementwise on B, with a copy for each of 2 warpgroups, does not do the same in each warpgroup",
         ),
-        (with_copies(store(B), warp.BulkWait(0)), "TmaStore on B, of which 2 warpgroups have a copy, knows of no"),
-        (with_copies(FILL_OWN, warps=4), "of which 2 warpgroups have a copy, is by 128 threads"),
+        (
+            with_copies(store(B), warp.BulkWait(0)),
+            "TmaStore on B, with a copy for each of 2 warpgroups, cannot address",
+        ),
+        (with_copies(FILL_OWN, warps=4), "with a copy for each of 2 warpgroups, is by 128 threads"),
     ],
 )
 def test_what_tiles_with_copies_need(program: warp.Program, says: str) -> None:
@@ -558,12 +565,20 @@ def test_a_tile_may_lie_over_a_ring() -> None:
 @pytest.mark.parametrize(
     ("producer", "consumer", "message"),
     [
-        (PRODUCER, (*CONSUMER, *STORED), "Elementwise on A has no barrier after Wgmma, and O has its memory"),
+        (PRODUCER, (*CONSUMER, *STORED), "Elementwise on A has no barrier after Wgmma, and O reuses its memory"),
         (PRODUCER, (BAR, *STORED, *CONSUMER), "ring is acquired again while O has its memory"),
         (PRODUCER, (*CONSUMER, BAR, *STORED, WAIT), "waits for ever at RingWait"),
-        ((*PRODUCER, ACQUIRE, *LOADS), (*CONSUMER, BAR, *STORED), "O has the memory of ring, which is not done with"),
-        ((*PRODUCER, ACQUIRE), (*CONSUMER, BAR, *STORED), "O has the memory of ring, which is not done with"),
-        (PRODUCER, (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), BAR, *STORED, RELEASE, NEXT_USE),), "is not done with"),
+        (
+            (*PRODUCER, ACQUIRE, *LOADS),
+            (*CONSUMER, BAR, *STORED),
+            "O reuses the memory of ring, which is not released yet",
+        ),
+        ((*PRODUCER, ACQUIRE), (*CONSUMER, BAR, *STORED), "O reuses the memory of ring, which is not released yet"),
+        (
+            PRODUCER,
+            (loop(WAIT, wgmma(USE), warp.WgmmaWait(0), BAR, *STORED, RELEASE, NEXT_USE),),
+            "which is not released yet",
+        ),
     ],
 )
 def test_a_tile_over_a_ring_waits_for_it(
@@ -579,7 +594,7 @@ def test_the_role_that_reads_a_ring_has_what_lies_over_it() -> None:
     )
     consumer, producer = program.roles
     roles = (replace(producer, first_warp=0), replace(consumer, first_warp=4), warp.Role("other", 8, 4, (BAR, *STORED)))
-    assert "O has the memory of A, of consumer too" in violations(replace(program, roles=roles))
+    assert "O reuses the memory of A, which consumer also uses" in violations(replace(program, roles=roles))
 
 
 def test_a_ring_of_one_role_is_not_touched_again() -> None:

@@ -65,12 +65,12 @@ def test_tiles_may_be_written_in_different_stages() -> None:
     ("compute", "store", "message"),
     [
         ((loop(*WRITES, FENCE, HAND_ON, NEXT_MADE),), STORE, "before it has waited for the version"),
-        ((loop(HAND_ON, NEXT_MADE),), STORE, "ring is handed on before its version is acquired"),
-        ((loop(CLAIM, WRITES[0], FENCE, HAND_ON, NEXT_MADE),), STORE, "ring is handed on with nothing in B"),
-        ((loop(CLAIM, *WRITES, HAND_ON, NEXT_MADE),), STORE, "ring is handed on with no proxy fence after Elementwise"),
+        ((loop(HAND_ON, NEXT_MADE),), STORE, "ring is committed before its version is acquired"),
+        ((loop(CLAIM, WRITES[0], FENCE, HAND_ON, NEXT_MADE),), STORE, "ring is committed before B is written"),
+        ((loop(CLAIM, *WRITES, HAND_ON, NEXT_MADE),), STORE, "ring is committed with no proxy fence after Elementwise"),
         ((loop(CLAIM, FENCE, *WRITES, HAND_ON, NEXT_MADE),), STORE, "no proxy fence after Elementwise"),
         ((loop(CLAIM, *WRITES, FENCE, NEXT_MADE),), STORE, "consumer waits for ever at RingAcquire"),
-        ((loop(CLAIM, *WRITES, FENCE, HAND_ON, HAND_ON, NEXT_MADE),), STORE, "is handed on twice"),
+        ((loop(CLAIM, *WRITES, FENCE, HAND_ON, HAND_ON, NEXT_MADE),), STORE, "is committed twice"),
         (
             (loop(CLAIM, *WRITES, FENCE, HAND_ON, BAR, *WRITES, NEXT_MADE),),
             STORE,
@@ -109,7 +109,7 @@ def test_roles_of_one_warpgroup_ask_for_the_same_registers() -> None:
     made = program()
     consumer, producer, store = made.roles
     other = replace(made, roles=(consumer, producer, replace(store, registers=24)))
-    assert "roles producer and store share a warpgroup and ask for 40 and 24 registers" in violations(other)
+    assert "roles producer and store share a warpgroup and request 40 and 24 registers" in violations(other)
     short = replace(made, roles=(consumer, producer, replace(store, warps=2)))
     assert "role store has 2 warps, not whole warpgroups" in violations(short)
 

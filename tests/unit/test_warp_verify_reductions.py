@@ -23,4 +23,4 @@ def test_rows_are_reduced_among_lanes_that_meet(lanes: int, meet: bool) -> None:
     reduce = warp.Reduce(held, total, "max", 1, True, None)
     program = one_role(reduce, warps=6)
     found = violations(replace(program, fragments=((held, layout), (total, layout.project((0,))))))
-    assert found == ("" if meet else "line 0: Reduce of held has rows of lanes that do not meet")
+    assert found == ("" if meet else "line 0: Reduce of held has rows whose lanes do not form a butterfly")

@@ -68,7 +68,7 @@ class Measurement:
     driver: str
     date: str
     sms: Annotated[int, schema.Range(1, 1 << 16)]
-    figures: Mapping[str, Annotated[tuple[float, ...], schema.Constraint(bool, "figures of one run at least")]]
+    figures: Mapping[str, Annotated[tuple[float, ...], schema.Constraint(bool, "figures of at least one run")]]
     faults: Mapping[str, str]
 
     def spread(self, name: str) -> Spread:
@@ -175,7 +175,8 @@ def find_gpu(target: Target) -> Gpu:
         raise_error(
             "no-gpu",
             "there is no GPU here, or no driver for it",
-            help="write the probes with --emit DIR, carry them to a GPU, and bring back what --json writes there",
+            help="write the probes with --emit DIR, run them on a machine with a GPU, and read the file of --json "
+            "with --results",
         )
     major, minor = runtime.compute_capability()
     if not can_run_code((major, minor), target):

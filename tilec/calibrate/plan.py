@@ -157,7 +157,7 @@ def _find_fault(key: str, value: Value, figures: Figures) -> str:
         return figures.doubts[key]
     numbers = [float(text) for text in re.findall(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[+-]?\d+)?|inf|nan)", str(value))]
     if not all(1 / LARGEST < number < LARGEST for number in numbers):
-        return f"the fit says {value}"
+        return f"the formula gives {value}"
     for check in figures.checks:
         if check.key != key:
             continue
@@ -166,7 +166,7 @@ def _find_fault(key: str, value: Value, figures: Figures) -> str:
         try:
             says = evaluate_formula(str(value), check.at)
         except ValueError as error:
-            return f"the fit says {value}: {error}"
+            return f"the formula gives {value}: {error}"
         off = says / check.took
         if not (off <= MAX_DEVIATION and (check.is_limit or off >= 1 / MAX_DEVIATION)):
             at = ", ".join(f"{name} = {number:.4g}" for name, number in check.at.items())

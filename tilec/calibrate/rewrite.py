@@ -64,7 +64,7 @@ def _replace_value(lines: list[str], section: range, table: str, key: str, entry
         raise_error(
             "bad-target-file",
             f"{file}: [{table}] has no line of its own for {key}",
-            help="write it as the target files that ship with tilec do",
+            help="write it as in the target files that ship with tilec",
         )
     at, match = found
     lines[at] = f"{match[1]}{entry}{match[3]}"

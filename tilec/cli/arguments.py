@@ -33,13 +33,13 @@ class _ResponseFileReader:
         self.names.append(path)
         self._bytes += len(text)
         too_much = {
-            f"more than {MAX_DEPTH} files deep": depth > MAX_DEPTH,
-            f"the {MAX_FILES + 1:,}th @ word": len(self.names) > MAX_FILES,
-            f"beyond {MAX_CHARACTERS:,} characters of such files": self._bytes > MAX_CHARACTERS,
+            f"nested more than {MAX_DEPTH} files deep": depth > MAX_DEPTH,
+            f"one of more than {MAX_FILES:,} @ words": len(self.names) > MAX_FILES,
+            f"beyond the limit of {MAX_CHARACTERS:,} characters": self._bytes > MAX_CHARACTERS,
         }
         if reasons := [reason for reason, is_so in too_much.items() if is_so]:
             raise_error(
-                "bad-response-file", f"{path} is not read: it is {reasons[0]}", help="take @ words out of such files"
+                "bad-response-file", f"{path} is not read: it is {reasons[0]}", help="remove @ words from such files"
             )
         try:
             words = shlex.split(text, comments=True)
@@ -49,7 +49,7 @@ class _ResponseFileReader:
         if self._words > MAX_WORDS:
             raise_error(
                 "bad-response-file",
-                f"{path} is not read: it is beyond {MAX_WORDS:,} words of such files",
+                f"{path} is not read: it is beyond the limit of {MAX_WORDS:,} words",
                 help="compile fewer kernels at a time",
             )
         return words
@@ -73,7 +73,7 @@ def _expand_words(arguments: Sequence[str], within: tuple[Path, ...], reading: _
         path = word[1:]
         place = Path(path).resolve()
         if place in within:
-            raise_error("bad-response-file", f"{path} names itself", help="take its @ word out of it")
+            raise_error("bad-response-file", f"{path} names itself", help="remove that @ word from it")
         words += _expand_words(reading.read_words(path, len(within) + 1), (*within, place), reading)
     return words
 

@@ -171,10 +171,10 @@ def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool)
     ]
     # `driver.batch` notes the folder with the evidence.
     lines += [
-        f"and with what is in {folder}: the traceback, and every stage before it" for folder in _list_notes(error)
+        f"and with the files in {folder}: the traceback, and every stage before it" for folder in _list_notes(error)
     ]
     if not traceback:
-        lines.append("With -v it shows where it happened.")
+        lines.append("-v shows the traceback.")
     print("\n".join(lines), file=sys.stderr)
 
 

@@ -42,15 +42,15 @@ NO_READER_ERRORS = (errno.EPIPE, errno.EIO)
 
 @click.command(cls=GroupedCommand)
 @click.argument("file", metavar="FILE.tl", required=False)
-@click.option("--html", metavar="FILE", help="Also write the drawing as a page of its own.")
+@click.option("--html", metavar="FILE", help="Also write the drawing as an HTML page.")
 @click.option("--problem", metavar="FILE.json", help="Solve a scheduling problem instead of a kernel's.")
 @click.option("--json", "as_json", is_flag=True, help="With --problem: print one line of JSON.")
-@click.option("--output", "-o", metavar="FILE", help="With --problem: where the schedule goes (JSON).")
+@click.option("--output", "-o", metavar="FILE", help="With --problem: the file of the schedule (JSON).")
 @click.option(
     "--time-limit",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="With --problem: answer after so many seconds with what is known then.",
+    help="With --problem: stop after so many seconds with the best schedule found.",
 )
 @add_kernel_options
 def schedule(
@@ -73,7 +73,7 @@ def schedule(
             solve_problem_file(problem, ProblemOutputs(as_json, output, html), time_limit, given["scheduler"])
         return
     if file is None or as_json or output is not None or time_limit is not None:
-        fail_usage("a kernel is missing" if file is None else "--json, --output and --time-limit go with --problem")
+        fail_usage("a kernel is missing" if file is None else "--json, --output and --time-limit need --problem")
     from rich.text import Text
 
     from tilec.driver import build as driver
@@ -140,8 +140,8 @@ def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int
     def invoke_command() -> int:
         if len(arguments) > MAX_WORDS:
             fail_usage(
-                f"the command line has {len(arguments):,} words, with those of its @FILEs,"
-                f" and {MAX_WORDS:,} are the most: compile fewer kernels at a time"
+                f"the command line has {len(arguments):,} words, with those of its @FILEs"
+                f"; the limit is {MAX_WORDS:,}: compile fewer kernels at a time"
             )
         # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
         path = f"tilec {name}".rstrip()
@@ -206,5 +206,5 @@ def _build_exhausted_diagnostic(error: Exception, what: str) -> Diagnostic:
     """Report the exhausted resource, and the file that needed it if known."""
     path = getattr(error, "filename", None)
     notes = () if path is None else (f"it was needed for {path}",)
-    help_text = None if "disk" in what or "in a file" in what else "compile fewer at a time: a smaller -j"
-    return Diagnostic("limit-reached", f"there is no more {what}", notes=notes, help=help_text)
+    help_text = None if "disk" in what or "in a file" in what else "compile fewer files at a time, with a smaller -j"
+    return Diagnostic("limit-reached", f"out of {what}", notes=notes, help=help_text)

@@ -30,7 +30,7 @@ def run_guarded(work: Callable[[], int]) -> int:
 
         _discard_output(sys.stdout)
         if (what := find_exhausted_resource(error)) is not None:
-            print(f"tilec: there is no more {what}", file=sys.stderr)
+            print(f"tilec: out of {what}", file=sys.stderr)
             return _LIMIT
         print(f"tilec: cannot write: {(error.strerror or str(error)).lower()}", file=sys.stderr)
         return 1

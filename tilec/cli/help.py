@@ -14,59 +14,59 @@ from tilec.cli.console import USAGE, fail_usage
 
 SUMMARY = {
     "emulate": ("FILE.tl", "run the PTX on the CPU and compare with the reference"),
-    "simulate": ("FILE.tl", "say how many cycles the PTX takes, and where they go"),
-    "compare": ("CSV FILE", "the simulation beside a profile of Nsight Compute"),
+    "simulate": ("FILE.tl", "count the cycles of the PTX, and show where they go"),
+    "compare": ("CSV FILE", "compare the simulation with a profile of Nsight Compute"),
     "schedule": ("FILE.tl", "show the solved pipeline"),
-    "report": ("FILE.tl", "predicted time and what bounds it; --html: as a page"),
-    "diff": ("OLD NEW", "what changed between two schedule traces, and why"),
-    "check": ("FILE.tl…", "look for mistakes only"),
+    "report": ("FILE.tl", "print predicted times and bounds; --html: as a page"),
+    "diff": ("OLD NEW", "show what changed between two schedule traces, and why"),
+    "check": ("FILE.tl…", "report errors and warnings only"),
     "inspect": ("CUBIN", "show the launch manifest in a cubin"),
     "targets": ("[NAME]", "list the machines"),
     "calibrate": ("", "measure a GPU, and rewrite its target file"),
     "tune": ("FILE.tl", "search for the best constants and options"),
     "explain": ("CODE", "more about an error or warning"),
-    "explain pipeline": ("FILE", "which loads run ahead, and why not the others"),
-    "fmt": ("FILE.tl…", "lay kernels out as ruff lays out Python"),
-    "lsp": ("", "serve an editor: mistakes, hover, completion"),
-    "serve": ("[FOLDER]", "a playground in the browser, for this machine"),
-    "new": ("NAME", "make a folder to begin with"),
-    "completion": ("SHELL", "what makes a shell complete commands and options"),
-    "help": ("[COMMAND]", "show what a command takes"),
+    "explain pipeline": ("FILE", "show which loads are prefetched, and why others are not"),
+    "fmt": ("FILE.tl…", "format kernels as ruff formats Python"),
+    "lsp": ("", "serve an editor: errors, hover, completion"),
+    "serve": ("[FOLDER]", "serve a playground in the browser, on this machine"),
+    "new": ("NAME", "make a folder with a first kernel"),
+    "completion": ("SHELL", "print the completion script of a shell"),
+    "help": ("[COMMAND]", "show the options of a command"),
 }
 """Each command with its arguments and its purpose."""
 
 GROUPS: dict[str, dict[str, str]] = {
     "Output": {
-        "output": "where it goes, of a kind by its suffix; - is standard output",
+        "output": "output file; its suffix gives the kind; - is standard output",
         "emit": "what to write: ptx, cubin, header, … ; several with commas",
         "header_style": "inline; or declarations, for several source files",
         "namespace": "namespace of C++ for a header",
-        "stop_after": "print this stage and go no further",
+        "stop_after": "print this stage and stop",
         "schedule_trace_file": "write the schedule trace, for Perfetto",
         "depfile": "write a rule of make; -MF FILE: into that file",
-        "report": "beside the cubin: predicted time, and what bounds it",
-        "jobs": "so many at a time",
+        "report": "also print the predicted time, and what bounds it",
+        "jobs": "number of parallel processes",
     },
     "Target": {
         "target": "machines to compile for  [sm_90a]",
-        "target_file": "a machine that a file of yours describes",
-        "gpu": "which GPU of the target the code is tuned to",
+        "target_file": "compile for a machine that this file describes",
+        "gpu": "the GPU of the target to tune the code for",
         "opt_level": "0, 1: tile IR; 2: as written; 3: choose the rest",
         "defines": "override a constant of the kernel",
-        "entry": "which kernel, where the file has several",
+        "entry": "the kernel, if the file has several",
         "fast_math": "approximate functions and division",
-        "tuned": "compile with what tilec tune found",
+        "tuned": "compile with the result of tilec tune",
     },
     "Diagnostics": {
         "warn": "-Wno-CODE silences, -Werror=CODE makes an error",
         "lint": "what lints do: warn, fail the build, or nothing",
         "diagnostics_format": "text, json, sarif or github",
-        "verbose": "what the assembler reports; tracebacks for bugs",
-        "show_time": "how long each pass took",
-        "watch": "again whenever a file that was read is saved",
+        "verbose": "show the assembler's report; tracebacks for bugs",
+        "show_time": "print the time of each pass",
+        "watch": "run again whenever an input file is saved",
     },
     "Pipelines": {
-        "pipeline_strategy": "how pipelined loops run",
+        "pipeline_strategy": "the form of pipelined loops",
         "scheduler": "exact, with a proof; or heuristic, faster",
         "schedule": "take the schedule from this trace",
         "print_pipeline": "list all passes, and why some do not run",
@@ -193,7 +193,7 @@ def show_introduction() -> int:
         "tilec compiles tile kernels to cubins whose software pipelines are solved and explained.\n\n"
         "  tilec FILE.tl            FILE.cubin, here\n"
         "  tilec emulate FILE.tl    run it on the CPU, and compare\n"
-        "  tilec new NAME           make a folder to begin with\n"
+        "  tilec new NAME           make a folder with a first kernel\n"
         "  tilec help               commands and options; tilec help COMMAND: of one"
     )
     return USAGE

@@ -34,10 +34,10 @@ def add_kernel_options(command: Command) -> Command:
             "--target-file",
             multiple=True,
             metavar="FILE",
-            help="Compile for the machine that this file describes, as targets/README.md says; may be given several "
-            "times, and beside --target.",
+            help="Compile for the machine that this file describes (format: targets/README.md); may be given several "
+            "times, and with --target.",
         ),
-        click.option("--tuned", metavar="FILE", help="Compile with what tilec tune found, after verifying it."),
+        click.option("--tuned", metavar="FILE", help="Compile with the result of tilec tune, after verifying it."),
         click.option(
             "--warn",
             "-W",
@@ -53,10 +53,10 @@ def add_kernel_options(command: Command) -> Command:
             is_eager=True,
             expose_value=False,
             callback=set_format,
-            help="How errors and warnings are written: for people, as JSON lines, as one SARIF log, or for GitHub to "
-            "show beside the lines of a change.",
+            help="The format of errors and warnings: text, JSON lines, one SARIF log, or annotations that GitHub "
+            "shows at the lines of a change.",
         ),
-        click.option("--verbose", "-v", is_flag=True, help="Also say what the assembler reports; tracebacks for bugs."),
+        click.option("--verbose", "-v", is_flag=True, help="Also print the assembler's report; tracebacks for bugs."),
     ]
     for decorate in reversed(decorators):
         command = decorate(command)
@@ -110,12 +110,12 @@ def make_compile_options(given: dict[str, Any], target: str | None = None) -> Co
     if target is None:
         target, *others = parse_target_names(given)
         if others:
-            fail_usage(f"--target {given['target']}: this is about one machine at a time, so name one")
+            fail_usage(f"--target {given['target']}: this command takes one target")
     options.check_documentation_url()
     words = [_parse_warning_word(word) for word in given["warn"]]
     tuned = given["tuned"]
     if given["schedule"] is not None and tuned is not None:
-        fail_usage("--schedule and --tuned exclude each other: both have a schedule")
+        fail_usage("--schedule and --tuned exclude each other: each gives a schedule")
     compiler_options = CompileOptions(
         **{field: _convert_value(field, spec, given[field]) for field, spec in OPTIONS.items()} | {"target": target},
         cache_dir=options.cache_folder(),
@@ -163,7 +163,7 @@ def _parse_warning_word(word: str) -> str:
     if not kind or now not in EXPLANATIONS:
         raise_error(
             "unknown-code",
-            f"-W{word} is no warning option",
+            f"-W{word} is not a warning option",
             help="write -Wno-CODE, -Wno-all, -Werror=CODE or -Werror",
         )
     if now != code:
@@ -198,7 +198,7 @@ def _find_native_target() -> tuple[str, ...]:
     major, minor = runtime.compute_capability()
     known = find_compatible_targets((major, minor), resources.target_names())
     if not known:
-        raise_error("unknown-target", f"no target makes code that runs on sm_{major}{minor}")
+        raise_error("unknown-target", f"no target has code for sm_{major}{minor}")
     return (known[0],)
 
 
@@ -219,7 +219,7 @@ def parse_target_names(given: dict[str, Any]) -> tuple[str, ...]:
     if own := given["target_file"]:
         for path in own:
             if not resources.is_own_target(path):
-                fail_usage(f"--target-file {path}: the name of a target file ends in .toml")
+                fail_usage(f"--target-file {path}: a target file must end in .toml")
         source = click.get_current_context().get_parameter_source("target")
         names = [*(names if source is not ParameterSource.DEFAULT else []), *own]
     return tuple(dict.fromkeys(names))

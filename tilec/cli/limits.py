@@ -37,7 +37,7 @@ def _parse_size(context: click.Context, parameter: click.Parameter, value: str |
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:I?B)?", value.upper())
     size = 0 if match is None else int(float(match[1]) * _UNITS[match[2]])
     if size < 1:
-        raise click.BadParameter(f"{value!r} is no size: write 500M or 4G", context, parameter)
+        raise click.BadParameter(f"{value!r} is not a size: write 500M or 4G", context, parameter)
     _check_possible(context, parameter)
     return size
 
@@ -50,7 +50,7 @@ def _check_seconds(context: click.Context, parameter: click.Parameter, value: fl
 
 def _check_possible(context: click.Context, parameter: click.Parameter) -> None:
     if not (hasattr(os, "fork") and Path("/proc/self/statm").exists()):
-        raise click.BadParameter("only Linux has what it takes", context, parameter)
+        raise click.BadParameter("this option needs Linux", context, parameter)
 
 
 def add_limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,13 +60,13 @@ def add_limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
         callback=_check_seconds,
-        help="Fail where all of it takes longer. What is made in time does not depend on it.",
+        help="Fail after so many seconds. The output does not depend on the limit.",
     )
     memory_limit = click.option(
         "--memory-limit",
         metavar="SIZE",
         callback=_parse_size,
-        help="Fail where it takes more memory, that of all of its processes together: 500M, 4G.",
+        help="Fail when all processes together use more memory: 500M, 4G.",
     )
     return time_limit(memory_limit(command))
 
@@ -110,7 +110,9 @@ def run_bounded(work: Callable[[], int], limits: ResourceLimits) -> int | Diagno
                 if _end_processes(child) == 0:
                     return 0
                 return _build_limit_diagnostic(
-                    f"the time limit of {limits.seconds:g} s", messages, "raise --time-limit; --time says where it goes"
+                    f"the time limit of {limits.seconds:g} s",
+                    messages,
+                    "raise --time-limit; --time shows which pass takes long",
                 )
             if limits.bytes < math.inf and _measure_memory(child) > limits.bytes:
                 if _end_processes(child) == 0:
@@ -211,7 +213,7 @@ def _measure_memory(process: int) -> int:
 
 
 def _build_limit_diagnostic(limit: str, messages: Mapping[int, str], help_text: str) -> Diagnostic:
-    notes = tuple(f"it was at {what}" for what in messages.values())
+    notes = tuple(f"it was running {what}" for what in messages.values())
     return Diagnostic("limit-reached", f"{limit} is reached", notes=notes, help=help_text)
 
 

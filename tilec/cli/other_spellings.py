@@ -42,25 +42,25 @@ _NEEDLESS = {
     "-lineinfo": "line information is always there",
     "--generate-line-info": "line information is always there",
     "-Wall": "every warning is on; -Wno-CODE silences one",
-    "-c": "a cubin is made of each file by itself",
-    "-dc": "a cubin is made of each file by itself, and nothing is linked later",
-    "-rdc": "a cubin is made of each file by itself, and nothing is linked later",
-    "--relocatable-device-code": "a cubin is made of each file by itself, and nothing is linked later",
-    "-std": "a kernel file is written in TileLang's Python, which has no such standards",
-    "--std": "a kernel file is written in TileLang's Python, which has no such standards",
+    "-c": "each file becomes a cubin of its own",
+    "-dc": "each file becomes a cubin of its own, and nothing is linked later",
+    "-rdc": "each file becomes a cubin of its own, and nothing is linked later",
+    "--relocatable-device-code": "each file becomes a cubin of its own, and nothing is linked later",
+    "-std": "a kernel file is TileLang's Python, which has no language standards",
+    "--std": "a kernel file is TileLang's Python, which has no language standards",
 }
 """Options, with or without a value behind a =, that ask for the default."""
 
 _REGISTERS = (
-    "how many registers a thread has follows from the threads of a block and the blocks of a multiprocessor; "
-    "T.annotate_min_blocks_per_sm(2) in the kernel asks for more blocks, so for fewer registers"
+    "the registers of a thread follow from the threads of a block and the blocks of a multiprocessor; "
+    "T.annotate_min_blocks_per_sm(2) in the kernel requests more blocks, and so fewer registers"
 )
 
 _ALTERNATIVES = {
     "-maxrregcount": _REGISTERS,
     "--maxrregcount": _REGISTERS,
-    "-Xptxas": "the assembler takes its level from -O; --verbose shows what it says of registers and spills",
-    "--ptxas-options": "the assembler takes its level from -O; --verbose shows what it says of registers and spills",
+    "-Xptxas": "the assembler takes its level from -O; --verbose shows its report of registers and spills",
+    "--ptxas-options": "the assembler takes its level from -O; --verbose shows its report of registers and spills",
     "-Xcompiler": "no C++ compiler is called; --emit header writes a header for one",
     "--compiler-options": "no C++ compiler is called; --emit header writes a header for one",
 }
@@ -119,7 +119,7 @@ def build_usage_diagnostic(error: click.UsageError) -> Diagnostic:
             help_text = f"`{asked}` lists them"
         return Diagnostic("command-line", f"{path} has no option {name}", help=help_text)
     text = " ".join(error.format_message().split()).removesuffix(".")
-    help_text = f"`{asked}` shows what it takes"
+    help_text = f"`{asked}` shows its options"
     if (found := re.search(r"'([^']*)' is not one of (.*)", text)) is not None:
         words = [word.strip("'") for word in found[2].split(", ")]
         meant = _SYNONYMS.get(found[1])

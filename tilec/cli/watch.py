@@ -20,9 +20,7 @@ from tilec.cli.console import CommandExit, fail_usage, get_format, report_mistak
 from tilec.support import files
 from tilec.target import table as target
 
-watch_option = click.option(
-    "--watch", is_flag=True, help="Do it again whenever a file that was read is saved, until Ctrl-C."
-)
+watch_option = click.option("--watch", is_flag=True, help="Run again whenever an input file is saved, until Ctrl-C.")
 
 _SECONDS = 0.2
 
@@ -31,10 +29,10 @@ def run_and_watch(command: Callable[[], None]) -> NoReturn:
     """Run the command again and again, until Ctrl-C or `CommandLineChanged`. Errors in kernels are shown; errors in the
     options end it."""
     if get_format() == "sarif":
-        fail_usage("--watch has no end, and SARIF is one log at the end: choose another --diagnostics-format")
+        fail_usage("--watch runs until Ctrl-C, and SARIF is one log at the end: choose another --diagnostics-format")
     context = click.get_current_context(silent=True)
     if context is not None and context.params.get("time_limit") is not None:
-        fail_usage("--watch has no end, and --time-limit is about all of it")
+        fail_usage("--watch runs until Ctrl-C, so it takes no --time-limit")
     while True:
         if sys.stdout.isatty():
             sys.stdout.write("\x1b[H\x1b[2J\x1b[3J")  # clear the screen and the scrollback

@@ -147,7 +147,7 @@ class Addresses:
             return VersionPlace(shared_tile.offset)
         cursor = next((c for c in cursors if c.ring == ring.name), None)
         if cursor is None:
-            raise InternalError(f"{buffer.name} has {ring.depth} versions, and which one is meant is not said")
+            raise InternalError(f"{buffer.name} has {ring.depth} versions, and the access names none")
         if cursor.index is not None:
             form = affine_form(cursor.index)
             moving = self.scalars.get_register(form.without_constant()) if form.terms else None

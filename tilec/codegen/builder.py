@@ -91,8 +91,8 @@ class Builder:
                 "too-many-instructions",
                 "the kernel becomes too long",
                 self.span if self.span.line else None,
-                f"it has {MAX_INSTRUCTIONS} instructions before this is all done: no more are assembled",
-                help="compute with a smaller tile in a T.serial loop: a thread's elements of one are unrolled",
+                f"it has more than {MAX_INSTRUCTIONS} instructions, the limit for one kernel",
+                help="compute with a smaller tile in a T.serial loop: the elements of each thread are unrolled",
             )
 
     def create(self, cls: RegisterClass, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> Reg:

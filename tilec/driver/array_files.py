@@ -42,7 +42,7 @@ class ArrayFile:
             help_text = "numpy.savez(file, A=…, B=…) gives arrays names"
             raise_error("bad-inputs", f"{self._description}: it is a single .npy array", help=help_text)
         if not zipfile.is_zipfile(io.BytesIO(data)):
-            raise_error("bad-inputs", f"{self._description}: it is no zip archive, or not a whole one")
+            raise_error("bad-inputs", f"{self._description}: it is not a zip archive, or it is truncated")
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
             self._members = {info.filename.removesuffix(".npy"): info for info in self._archive.infolist()}
@@ -71,7 +71,7 @@ class ArrayFile:
             raise ValueError(f"its member '{name}' is compressed by a method that numpy does not use")
         with self._archive.open(info) as member:
             if member.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
-                raise ValueError(f"its member '{name}' is no array")
+                raise ValueError(f"its member '{name}' is not an array")
             member.seek(0)
             shape, dtype = _parse_header(member)
             header = ArrayHeader(shape, dtype, member.tell())

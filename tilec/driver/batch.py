@@ -93,9 +93,9 @@ def compile_jobs(jobs: Sequence[CompileJob], processes: int = 1) -> Iterator[Com
                 ) from None
             raise_error(
                 "process-ended",
-                "a process that compiled was ended by something else",
-                notes=("the system ends processes where memory runs out",),
-                help="compile fewer at a time: a smaller -j",
+                "a compiling process was killed",
+                notes=("the system kills processes when memory runs out",),
+                help="compile fewer files at a time, with a smaller -j",
             )
         except BaseException:
             # Running jobs are no longer wanted.

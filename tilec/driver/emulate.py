@@ -140,7 +140,7 @@ def read_arguments(
     unknown = sorted(given.headers.keys() - {p.name for p in kernel.params})
     if unknown:
         names = ", ".join(p.name for p in kernel.params)
-        raise_error("bad-inputs", f"{path} has '{unknown[0]}', which is no parameter of {kernel.name}",
+        raise_error("bad-inputs", f"{path} has '{unknown[0]}', which is not a parameter of {kernel.name}",
              help=f"its parameters are {names}")  # fmt: skip
     scalars = [p for p in kernel.params if isinstance(p, tile.Var)]
     numbers: dict[str, int | float] = {**(sizes or {})}
@@ -375,7 +375,7 @@ def build_fault_diagnostic(fault: Fault, source: SourceFile, build: Build) -> Di
 
 def run_reference(kernel: tile.Kernel, arguments: KernelArguments) -> None:
     """Run the tile-level reference, writing tensors in place."""
-    with progress.report_during(f"running {kernel.name} by numpy, to compare with"):
+    with progress.report_during(f"running {kernel.name} in numpy, to compare"):
         interp.run_kernel(kernel, arguments.tensors, arguments.scalars)
 
 

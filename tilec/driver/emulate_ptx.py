@@ -106,7 +106,9 @@ def _parse_hexadecimal(text: str, digits: str) -> bytes:
         return bytes.fromhex(digits)
     except ValueError:
         raise_error(
-            "bad-argument", f"'{text}' is not bytes in hexadecimal", help="write two digits a byte, as bytes:00ff"
+            "bad-argument",
+            f"'{text}' is not bytes in hexadecimal",
+            help="write two digits for each byte, as bytes:00ff",
         )
 
 
@@ -125,7 +127,7 @@ def _read_array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -
     if not path.endswith(".npz"):
         raise_error(
             "bad-argument",
-            f"'{text}' is no argument",
+            f"'{text}' is not an argument",
             help="write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff",
         )
     if path not in opened:

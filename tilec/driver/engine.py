@@ -111,7 +111,7 @@ def find_stage_form(name: str) -> Stage:
 
 def _find_reason_off(row: KernelPass, state: KernelState) -> str | None:
     if state.is_checked_only and not (isinstance(row, Pass) and row.checks):
-        return "it finds no mistakes"
+        return "it reports no errors, so `tilec check` skips it"
     why = row.when(state.options, state.target) if row.when else None
     return why or (row.of(state.kernel) if isinstance(row, Pass) and row.of else None)
 

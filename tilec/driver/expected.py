@@ -39,7 +39,7 @@ def load_reference(text: str) -> Reference:
         function = _load_function(path, name)
         return lambda kernel, manifest, given: _call_function(function, text, kernel, manifest, given)
     if not text.endswith(".npz"):
-        raise_error("bad-expectation", f"{text} is no reference", help="give FILE.npz, or FILE.py:FUNCTION")
+        raise_error("bad-expectation", f"{text} does not name a reference", help="give FILE.npz, or FILE.py:FUNCTION")
     data = files.read_bytes(text)
     return lambda kernel, manifest, given: _load_arrays(data, text, kernel, manifest, given)
 
@@ -77,7 +77,7 @@ def _match_outputs(
     """Return the outputs by name. Raises if `names` is empty or has a name that is no output."""
     known = {p.name: p for p in list_outputs(kernel, manifest)}
     if strays := [name for name in names if name not in known]:
-        raise_error("bad-expectation", f"{text} has '{strays[0]}', which is no output of {kernel.name}",
+        raise_error("bad-expectation", f"{text} has '{strays[0]}', which is not an output of {kernel.name}",
              help=f"its outputs are {', '.join(known)}")  # fmt: skip
     if not names:
         raise_error(
@@ -144,7 +144,7 @@ def _call_function(
     for name, parameter in wanted.items():
         is_variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         if name not in values and parameter.default is parameter.empty and not is_variadic:
-            raise_error("bad-expectation", f"{text} takes '{name}', which is no parameter of {kernel.name}",
+            raise_error("bad-expectation", f"{text} takes '{name}', which is not a parameter of {kernel.name}",
                  help=f"its parameters are {', '.join(values)}")  # fmt: skip
     arguments = {name: value for name, value in values.items() if takes_all or name in wanted}
     results = _run_user_code(lambda: function(**arguments), get_reference_path(text), f"{text} fails")
@@ -154,7 +154,7 @@ def _call_function(
         if len(arrays) != len(params):
             raise_error(
                 "bad-expectation",
-                f"{text} returns {len(arrays)} arrays, and {kernel.name} has {len(params)} outputs",
+                f"{text} returns {len(arrays)} arrays, but {kernel.name} has {len(params)} outputs",
                 help=f"return {', '.join(p.name for p in params)}, in this order",
             )
         results = {p.name: array for p, array in zip(params, arrays, strict=True)}

@@ -47,7 +47,11 @@ def name_global_element(tensor: str, place: MemoryLocation, per_byte: int = 1) -
         return f"{tensor}[{', '.join(map(str, index))}]"
     if 0 <= place.offset < place.bytes:
         return None
-    side = f"{-place.offset:,} bytes before" if place.offset < 0 else f"{place.offset - place.bytes:,} bytes behind"
+    side = (
+        f"{-place.offset:,} bytes before"
+        if place.offset < 0
+        else f"{place.offset - place.bytes:,} bytes after the end of"
+    )
     return f"{side} {tensor}, whose shape is ({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 

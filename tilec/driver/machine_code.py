@@ -84,7 +84,7 @@ def merge_waits_by_line(found: WarpInterval) -> list[WarpWait]:
 def describe_wait(wait: WarpWait) -> str:
     """Describe a wait, as `F2FP waits 605 cycles for LDG of line 30`."""
     if wait.producer is None and wait.at.kind == "barrier":
-        return f"{wait.at.name} takes {wait.cycles:,.0f} cycles to pass"
+        return f"{wait.at.name} takes {wait.cycles:,.0f} cycles"
     return f"{wait.at.name} waits {wait.cycles:,.0f} cycles for {_describe_producer(wait)}"
 
 

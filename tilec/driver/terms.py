@@ -13,7 +13,7 @@ from tilec.support import resources
 
 POOLS = {
     "smem": "bytes of shared memory that a block holds at a time",
-    "registers": "32-bit registers of a multiprocessor, for all threads of the blocks on it",
+    "registers": "32-bit registers of a multiprocessor, shared by all threads of its blocks",
     "registers_per_thread": "32-bit registers of one thread",
     "named_barriers": "numbered barriers of a block, at which groups of its warps wait for each other",
     "named_barriers_carried": "named barriers that an iteration leaves to the next one",
@@ -28,11 +28,12 @@ SCHEDULES = {
     "A loop takes about II cycles times its iterations, so a smaller II is a faster loop. 'tilec schedule' proves it.",
     "MII": "The least initiation interval that the bounds allow: what the busiest unit takes for an iteration,\n"
     "or what a chain of statements takes that depends on itself. No schedule has a smaller II.",
-    "stage": "By how many intervals (II) a statement begins later than its iteration: floor(start / II).",
+    "stage": "The number of intervals (II) by which a statement starts later than its iteration: floor(start / II).",
     "num_stages": "A parameter of T.Pipelined: the most versions of a tile that a loop may keep. While one is used,\n"
     "loads of later iterations fill the others. tilec chooses how many pay, up to this number.",
     "slot": "A unit of the machine that a statement holds for some cycles, such as tp_gnic_rd or tc_and_mma.",
-    "pool": "What a schedule has so much of at a time, such as shared memory (smem) or registers.",
+    "pool": "A resource of limited capacity that values hold while they live, such as shared memory (smem) or "
+    "registers.",
     "ring": "The versions of a tile that a pipelined loop fills and reads in turn.",
 }
 """Terms that messages and reports use, in one or two lines each."""

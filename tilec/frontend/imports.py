@@ -57,15 +57,15 @@ def _follow_imports(
                 "import-outside",
                 "the import leaves the folder of the kernel",
                 node.span,
-                help="put what is shared beside the kernel, or into a folder there",
+                help="put shared files beside the kernel, or into a folder there",
             )
         for _, file, itself in candidates:
             named = itself if file is None or (itself is not None and _is_only_folder(file, source)) else file
             if named is None:
-                raise_error("bad-import", "`*` needs a file to take its names from", node.span)
+                raise_error("bad-import", "`import *` needs a file", node.span)
             path = _find_existing_file(named, source) or named
             if path == Path(source.path).name or path in (name for name, _ in (*chain, origin)):
-                steps = tuple(Label(span, "this import led here") for _, span in chain)
+                steps = tuple(Label(span, "imported from here") for _, span in chain)
                 raise_error("import-cycle", f"{path} is imported while it is being read", node.span, secondary=steps)
             if path not in found:
                 _check_chain_length(chain, node.span)
@@ -83,7 +83,7 @@ def _check_chain_length(chain: Sequence[tuple[str, Span]], span: Span) -> None:
             "bad-import",
             f"this is the end of a chain of more than {MAX_IMPORT_CHAIN} imports",
             span,
-            help="import what is needed from the file that defines it",
+            help="import the names from the file that defines them",
         )
 
 
@@ -140,4 +140,6 @@ def _check_inside_folder(place: Path, at: Span, source: SourceFile) -> None:
         real = place.resolve()
         kernel = Path(source.path)
         if not any(real.is_relative_to(folder) for folder in (kernel.parent.resolve(), kernel.resolve().parent)):
-            raise_error("import-outside", "a link leads out of the folder of the kernel", at, f"{place} lies elsewhere")
+            raise_error(
+                "import-outside", "a link leads out of the folder of the kernel", at, f"{place} is outside of it"
+            )

@@ -57,8 +57,8 @@ STRUCTURE = (
         "@T.prim_func",
         """Above a function: makes it a kernel. Its parameters are tensors or scalars, each with its type; its body is
         one `with T.Kernel(…):`, before which constants may be computed. A function that makes a kernel and returns it
-        is as good; its arguments come from `-D` or from their defaults, and `out_idx=` in its `@tilelang.jit(…)` says
-        which parameters are outputs. `--entry` chooses one of several kernels.""",
+        also counts; its arguments come from `-D` or from their defaults, and `out_idx=` in its `@tilelang.jit(…)` gives
+        the parameters that are outputs. `--entry` chooses one of several kernels.""",
         (
             elaborate._choose_kernel,
             elaborate._call_factory,
@@ -70,11 +70,10 @@ STRUCTURE = (
     LanguageEntry(
         ("@tilelang.jit",),
         "@tilelang.jit(pass_configs=None)",
-        """Above a function with a `with T.Kernel(…):` of its own: the eager style. A parameter is a tensor or a scalar
-        where the body says so, as in `A: T.Tensor((M, K), dtype)`, else known at compile time: by `-D`, or its default.
-        Of `pass_configs`, here or above a function that returns a kernel, `tl.enable_fast_math`,
-        `tl.disable_warp_specialized` and `tl.disable_tma_lower` are followed; options of the command line override
-        them.""",
+        """Above a function with its own `with T.Kernel(…):`: the eager style. A parameter is a tensor or a scalar where
+        the body declares it, as in `A: T.Tensor((M, K), dtype)`, else known at compile time: by `-D`, or its default.
+        In `pass_configs`, here or above a function that returns a kernel, tilec reads `tl.enable_fast_math`,
+        `tl.disable_warp_specialized` and `tl.disable_tma_lower`; options of the command line override them.""",
         (
             eager.EagerKernel.read_header,
             eager.EagerKernel._declare,
@@ -98,79 +97,78 @@ STRUCTURE = (
     LanguageEntry(
         ("T.macro", "T.inline"),
         "@T.macro",
-        """Above a function: its statements become the kernel's wherever it is called, inside T.Parallel too where
-        they are elementwise, with their own names for what they bind. It may return values, from the branches of an
-        `if` too; where a condition is known only at run time, the branches do nothing else.""",
+        """Above a function: its statements are inserted into the kernel at each call, also inside T.Parallel if they
+        are elementwise; names that it binds are its own. It may return values, also from the branches of an `if`; where
+        a condition is known only at run time, such branches may have no effects.""",
         (functions.call_function,),
     ),
     LanguageEntry(
         ("T.Ref", "T.Var"),
         "T.Ref",
-        """The type of a macro's parameter that the macro sets: given what T.alloc_var made or an element of a buffer,
-        `x = e` in the macro sets that.""",
+        """The type of a macro's parameter that the macro sets: the caller passes a T.alloc_var variable or an element
+        of a buffer, and `x = e` in the macro sets it.""",
         (macros._make_reference,),
     ),
     LanguageEntry(
         ("T.SharedBuffer", "T.FragmentBuffer"),
         "T.SharedBuffer(shape, dtype), T.FragmentBuffer(shape, dtype)",
-        "Types of a macro's parameters, for the reader: a macro takes what it is given.",
+        "Types of a macro's parameters, for the reader only: a macro accepts any argument.",
     ),
     LanguageEntry(
         ("T.Tensor", "T.Buffer"),
         launch.TENSOR_SIGNATURE,
-        """The type of a parameter that lies in global memory, row by row; also written `T.Tensor[shape, dtype]`. Reads
+        """The type of a parameter in global memory, stored row by row; also written `T.Tensor[shape, dtype]`. Reads
         outside it give 0, writes outside it are dropped. An extent that is known at launch is a T.dynamic. TMA loads
-        only rows of a multiple of 16 bytes: where they always are, declare the last extent so, as
-        `8 * T.dynamic("n")` of float16. A parameter that is a dtype, as in `n: T.int32`, is a scalar
-        that is passed at launch.""",
+        only rows of a multiple of 16 bytes: if they always are, declare the last extent so, as `8 * T.dynamic("n")` of
+        float16. A parameter that is a dtype, as in `n: T.int32`, is a scalar that is passed at launch.""",
         (launch._bind_typed_parameter, launch.read_tensor_type, signature.as_shape),
     ),
     LanguageEntry(
         ("T.StridedTensor",),
         pointers.STRIDED_TENSOR_SIGNATURE,
-        """The same with the distances of rows: `strides` says how many elements a step along each dimension is, the
-        last one 1, the others numbers or T.dynamic. TMA moves it where strides are multiples of 16 bytes.""",
+        """A T.Tensor with strides: `strides` gives the number of elements of a step along each dimension, the last one
+        1, the others numbers or T.dynamic. TMA copies it where strides are multiples of 16 bytes.""",
         (pointers.build_tensor,),
     ),
     LanguageEntry(
         ("T.ptr",),
         pointers.POINTER_SIGNATURE,
-        "The type of a parameter that is an address, of which T.make_tensor makes a tensor.",
+        "The type of a parameter that is an address; T.make_tensor makes a tensor of it.",
         (launch._is_pointer,),
     ),
     LanguageEntry(
         ("T.make_tensor",),
         pointers.MAKE_TENSOR_SIGNATURES["T.make_tensor"],
-        """The tensor at an address that the kernel is given: the parameter becomes this tensor, for whoever launches
-        the kernel too. One tensor for each.""",
+        """The tensor at an address parameter: the parameter becomes this tensor, also for the host program. One tensor
+        for each parameter.""",
         (pointers.make_tensor,),
     ),
     LanguageEntry(
         ("T.make_tensor_from_addr",),
         pointers.MAKE_TENSOR_SIGNATURES["T.make_tensor_from_addr"],
-        "The same, of a parameter of type T.int64 or T.uint64.",
+        "As T.make_tensor, for a parameter of type T.int64 or T.uint64.",
         (pointers.make_tensor,),
     ),
     LanguageEntry(
         ("T.Kernel",),
         launch.KERNEL_SIGNATURE,
         """In a `with` statement: the grid, one to three extents for x, y and z, and the number of threads of a block.
-        `as (bx, by):` names the block's place, `as bx:` where there is one extent. `cluster_dims` is that of
-        T.ClusterKernel.""",
+        `as (bx, by):` names the block's indices, `as bx:` where there is one extent. `cluster_dims` gives the blocks of
+        a cluster along x, y and z, as in T.ClusterKernel.""",
         (launch._read_grid, launch._read_grid_extent, launch._read_thread_extents, launch._bind_block_variables),
     ),
     LanguageEntry(
         (vocabulary.DIALECT_NAME,),
         vocabulary.DIALECT_NAME,
-        'The string "cuda": what the language is spoken for.',
+        'The string "cuda", the platform.',
     ),
     LanguageEntry(
         ("T.ClusterKernel",),
         launch.CLUSTER_KERNEL_SIGNATURE,
         """T.Kernel with clusters: `cluster_dims` are the blocks along x, y and z that run together, at most 8, and the
-        grid is made of whole clusters. They meet at T.cluster_sync and reach each other's tiles by T.copy_cluster. In a
-        warp-specialised pipelined loop, tiles that several of them load alike are loaded once, a slice by each, for all
-        of them (`--no-multicast` switches that off).""",
+        grid is a multiple of them. They wait for each other at T.cluster_sync and reach each other's tiles by
+        T.copy_cluster. In a warp-specialised pipelined loop, a tile that several of them need is loaded once by
+        multicast, one slice by each block (`--no-multicast` switches that off).""",
         (clusters.read_cluster,),
     ),
     LanguageEntry(
@@ -182,21 +180,21 @@ STRUCTURE = (
     LanguageEntry(
         ("T.Layout",),
         layout_maps.LAYOUT_SIGNATURE,
-        """Where each element of a shared tile lies, for T.annotate_layout: `forward_fn` gives its place, one number or
-        several, of which the last moves fastest. Places may be left out, as by padding. Where the map is no swizzle of
-        32, 64 or 128 bytes, copies go without TMA, T.gemm needs 16 bytes of a row together, and wgmma cannot read
-        it.""",
+        """The offset of each element of a shared tile, for T.annotate_layout: `forward_fn` gives one number or several,
+        the last of which varies fastest. Offsets may be left unused, as padding. Where the map is not a swizzle of 32,
+        64 or 128 bytes, copies do not use TMA, T.gemm needs 16 contiguous bytes of a row, and wgmma cannot read it.""",
         (layout_maps.make_index_map,),
     ),
     LanguageEntry(
         ("T.Fragment",),
         layout_maps.FRAGMENT_SIGNATURE,
-        """Which thread has each element of a shape, and as its how-manieth: `forward_fn` gives both, the other two one
-        each; without the latter, elements are counted in their order. With `replicate=n` several threads have each
-        element, and the function of the thread takes the copy's number too; `.repeat([r, …])` has the layout several
-        times along the dimensions, in further threads (`repeat_on_thread=True`) or under further numbers, and
-        `.replicate(n)` in further threads. For `loop_layout=` any map that gives no two elements one place, also where
-        threads of the block have none; for T.annotate_layout in regular steps along the dimensions.""",
+        """The thread of each element of a shape, and the element's index in that thread: `forward_fn` gives both,
+        `forward_thread_fn` and `forward_index_fn` one each; without the latter, elements are counted in their order.
+        With `replicate=n` several threads have each element, and the function of the thread also takes the number of
+        the copy; `.repeat([r, …])` repeats the layout along the dimensions, in further threads
+        (`repeat_on_thread=True`) or at further indices, and `.replicate(n)` in further threads. For `loop_layout=` any
+        map without collisions is allowed, also if threads of the block have no element; for T.annotate_layout its steps
+        along the dimensions must be regular.""",
         (
             layout_maps.make_fragment_layout,
             layout_maps._apply_lambda,
@@ -210,44 +208,45 @@ ALLOCATION = (
     LanguageEntry(
         ("T.alloc_shared",),
         allocations.TILE_SIGNATURES["T.alloc_shared"][1],
-        "A tile in shared memory, which all threads of the block reach.",
+        "A tile in shared memory, for all threads of the block.",
         (allocations.elaborate_allocation,),
     ),
     LanguageEntry(
         ("T.alloc_fragment",),
         allocations.TILE_SIGNATURES["T.alloc_fragment"][1],
-        "A tile in registers, spread over the threads as its uses want it.",
+        "A tile in the registers of the block's threads; its uses determine which thread holds which element.",
         (allocations.elaborate_allocation,),
     ),
     LanguageEntry(
         ("T.alloc_tmem",),
         allocations.TILE_SIGNATURES["T.alloc_tmem"][1],
         """A tile in the tensor memory of sm_100a, which T.gemm in a T.Pipelined loop adds to, and T.copy loads from; in
-        kernels that share their work out themselves, T.tcgen05_gemm adds to it or multiplies it, and T.copy loads from
-        and stores to it. It is allocated before the roles begin, and given back at the block's end. Without it, tilec
-        puts the sum of a T.gemm there by itself where it can.""",
+        kernels with explicit roles, T.tcgen05_gemm adds to it or multiplies it, and T.copy loads from and stores to it.
+        It is allocated before the roles begin, and freed at the block's end. Without it, tilec puts the accumulator of
+        a T.gemm there where it can.""",
         (allocations.elaborate_allocation,),
     ),
     LanguageEntry(
         ("T.alloc_var",),
         allocations.VARIABLE_SIGNATURE,
-        """A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has it, all alike
-        unless what it is set to depends on the thread.""",
+        """A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has one, with the same
+        value unless it is set to a value that depends on the thread.""",
         (allocations.allocate_variable, stores.set_variable),
     ),
     LanguageEntry(
         ("T.alloc_global",),
         allocations.TILE_SIGNATURES["T.alloc_global"][1],
-        """A tensor of the kernel's own, for what its blocks leave for one another: whoever launches the kernel
-        allocates it. It holds nothing at first.""",
+        """A temporary tensor through which blocks pass values to each other: the host program allocates it. It is not
+        initialised.""",
         (allocations.elaborate_allocation,),
     ),
     LanguageEntry(
         ("T.alloc_reducer",),
         reducer.ALLOCATE,
-        """A result that the threads build together: each adds to parts of its own, and T.finalize_reducer combines them
-        once at the end. `op` is sum, max, min, bitand, bitor or bitxor; with `replication="all"` each thread has a part
-        of every element, else of those that its part of the nests adds to. Begun by T.reducer_init or T.fill.""",
+        """A result that the threads compute together: each adds to partial results, and T.finalize_reducer combines
+        them once at the end. `op` is sum, max, min, bitand, bitor or bitxor; with `replication="all"` each thread has a
+        partial result of every element, else of the elements that its part of the nests adds to. T.reducer_init or
+        T.fill starts it.""",
         (reducer.read_kind, reducers._PartsRewriter.refuse_update, reducers._PartsRewriter.check_read),
     ),
     *(
@@ -257,8 +256,8 @@ ALLOCATION = (
     LanguageEntry(
         ("T.alloc_local",),
         allocations.TILE_SIGNATURES["T.alloc_local"][1],
-        """An array in registers of which every thread has its own. T.fill, T.clear and T.copy of it, and T.vectorized
-        and serial loops over its elements, are done by each thread for itself.""",
+        """An array in registers, one for each thread. T.fill, T.clear and T.copy of it, and T.vectorized and serial
+        loops over its elements, are executed by each thread for itself.""",
         (allocations.elaborate_allocation, operations._check_tile_scopes),
     ),
 )
@@ -273,8 +272,8 @@ THREADS = tuple(
 UPDATE = LanguageEntry(
     ("T.reducer_update",),
     reducer.UPDATE,
-    """A statement inside T.Parallel: `target`, an element of what T.alloc_reducer made, is combined with `value`, once
-    for each element of the loop. `acc[i] += value` says the same of a sum, `acc[i] = T.max(acc[i], value)` of a
+    """A statement inside T.Parallel: combine `target`, an element of a T.alloc_reducer buffer, with `value`, once for
+    each element of the loop. `acc[i] += value` is the same for a sum, `acc[i] = T.max(acc[i], value)` for a
     maximum.""",
     (reducer.read_update, operations.elaborate_reducer_update, reducers._PartsRewriter.check_begun),
 )
@@ -282,29 +281,29 @@ UPDATE = LanguageEntry(
 DOT = LanguageEntry(
     ("T.dp4a",),
     signatures.DP4A,
-    """A statement: `C` becomes `C + A[0] * B[0] + … + A[3] * B[3]`, of int8 or uint8 from the first elements, or those
-    that are given, on.""",
+    """A statement: `C` becomes `C + A[0] * B[0] + … + A[3] * B[3]`, of int8 or uint8, starting at the first elements or
+    at the given ones.""",
     (signatures.build_dp4a,),
 )
 
 INLINE_PTX = LanguageEntry(
     ("T.ptx",),
     PTX,
-    """What instructions that you write compute: {0} in `text` is the result, {1} the first of `ins`. As a statement
-    with `out=x` the result goes to the element or variable `x`, and has its type; as a value it has `dtype`, or else
-    the type of the first of `ins`. The text may declare registers, and has no memory, barriers, branches or special
-    registers. docs/inline-ptx.md has examples.""",
+    """The result of PTX instructions that you write: {0} in `text` is the result, {1} the first of `ins`. As a
+    statement with `out=x` the result is stored in the element or variable `x`, and has its type; as a value it has
+    `dtype`, or else the type of the first of `ins`. The text may declare registers, but not use memory, barriers,
+    branches or special registers. docs/inline-ptx.md has examples.""",
     (inline_ptx.evaluate_ptx, inline_ptx.elaborate_ptx),
 )
 
 WARPGROUPS = LanguageEntry(
     roles.ROLE_SECTIONS,
     roles.ROLE_SECTION_SIGNATURE,
-    """In a `with` statement: what stands there is done by the warpgroups of 128 threads that it names, `T.ws(0)` or
-    neighbours as `T.ws(0, 1)`. The others go on at once; barriers order them. Tiles are shared out among the threads
-    that come there, and a fragment belongs to them. In a kernel with barriers `if tx < 128:`, with
-    `tx = T.get_thread_binding()`, is the same. Loops run as they are written, T.Pipelined too. Before the first of
-    these blocks all threads of the block do everything together, and wait for each other.""",
+    """In a `with` statement: the body is executed by the named warpgroups of 128 threads, `T.ws(0)` or consecutive ones
+    as `T.ws(0, 1)`. The other warpgroups skip it without waiting; barriers order them. Tiles are distributed over the
+    threads that execute the body, and a fragment belongs to them. In a kernel with barriers `if tx < 128:`, with `tx =
+    T.get_thread_binding()`, is the same. Loops run as written, also T.Pipelined. Before the first of these blocks all
+    threads of the block execute everything together, and wait for each other.""",
     (roles.elaborate_role_section, divide._take_share, divide._check_fragments, check_role_races),
 )
 
@@ -312,17 +311,17 @@ PIPELINES = (
     LanguageEntry(
         ("T.InputTilePipeline",),
         PIPELINE_NAMES["T.InputTilePipeline"],
-        """`pipe = T.InputTilePipeline((A_shared, B_shared), stages=4)`: hands tiles from roles that load them to roles
-        that use them. It holds `stages` versions of the tiles of `payload`, which is a tile, a tuple of tiles or a
+        """`pipe = T.InputTilePipeline((A_shared, B_shared), stages=4)`: a pipeline from roles that load tiles to roles
+        that use them. It has `stages` versions of the tiles of `payload`, which is a tile, a tuple of tiles or a
         dictionary with names for them, and the barriers for it. `pipe.producer()` and `pipe.consumer()` are its sides:
         `with producer.acquire() as tiles:` waits for the next stage, names its tiles `tiles.A_shared`, and releases it
         at the end; `stage = producer.acquire_stage()`, or `pipe.acquire_producer()`, is released by `stage.release()`,
-        exactly once on every path. `producer.try_acquire()` says whether the next stage is there, without waiting, and
+        exactly once on every path. `producer.try_acquire()` tells without waiting whether the next stage is ready, and
         `with producer.acquire_if_needed(ready) as tiles:` takes that answer. `producer.drain()` waits until all stages
-        are released. Of a stage `payload` are the
-        tiles, also taken apart as `A, B = stage`, `stage` is its number, `barrier` or `mbar` the barrier that its
-        release arrives at, and `expect_bytes(n)` announces bytes that the producer copies, which is not needed: T.copy
-        and T.tma_copy into a stage announce their own. docs/pipelines.md tells more.""",
+        are released. For a stage, `payload` is the tiles, also unpacked as `A, B = stage`, `stage` is its number,
+        `barrier` or `mbar` the barrier at which its release arrives, and `expect_bytes(n)` announces bytes that the
+        producer copies, which is seldom needed: T.copy and T.tma_copy into a stage announce their own.
+        docs/pipelines.md tells more.""",
         (
             pipelines.make_pipeline,
             pipelines.call_pipeline_method,
@@ -342,9 +341,9 @@ PIPELINES = (
     LanguageEntry(
         ("T.OutputTilePipeline",),
         PIPELINE_NAMES["T.OutputTilePipeline"],
-        """The same for tiles that a role computes and another one stores: what its producer has written is there for
-        the consumer when it is released. What `with results.consumer() as result:` enters is the next stage, or the
-        side itself where the block asks for what a side has, as `result.acquire()`.""",
+        """A pipeline for tiles that one role computes and another stores: what the producer has written is visible to
+        the consumer after the release. `with results.consumer() as result:` enters the next stage, or the side itself
+        if the body uses a method of the side, as `result.acquire()`.""",
         (pipelines.make_pipeline,),
     ),
 )
@@ -359,26 +358,27 @@ BREAK = LanguageEntry(
 EVALUATE = LanguageEntry(
     ("T.evaluate",),
     statements.EVALUATE_SIGNATURE,
-    """A statement: the call in it, as if that stood alone.""",
+    """A statement: the call in it, as a statement.""",
     (statements.elaborate_evaluate_call,),
 )
 
 PRINT = LanguageEntry(
     ("T.print",),
     printing.PRINT_SIGNATURE,
-    """A statement: prints `msg` with a number or an element, in every thread that runs it; inside T.Parallel where the
-    element is. Of a whole tile or tensor every element, by one thread of the block, the first of a warp; of an array of
-    each thread by all. `tilec emulate` shows the lines, a GPU prints them when the host waits for it.""",
+    """A statement: prints `msg` with a number or an element, in every thread that runs it; inside T.Parallel in the
+    thread of the element. For a whole tile or tensor, one thread of the block, the first of a warp, prints every
+    element; an array of each thread is printed by all threads. `tilec emulate` shows the lines, a GPU prints them when
+    the host waits for it.""",
     (printing.elaborate_print,),
 )
 
 VECTOR_TYPES = LanguageEntry(
     VECTOR_NAMES,
     "T.float32x4, T.float16x2, …",
-    """A dtype and how many neighbours of it are one element: 2, 4, 8, 16 or 32. The elements of tensors and tiles may
-    be such vectors, which for the host are a last dimension. `x = A[i]` reads one, `A[i] = x` and
-    `B[4 * i : 4 * i + 4] = x` store it, `+` and the like compute lane by lane; T.cast and T.float32x4(x) convert, also
-    a number to all lanes.""",
+    """A dtype and the number of its adjacent elements in one element: 2, 4, 8, 16 or 32. The elements of tensors and
+    tiles may be such vectors, which for the host are a last dimension. `x = A[i]` reads one, `A[i] = x` and `B[4 * i :
+    4 * i + 4] = x` store it, `+` and other operators compute lane by lane; T.cast and T.float32x4(x) convert, also a
+    number to all lanes.""",
     (vectors.store_vector, vectors.snapshot_vector),
 )
 
@@ -410,15 +410,15 @@ RANDOM = (
     LanguageEntry(
         ("T.rng_rand",),
         rng.RAND_SIGNATURE,
-        """The thread's next number, a uint32. Inside T.Parallel each thread draws for the elements that it has, one
-        after the other; as a statement of its own it leaves one out.""",
+        """The thread's next number, a uint32. Inside T.Parallel each thread draws for its elements, one after the
+        other; as a statement of its own it skips one number.""",
         (rng.draw_number,),
     ),
     LanguageEntry(
         ("T.rng_rand_float",),
         rng.RAND_FLOAT_SIGNATURE,
-        """A random float32, or float64 with `bit=64`: `uniform` above 0 and up to 1, or `normal`, of float32 only: as
-        cuRAND makes them, normal ones to a few units in the last place.""",
+        """A random float32, or float64 with `bit=64`: `uniform` above 0 and up to 1, or `normal`, float32 only: like
+        cuRAND's, normal numbers up to a few units in the last place.""",
         (rng.draw_number,),
     ),
 )
@@ -434,23 +434,23 @@ LOOPS = (
     LanguageEntry(
         ("T.unroll", "T.Unroll"),
         loop_headers.SEQUENTIAL_LOOPS["T.unroll"][1],
-        "The same, several iterations at once: `unroll_factor` many, all with `explicit`, else as pays.",
+        "A T.serial loop that is unrolled: by `unroll_factor`, completely with `explicit`, else as tilec chooses.",
         (*_LOOP_CHECKS, loop_headers.read_unroll_factor),
     ),
     LanguageEntry(
         ("T.Pipelined",),
         loop_headers.SEQUENTIAL_LOOPS["T.Pipelined"][1],
-        """The same, with the statements of several iterations in flight: as a solved schedule says, or as `stage` and
-        `order` do. `num_stages` is the most versions of a tile there may be.""",
+        """A T.serial loop with the statements of several iterations in flight: by a solved schedule, or by `stage` and
+        `order`. `num_stages` is the largest number of versions of a tile.""",
         (*_LOOP_CHECKS, manual.read_schedule_request, manual.build_manual_schedule),
     ),
     LanguageEntry(
         ("T.Parallel", "T.parallel"),
         loop_headers.NEST_SIGNATURES["T.Parallel"],
-        """All elements of a box at once, shared out among the threads. Fragments are indexed with its variables, if its
-        extents are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a
-        T.Fragment; `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also of
-        elements that are no box of the tensor, and with T.if_then_else(condition, element, 0).""",
+        """All elements of a box at once, distributed over the threads. Its variables index fragments, if its extents
+        are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a T.Fragment;
+        `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also for elements that are not
+        a box of the tensor, and with T.if_then_else(condition, element, 0).""",
         (
             nests.elaborate_parallel,
             nests._collect_nest,
@@ -461,25 +461,25 @@ LOOPS = (
     LanguageEntry(
         ("T.vectorized", "T.Vectorized"),
         loop_headers.NEST_SIGNATURES["T.vectorized"],
-        """A T.Parallel of one dimension whose elements one thread moves together; most often inside one. Where the body
-        names the thread, or an array of its own, each thread runs all of it.""",
+        """A T.Parallel of one dimension whose elements one thread moves together; usually inside a T.Parallel. Where
+        the body names the thread, or a per-thread array, each thread runs all of it.""",
         (nests.elaborate_parallel, nests._collect_nest, loop_headers.read_nest_header),
     ),
     LanguageEntry(
         ("T.Persistent",),
         loop_headers.PERSISTENT_SIGNATURE,
-        """The tiles of a domain, in waves of `wave_size` blocks of which this one is `index`: `group_size` neighbours
-        along the last dimension in all rows, then the next ones.""",
+        """The tiles of a domain, in waves of `wave_size` blocks, of which this block is number `index`: `group_size`
+        adjacent tiles along the last dimension in all rows, then the next ones.""",
         (loops._elaborate_persistent, loop_headers.read_persistent_walk),
     ),
     LanguageEntry(
         ("T.PersistentTileScheduler",),
         tile_scheduler.SCHEDULER_SIGNATURE,
-        """The tiles of a matrix, shared out among `num_workers` blocks that stay, by default one for each
-        multiprocessor: `s.init(block)`, then `while s.valid():` around what is done for tile `s.m_idx`, `s.n_idx`, with
+        """The tiles of a matrix, distributed over `num_workers` persistent blocks, by default one for each
+        multiprocessor: `s.init(block)`, then `while s.valid():` around the work for tile `s.m_idx`, `s.n_idx`, with
         `s.next_tile()` at its end. `s.linear_idx` counts tiles, `s.current_iter` those of this block. Tiles come column
-        by column, or row by row, in panels of `swizzle_size`; `cluster_size` rows are one to it. With stateful=False it
-        has `s.coord(i)` alone, the row and column of tile `i`.""",
+        by column, or row by row, in panels of `swizzle_size`; `cluster_size` rows count as one. With stateful=False it
+        has only `s.coord(i)`, the row and column of tile `i`.""",
         (
             tile_scheduler.make_tile_scheduler,
             tile_scheduler.call_scheduler_method,

@@ -115,7 +115,9 @@ def load(
     chosen = [manifest for manifest in found if entry in (None, manifest.entry)]
     if len(chosen) != 1:
         listed = ", ".join(manifest.entry for manifest in found)
-        raise ValueError(f"the cubin has no kernel {entry}, but {listed}" if entry else f"say which kernel: {listed}")
+        raise ValueError(
+            f"the cubin has no kernel {entry}, but {listed}" if entry else f"name the kernel with entry=: {listed}"
+        )
     return Kernel(chosen[0], data) if ptx is None else Kernel(chosen[0], None, ptx=ptx, is_emulated=True)
 
 
@@ -144,12 +146,12 @@ def _check_constant(name: str, value: object) -> options.Value:
 def _check_switches(switches: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in ("target", "entry", "defines"):
         if name in switches:
-            raise ValueError(f"{name} is no switch: it is an argument of compile itself")
+            raise ValueError(f"{name} is not a switch: it is an argument of compile itself")
     current: dict[str, Any] = {}
     for name, value in switches.items():
         now = options.FORMER_NAMES.get(name.replace("_", "-"), name)
         if now != name:
-            warnings.warn(f"the switch {name} is called {now} now", DeprecationWarning, stacklevel=3)
+            warnings.warn(f"the switch {name} is now called {now}", DeprecationWarning, stacklevel=3)
         current[now] = _current_codes(value) if now in ("silenced", "errors") else value
     options.check_fields(current)
     return current
@@ -161,7 +163,7 @@ def _current_codes(given: Iterable[str]) -> tuple[str, ...]:
 
     for code in given:
         if code in FORMER_CODES:
-            warnings.warn(f"the code {code} is called {FORMER_CODES[code]} now", DeprecationWarning, stacklevel=4)
+            warnings.warn(f"the code {code} is now called {FORMER_CODES[code]}", DeprecationWarning, stacklevel=4)
     return tuple(FORMER_CODES.get(code, code) for code in given)
 
 
@@ -383,7 +385,7 @@ class Kernel:
             raise TypeError(f"{name} of {self.manifest.entry} must be an array, not {type(value).__name__}")
         kind = CPU if self._is_emulated else GPU
         if found.device[0] != kind:
-            wanted = "the CPU, where the emulator runs"
+            wanted = "the CPU, since the emulator runs there"
             if kind == GPU:
                 instead = (
                     "compile for device='emulator'" if self._build is not None else "a cubin does not run on the CPU"
@@ -433,7 +435,7 @@ class Kernel:
             if {a, b} & written and np.may_share_memory(first, second):
                 output, other = (a, b) if a in written else (b, a)
                 text = f"{output} of {self.manifest.entry}, which is written, shares memory with {other}"
-                warnings.warn(f"{text}: blocks run in any order, so pass an array of its own", stacklevel=4)
+                warnings.warn(f"{text}: blocks run in any order, so pass a separate array", stacklevel=4)
                 shared |= {a, b}
         return shared
 
@@ -458,7 +460,7 @@ class Kernel:
         for name, mask in left.items():
             if count := int(np.count_nonzero(mask)):
                 text = f"no block wrote {count:,} of the {mask.size:,} elements of {name}"
-                warnings.warn(f"{text}: look at the grid, and at the indices of what is stored", stacklevel=5)
+                warnings.warn(f"{text}: check the grid and the indices of the stores", stacklevel=5)
 
     def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
         from tilec.host import runtime
@@ -488,7 +490,7 @@ def _check_scalar(name: str, value: object, manifest: Manifest) -> Number:
         (0, (1 << dtype.bits) - 1) if dtype.kind == "uint" else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
     )
     if not lowest <= value <= highest:
-        raise ValueError(f"{name} of {manifest.entry} is {dtype.name}, which {value} does not fit")
+        raise ValueError(f"{name} of {manifest.entry} is {dtype.name}, and {value} does not fit")
     return value
 
 

@@ -89,7 +89,7 @@ def _view_numpy(array: NDArray[Any]) -> View:
     if name in _NARROW:
         name += ", one in a byte"
     if array.size and any(step % dtype.itemsize for step in array.strides):
-        raise ValueError(f"its elements lie {list(array.strides)} bytes apart, of {dtype.itemsize} each")
+        raise ValueError(f"its elements are {list(array.strides)} bytes apart, of {dtype.itemsize} each")
     steps = tuple(step // dtype.itemsize for step in array.strides)
     return View(array.ctypes.data, name, array.shape, steps, (CPU, 0), not array.flags.writeable)
 

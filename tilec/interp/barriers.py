@@ -83,7 +83,7 @@ def report_deadlock(waiting: list[Span]) -> NoReturn:
     """Report that no one can go on."""
     raise_error(
         "deadlock",
-        "nobody arrives at the barrier that is waited for here",
+        "deadlock: no role arrives at this barrier",
         waiting[0],
         "waits for ever",
         secondary=tuple(Label(span, "so does this") for span in waiting[1:]),
@@ -123,4 +123,4 @@ class GridBarriers:
 def _report_stuck_blocks(waiting: list[Span]) -> NoReturn:
     if at_barriers := [span for span in waiting if span != NOWHERE]:
         report_deadlock(at_barriers)
-    raise_error("wrong-input", "blocks wait for each other for ever: not all of them come to a barrier")
+    raise_error("wrong-input", "deadlock: some blocks of the group never arrive at the barrier")

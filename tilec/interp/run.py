@@ -341,7 +341,7 @@ class _Machine:
                 target_barriers = role_barriers if op.block is None else self._get_barriers(int(self.expr(op.block)))
                 target_barriers.arrive(barrier.name, index, int(np.broadcast_to(arriving, (self.threads,)).sum()))
             case _:
-                raise InternalError(f"nobody knows what T.{op.name} does to a barrier")
+                raise InternalError(f"the effect of T.{op.name} on a barrier is not defined")
 
     def _get_barriers(self, block: int) -> RoleBarriers:
         """Return the role barriers of a block of the cluster."""
@@ -416,9 +416,9 @@ class _Machine:
             if self.is_in_parallel:
                 raise_error(
                     "no-reference",
-                    f"{buffer.name} is used inside T.Parallel, where the reference has no threads",
+                    f"the CPU reference cannot run local buffer {buffer.name} inside T.Parallel",
                     self.span,
-                    help="compare with numbers of your own, as --outputs has them: pass --no-compare",
+                    help="pass --no-compare, or give expected outputs with --expect",
                 )
             arrays.append(self.variables[tile.THREAD.name])
             shape = shape[1:]
@@ -427,7 +427,7 @@ class _Machine:
             in_bounds = np.logical_and(in_bounds, (array >= 0) & (array < size))
             arrays.append(np.clip(array, 0, size - 1))
         if buffer.scope != "global" and not np.all(np.logical_or(in_bounds, np.logical_not(self.mask))):
-            raise_error("out-of-range", f"an index leaves {buffer.name}", self.span)
+            raise_error("out-of-range", f"an index is out of the bounds of {buffer.name}", self.span)
         return arrays, np.logical_and(in_bounds, self.mask)
 
     # ---- what references see -----------------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ class _Machine:
 
     def _get_cluster_block(self, block: int) -> _Machine:
         if not 0 <= block < len(self.peers):
-            raise_error("out-of-range", f"there is no block {block} in the cluster", self.span)
+            raise_error("out-of-range", f"the cluster has no block {block}", self.span)
         return self.peers[block]
 
     def _intersect_region(self, region: tile.Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
@@ -483,7 +483,7 @@ class _Machine:
             inner.append(slice(first, last))
             outer.append(slice(first - start, last - start) if first < last else slice(0, 0))
         if not is_whole and region.buffer.scope != "global":
-            raise_error("out-of-range", f"a box leaves {region.buffer.name}", self.span)
+            raise_error("out-of-range", f"a region is out of the bounds of {region.buffer.name}", self.span)
         return self.storage[region.buffer.name], tuple(inner), None if is_whole else tuple(outer)
 
     # ---- expressions -------------------------------------------------------------------------------------------------

@@ -65,12 +65,12 @@ def copy_with_strides(array: Array, steps: tuple[int, ...]) -> Array:
     """Return a copy whose elements are `steps` elements apart along each dimension; its `base` is the memory, as bytes.
     Raises `ValueError` where elements would overlap."""
     if any(step < 0 for step in steps):
-        raise ValueError(f"has strides {list(steps)}, which lead backwards")
+        raise ValueError(f"has strides {list(steps)}, and negative strides are not supported")
     places: Array = np.zeros(array.shape, np.int64)
     for axis, step in enumerate(steps):
         places += (np.arange(array.shape[axis]) * step).reshape(-1, *(1 for _ in steps[axis + 1 :]))
     if len(np.unique(places)) < array.size:
-        raise ValueError(f"has strides {list(steps)}: elements of shape {list(array.shape)} lie on one another")
+        raise ValueError(f"has strides {list(steps)}: elements of shape {list(array.shape)} overlap")
     memory = np.full((int(places.max(initial=0)) + 1) * array.itemsize, 0xAB, np.uint8)
     copied: Array = np.ndarray(array.shape, array.dtype, memory.data, strides=[s * array.itemsize for s in steps])
     copied[...] = array

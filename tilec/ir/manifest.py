@@ -276,13 +276,15 @@ def _check_references(manifest: Manifest) -> None:
     wanted += [(name, scalars) for size in manifest.extents() for name in sizes.scalar_names(size)]
     for name, known in wanted:
         if name not in known:
-            raise ValueError(f"{name!r} is not declared")
+            raise ValueError(f"{name!r} is neither a declared tensor nor a declared scalar")
     for param in manifest.params:
         if isinstance(param, TensorMapParam):
             rank = len(tensors[param.tensor].shape)
             box = 2 if isinstance(param, Im2colMapParam) and rank in (3, 4, 5) else rank
             if len(param.box) != box:
-                raise ValueError(f"a box of {_join_extents(param.box)} is none of {param.tensor}, of {rank} dimensions")
+                raise ValueError(
+                    f"the box {_join_extents(param.box)} does not match {param.tensor}, which has {rank} dimensions"
+                )
 
 
 # ---- in a PTX module and in a cubin ----------------------------------------------------------------------------------
@@ -309,7 +311,7 @@ def extract_from_ptx(text: str) -> list[Manifest]:
     except PtxSyntaxError as error:
         raise_error("ptx-syntax", f"this is not PTX: {error}")
     if not found:
-        raise_error("no-manifest", "the PTX carries no launch manifest", help="only PTX made by tilec carries one")
+        raise_error("no-manifest", "the PTX has no launch manifest", help="only PTX of tilec has one")
     return sorted(found, key=lambda manifest: manifest.entry)
 
 
@@ -320,7 +322,7 @@ def extract_from_cubin(cubin: bytes) -> list[Manifest]:
     except (struct.error, ValueError, IndexError, OverflowError) as error:
         raise_error("not-a-cubin", f"this is not a cubin: {error}")
     if not found:
-        raise_error("no-manifest", "the cubin carries no launch manifest", help="only cubins made by tilec carry one")
+        raise_error("no-manifest", "the cubin has no launch manifest", help="only cubins of tilec have one")
     return [from_json(found[name].decode(errors="replace")) for name in sorted(found)]
 
 

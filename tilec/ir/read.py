@@ -79,7 +79,9 @@ def read_kernel(text: str) -> tile.Kernel:
             lines.append(_SourceLine(number, indent // 2, stripped.lstrip()))
             if lines[-1].depth > readers.DEEPEST:
                 raise_error(
-                    "bad-tile-ir", f"this is no tile IR: blocks lie more than {readers.DEEPEST} deep", lines[-1].span
+                    "bad-tile-ir",
+                    f"this is not tile IR: blocks are nested more than {readers.DEEPEST} deep",
+                    lines[-1].span,
                 )
     return _KernelParser(lines).read_kernel()
 
@@ -95,9 +97,9 @@ class _KernelParser:
 
     def fail_at(self, what: str, line: _SourceLine | None = None) -> NoReturn:
         if line is None and not self.lines:
-            raise_error("bad-tile-ir", "this is no tile IR: the file is empty")
+            raise_error("bad-tile-ir", "this is not tile IR: the file is empty")
         line = line or self.lines[min(self.at, len(self.lines) - 1)]
-        raise_error("bad-tile-ir", f"this is no tile IR: {what}", line.span)
+        raise_error("bad-tile-ir", f"this is not tile IR: {what}", line.span)
 
     def peek_line(self, depth: int) -> _SourceLine | None:
         """Return the next line, if it belongs to a block of this depth."""
@@ -105,7 +107,7 @@ class _KernelParser:
             return None
         line = self.lines[self.at]
         if line.depth > depth:
-            self.fail_at("the line is indented further than its block", line)
+            self.fail_at("unexpected indentation", line)
         return line
 
     def read_kernel(self) -> tile.Kernel:
@@ -138,7 +140,7 @@ class _KernelParser:
         asks = self.read_names("asks", get_args(tile.KernelOption))
         body = self.read_body(1)
         if self.at < len(self.lines):
-            self.fail_at("nothing may follow the kernel")
+            self.fail_at("no text may follow the kernel")
         threads = int(match[4])
         return tile.Kernel(
             *(match[1], tuple(params), grid, block_vars, threads, tiles, body, header.span, layouts, outputs, asks),
@@ -180,7 +182,7 @@ class _KernelParser:
             return ()
         names = line.text.removeprefix(f"{word} ").split(", ")
         if strange := [name for name in names if name not in known]:
-            self.fail_at(f"there is no '{strange[0]}' to be named here", line)
+            self.fail_at(f"unknown name '{strange[0]}'", line)
         self.at += 1
         return tuple(k for name in names for k in known if k == name)
 
@@ -438,7 +440,7 @@ class _KernelParser:
 
     def read_region(self, node: ast.expr, line: _SourceLine) -> tile.Region:
         if not isinstance(node, ast.Subscript):
-            self.fail_at(f"'{ast.unparse(node)}' is no region of a buffer", line)
+            self.fail_at(f"'{ast.unparse(node)}' is not a region of a buffer", line)
         buffer = self.find_buffer(node.value, line)
         dims = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(dims) != len(buffer.extents):
@@ -485,7 +487,7 @@ class _KernelParser:
         try:
             return readers.parse_python_expression(_INTERNAL.sub(_PERCENT_LETTER, text))
         except ValueError as error:
-            self.fail_at(f"'{text}' is no expression: {error}", line)
+            self.fail_at(f"'{text}' is not an expression: {error}", line)
 
     def parse_arguments(self, text: str, line: _SourceLine) -> _Arguments:
         """Return the arguments of a call from the text between its parentheses."""
@@ -494,7 +496,7 @@ class _KernelParser:
                 named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
                 if len(named) == len(keywords):
                     return _Arguments(positional, named)
-        raise self.fail_at(f"'{text}' is no list of arguments", line)
+        raise self.fail_at(f"'{text}' is not a list of arguments", line)
 
     def read_expression(self, text: str, line: _SourceLine) -> tile.Expr:
         return self.read_node(self.parse_python(text, line), line)
@@ -512,7 +514,7 @@ class _KernelParser:
         try:
             return float(text)
         except ValueError:
-            self.fail_at(f"'{text}' is no number", line)
+            self.fail_at(f"'{text}' is not a number", line)
 
     def read_integers(self, node: ast.expr, line: _SourceLine) -> tuple[int, ...]:
         members = node.elts if isinstance(node, ast.List) else self.fail_at("expected a list of integers", line)
@@ -564,7 +566,7 @@ class _KernelParser:
                 return tile.Ptx(text, tuple(read_operand(a) for a in args), self.read_dtype(ast.unparse(dtype), line))
             case ast.Call(func=ast.Subscript(value=ast.Name(id=name), slice=dtype), args=args, keywords=[]):
                 return tile.Call(name, tuple(read_operand(a) for a in args), self.read_dtype(ast.unparse(dtype), line))
-        raise self.fail_at(f"'{ast.unparse(node)}' is no expression of tile IR", line)
+        raise self.fail_at(f"'{ast.unparse(node)}' is not an expression of tile IR", line)
 
     def read_call(
         self, name: str, args: list[ast.expr], read: Callable[[ast.expr], tile.Expr], line: _SourceLine

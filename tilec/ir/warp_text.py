@@ -23,7 +23,7 @@ def _program_lines(program: Program) -> Iterator[str]:
     if program.cluster != (1, 1, 1):
         yield f"  clusters of {' x '.join(map(str, program.cluster))}"
     if program.begins_early:
-        yield "  begins while the grid before ends"
+        yield "  overlaps the previous grid (PDL)"
     for tensor_map in program.maps:
         box = ", ".join(map(str, tensor_map.box))
         corners = tensor_map.corners
@@ -42,7 +42,7 @@ def _program_lines(program: Program) -> Iterator[str]:
     for ring in program.rings:
         shared = f", shared along {' and '.join(ring.shared)}" if ring.shared else ""
         pair = ", of a pair of blocks" if ring.paired else ""
-        heard = f", heard by {ring.heard_by} blocks" if ring.heard_by > 1 else ""
+        heard = f", multicast to {ring.heard_by} blocks" if ring.heard_by > 1 else ""
         yield f"  ring {ring.name}: depth {ring.depth}{_ring_barriers_text(ring)}{shared}{pair}{heard}"
     for made in program.barriers:
         yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
@@ -112,7 +112,7 @@ def _body_lines(body: tuple[Operation, ...], indent: str, heading: str = "") -> 
                     yield f"{deeper}while {var.name} < {show_expr(phase.until)}:"
                     yield from _body_lines(phase.body, deeper + "  ", heading)
                 if phases:
-                    yield f"{deeper}from then on:"
+                    yield f"{deeper}then:"
                 yield from _body_lines(inner, deeper + "  " * bool(phases), heading)
             case warp.Forever(body=inner):
                 yield f"{indent}repeat:"
@@ -249,7 +249,7 @@ def _operation_text(op: Operation) -> str:
             return f"acquire {cursor.name}"
         case warp.RingFill(cursor=cursor, by_tensor_cores=later):
             for_now = " for now" if op.keeps and not op.cursors else ""
-            return f"hand on {cursor.name}{for_now}{' by tcgen05.commit' if later else ''}"
+            return f"commit {cursor.name}{for_now}{' by tcgen05.commit' if later else ''}"
         case warp.RingWait(cursor=cursor):
             return f"wait for {cursor.name}"
         case warp.RingRelease(cursor=cursor, by_tensor_cores=later):
@@ -265,9 +265,9 @@ def _operation_text(op: Operation) -> str:
         case warp.GridControl(what=what):
             return f"grid control: {what}"
         case warp.PingPongWait():
-            return "wait for the warpgroup's turn"
+            return "wait for the ping-pong turn"
         case warp.PingPongPass():
-            return "pass the turn on"
+            return "pass the ping-pong turn"
         case warp.Advance(cursor=cursor, behind=behind):
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
         case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps, block=block):

@@ -104,8 +104,8 @@ def _check_target(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic)
             "wrong-scope",
             f"{call.name} works on tensors and shared tiles",
             call[name].span,
-            f"{buffer.name} is a fragment, which no two threads share",
-            help="add to it without an atomic",
+            f"{buffer.name} is a fragment, which threads do not share",
+            help="update it without an atomic operation",
         )
     if buffer.dtype not in ATOMIC_TYPES[kind]:
         raise_error(
@@ -160,7 +160,7 @@ def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
     buffer, indices = _read_element(call, "dst", "add")
     access = call["value"].value
     if call.read_boolean("return_prev"):
-        call.refuse("return_prev", "False: only a single element is given back")
+        call.refuse("return_prev", "False: only an operation on one element returns the old value")
     if not isinstance(access, Access) or access.has_extent:
         call.refuse("value", f"the first of {lanes} elements")
     assert isinstance(access, Access)
@@ -238,7 +238,7 @@ def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
             "atomic-outside-parallel",
             f"{call.name} of one element outside T.Parallel",
             call.span,
-            "every thread of the block would do it",
+            "every thread of the block would run it",
             help="write `for i in T.Parallel(1):` around it",
         )
     if "return_prev" in call.arguments and call.read_boolean("return_prev"):
@@ -251,9 +251,9 @@ def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
     if src.buffer.scope == "global":
         raise_error(
             "wrong-scope",
-            f"{call.name} takes the values from a tile",
+            f"{call.name} needs the values in a tile",
             call["value"].span,
-            f"{src.buffer.name} lies in global memory",
+            f"{src.buffer.name} is in global memory",
             help="T.copy it to a tile first",
         )
     if src.shape != dst.shape:
@@ -275,7 +275,7 @@ def _refuse_outside_parallel(call: Call) -> tile.TileOp:
         "atomic-outside-parallel",
         f"{call.name} works on elements",
         call.span,
-        "every thread of the block would do it",
+        "every thread of the block would run it",
         help="write `for i in T.Parallel(n):` around it",
     )
 
@@ -297,9 +297,9 @@ _VALUE = (Parameter("dst"), Parameter("value"))
 _ORDER = Parameter("memory_order", None)
 _PREVIOUS = Parameter("return_prev", False)
 
-_DOC = """Make each element of `dst` {what}, as one step that no other thread sees half done.
+_DOC = """Make each element of `dst` {what}, atomically.
 
-Inside T.Parallel `dst` is one element of a tensor or shared tile; with return_prev the call gives what it held.
+Inside T.Parallel `dst` is one element of a tensor or shared tile; with return_prev the call gives its old value.
 Outside, `value` is a tile and `dst` a tensor or shared tile, or a box of one, of the same shape. `memory_order` is
 "relaxed" (as None), "acquire", "release", "acq_rel" or "seq_cst". float16, bfloat16, float32, float64 and integers of
 32 and 64 bits; float maxima and minima, and bfloat16 before sm_90, are loops of compare-and-swap."""
@@ -317,7 +317,7 @@ def _make_spelling(name: str, kind: tile.Atomic, what: str, *more: Parameter) ->
 def _make_vector_spelling(lanes: int) -> Spelling:
     return Spelling(
         Signature(f"T.atomic_addx{lanes}", (*_VALUE, _PREVIOUS, ANNOTATIONS)),
-        f"""Add {lanes} neighbouring elements, from `value` on, to as many from `dst` on; each is atomic by itself.
+        f"""Add {lanes} adjacent elements from `value` on to those from `dst` on; each addition is atomic.
 
         Inside T.Parallel only. Both are the first elements, in steps of {lanes} along the last dimension.
         """,
@@ -338,13 +338,13 @@ ATOMIC = register_operation(
             _make_vector_spelling(4),
             Spelling(
                 Signature("T.atomic_load", (Parameter("src"), Parameter("memory_order", "seq_cst"))),
-                """Give an element of a tensor or shared tile as it is at one moment. Inside T.Parallel only.""",
+                """Load an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
                 _refuse_outside_parallel,
                 _build_load,
             ),
             Spelling(
                 Signature("T.atomic_store", (Parameter("dst"), Parameter("src"), Parameter("memory_order", "seq_cst"))),
-                """Set an element of a tensor or shared tile in one step. Inside T.Parallel only.""",
+                """Store an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
                 _refuse_outside_parallel,
                 partial(_build_store, "store"),
             ),

@@ -31,7 +31,7 @@ def _check_device_assert(call: Call) -> TileOp:
     value = arithmetic.as_condition(call["condition"])
     holds = Const(value, BOOL) if isinstance(value, bool) else as_expr(Argument(value, call.span))
     if isinstance(holds, Const) and not holds.value:
-        raise_error("assertion-failed", "this never holds", call["condition"].span, notes=(str(call["msg"].value),))
+        raise_error("assertion-failed", "this is always false", call["condition"].span, notes=(str(call["msg"].value),))
     return DeviceAssert(holds, str(call["msg"].value), span=call.span)
 
 
@@ -39,7 +39,7 @@ def _evaluate_device_assert(op: DeviceAssert, env: Environment) -> None:
     import numpy as np
 
     if not np.all(env.scalar(op.condition)):
-        raise_error("assertion-failed", f"an assertion of the kernel does not hold: {op.message}", op.span)
+        raise_error("assertion-failed", f"an assertion of the kernel failed: {op.message}", op.span)
 
 
 DEVICE_ASSERT = register_operation(
@@ -52,12 +52,12 @@ DEVICE_ASSERT = register_operation(
                     (
                         Parameter("condition"),
                         Parameter("msg", ""),
-                        Parameter("no_stack_info", False, hint="the kernel stops without a word"),
+                        Parameter("no_stack_info", False, hint="the kernel stops without a message"),
                     ),
                 ),
-                """Stop the whole grid, as an error of the launch, where `condition` does not hold in some thread.
+                """Stop the whole grid with a launch error if `condition` is false in some thread.
 
-                Outside T.Parallel. The GPU says nothing of `msg`; `tilec emulate` names the line.""",
+                Outside T.Parallel. The GPU does not show `msg`; `tilec emulate` names the line.""",
                 _check_device_assert,
             ),
         ),

@@ -55,7 +55,7 @@ def _read_tile(call: Call) -> Region:
             "wrong-scope",
             f"{call.name} needs a tile, not a tensor",
             call["buffer"].span,
-            f"{buffer.name} lies in global memory",
+            f"{buffer.name} is in global memory",
             help="fill a tile and T.copy it",
         )
     return call.read_region("buffer")

@@ -73,7 +73,7 @@ def _find_statement_violations(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator
         yield str(error)
         return
     if (key := operations.find_pass_only_field(stmt)) is not None:
-        yield f"{stmt.name}: '{key}' is not known here"
+        yield f"{stmt.name}: '{key}' is set by passes and cannot stand in a file before them"
     elif isinstance(stmt.leader, int) and stmt.leader >= kernel.threads:
         yield f"{stmt.name}: leader is thread {stmt.leader} of {kernel.threads}"
     elif "agrees" in (facets := registry.get_operation(stmt.name).facets):
@@ -101,4 +101,4 @@ def verify_value_dtype(value: Any, region: tile.Region) -> Iterator[str]:
 
 def verify_whole_buffer(region: tile.Region) -> Iterator[str]:
     if not region.is_whole:
-        yield f"{show_region(region)} is a part of {region.buffer.name}, expected all of it"
+        yield f"{show_region(region)} is a part of {region.buffer.name}; the operation needs the whole buffer"

@@ -120,7 +120,7 @@ def build_elementwise(
     if held is not None:
         whole = context.fragments[held.buffer.name]
         part = whole if held.is_whole else whole.columns(extents[-1])
-        assert part is not None, f"some columns of {held.buffer.name} are some threads' alone"
+        assert part is not None, f"some threads hold none of these columns of {held.buffer.name}"
         layout = part
     else:
         vector = width or VECTOR_BYTES // max(r.buffer.dtype.bytes for r in regions)

@@ -68,7 +68,7 @@ def assemble_module(ptx: str, target: str, *, opt_level: int = 3, line_info: boo
     except Crash as crash:
         raise InternalError(f"the assembler (nvJitLink) crashed with {crash.signal_name}") from None
     if not made.entries and ".entry" in ptx:
-        raise InternalError(f"the assembler made no kernel of the PTX\n{made.info}")
+        raise InternalError(f"the assembler made no kernel from the PTX\n{made.info}")
     return made
 
 
@@ -79,7 +79,7 @@ def find_assembler_error(ptx: str, target: str) -> str | None:
         assemble_module(ptx, target, opt_level=0)
     except InternalError as error:
         found = re.search(r"error\s*:\s*(.*)", str(error))
-        return found[1].strip() if found else "the assembler refuses it"
+        return found[1].strip() if found else "the assembler rejects it"
     return None
 
 
@@ -126,7 +126,7 @@ def _read_log(size: int, handle: int, read: Callable[[int, bytearray], None]) ->
 def _refusal_message(ptx: str, log: str) -> str:
     """Return a message with the assembler's errors, each with the PTX line it names."""
     lines = ptx.split("\n")
-    message = ["the assembler refused the PTX"]
+    message = ["the assembler rejected the PTX"]
     for entry in log.splitlines():
         message.append(entry)
         named = re.search(r"\bline (\d+)", entry)

@@ -139,7 +139,7 @@ def _parse_integer(token: str) -> int:
 def _parse_alignment(token: Token) -> int:
     align = _parse_integer(token)
     if align < 1 or align & (align - 1):
-        raise PtxSyntaxError(f"{align} is no alignment: it is no power of two", token.line or 0)
+        raise PtxSyntaxError(f"{align} is not an alignment: it must be a power of two", token.line or 0)
     return align
 
 
@@ -402,7 +402,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     def start(self, children: list[Any]) -> Module:
         version, target = _values_tagged(children, "version"), _values_tagged(children, "target")
         if not version or not target:
-            raise PtxSyntaxError("a module starts with .version and .target", 1)
+            raise PtxSyntaxError("a module must start with .version and .target", 1)
         files = dict(_values_tagged(children, "file"))
         functions = {}
         for child in children:
@@ -493,7 +493,7 @@ def _check_depth(body: tuple[Item, ...]) -> None:
     for _ in range(DEEPEST):
         level = [inner for item in level if isinstance(item, Block) for inner in item.body]
     if level:
-        raise PtxSyntaxError(f"blocks lie more than {DEEPEST} deep in each other", 0)
+        raise PtxSyntaxError(f"blocks are nested more than {DEEPEST} deep", 0)
 
 
 def _declares_plain_names(body: tuple[Item, ...]) -> bool:

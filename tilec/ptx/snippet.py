@@ -142,7 +142,7 @@ def _check_ends(text: str) -> None:
     if depths and (min(depths) < 0 or depths[-1]):
         raise SnippetError("its braces do not match")
     if bare and bare[-1] not in ";}":
-        raise SnippetError("it does not end in `;`", "write `;` behind each instruction")
+        raise SnippetError("it does not end in `;`", "write `;` after each instruction")
 
 
 def _flatten_block(block: Block) -> Iterator[Item]:
@@ -210,7 +210,7 @@ def _register_names(value: Operand | None) -> list[str]:
             return []
         case _:
             raise SnippetError(
-                "it names something that is no register of it", "declare it, as in .reg .f32 t; or pass it by `ins`"
+                "it uses a name that is not one of its registers", "declare it, as in .reg .f32 t; or pass it by `ins`"
             )
 
 

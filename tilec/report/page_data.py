@@ -233,19 +233,19 @@ def summarise_report(report: Report, spilled_bytes: int, sms: int) -> tuple[str,
 
 def _choose_advice(report: Report, spilled_bytes: int, sms: int) -> str:
     if spilled_bytes:
-        return "registers are spilled to memory: take a smaller tile, or more threads"
+        return "registers are spilled to memory: use a smaller tile, or more threads"
     if report.bound == "DRAM bandwidth":
         return "move fewer bytes, with narrower types or by fusing kernels; no schedule helps"
     if report.ctas < sms and not report.is_one_wave:
-        return f"{report.ctas:,} of {sms} multiprocessors have a block: take smaller tiles, or split the longest loop"
+        return f"{report.ctas:,} of {sms} multiprocessors have a block: use smaller tiles, or split the longest loop"
     if report.bound == "L2 bandwidth" or report.bound.startswith("bandwidth of"):
-        return "take larger tiles, which load less for what they compute, or a cluster with multicast"
+        return "use larger tiles, which load fewer bytes for each product, or a cluster with multicast"
     if report.bound.startswith("latency of"):
-        return "raise num_stages, or take a tile so small that more blocks fit a multiprocessor"
+        return "raise num_stages, or use a smaller tile, so that more blocks fit on a multiprocessor"
     if report.bound.startswith("statements outside"):
         return "put the loads and their uses into a T.Pipelined loop"
     if report.bound.startswith("statements around"):
-        return "give a block more iterations, or make the kernel persistent"
+        return "give each block more iterations, or make the kernel persistent"
     if report.achieved >= 0.8:
-        return "little is left by the model; measure it"
+        return "the model sees little to gain; measure it"
     return "try other tiles and options: tilec tune"

@@ -92,7 +92,7 @@ def build_schedule_tables(
     if problem.pools:
         yield _build_pools_table(problem, schedule)
         if any(pool.name == "named_barriers" for pool in problem.pools):
-            yield Text("named_barriers: the numbers that are taken, however often an iteration stops at one")
+            yield Text("named_barriers: counts barrier numbers, not the waits at them")
         yield Text()
     yield _draw_reservations(problem, schedule, width)
     yield Text()
@@ -328,7 +328,7 @@ def build_target_details(name: str, calibration: str) -> Group:
     weights = machine.weights
     score = (
         f"score of a layout: {weights.smem_transactions:g} × shared-memory transactions + {weights.tmem_cycles:g} × "
-        f"tensor-memory cycles (none where shared tiles are compared) + {weights.live_registers:g} × live registers"
+        f"tensor-memory cycles (0 for shared tiles) + {weights.live_registers:g} × live registers"
     )
     first: list[RenderableType] = [Text("features: " + ", ".join(machine.features))]
     parts: list[RenderableType] = [limits, gpus, slots, pools, Text(score), shared, kinds]

@@ -54,7 +54,7 @@ def _check_roles_and_values(problem: Problem) -> Iterator[str]:
             yield f"role {role.name} has slot {role.slot}, there are {len(slots)}"
     held = [role.slot for role in problem.roles]
     if len({*held}) < len(held) or any(use.slot in held for op in problem.ops for use in op.uses):
-        yield f"roles hold slots {held} while they issue: no two the same one, and no op uses them besides"
+        yield f"roles hold slots {held}: each role needs a slot of its own that no op uses"
     for op in problem.ops:
         if not all(role in range(len(problem.roles)) for role in op.roles):
             yield f"op {op.name} may have roles {list(op.roles)}, there are {len(problem.roles)}"
@@ -76,7 +76,7 @@ def _check_roles_and_values(problem: Problem) -> Iterator[str]:
 def _check_copies(problem: Problem) -> Iterator[str]:
     named = [op for copies in problem.copies for op in copies]
     if len({len(copies) for copies in problem.copies}) > 1 or any(len(copies) < 2 for copies in problem.copies):
-        yield "copies of statements are for two groups of warps or more, the same for all"
+        yield "every entry of copies must name one op for each of the same two or more groups of warps"
     if len({*named}) < len(named) or any(op not in range(len(problem.ops)) for op in named):
         yield f"copies of statements name ops {named}, there are {len(problem.ops)}"
     if problem.lags and (not problem.copies or len(problem.lags) != len(problem.copies[0]) or problem.lags[0]):
@@ -102,9 +102,9 @@ def _check_cycles(problem: Problem) -> Iterator[str]:
                 ready.append(other)
     if remaining:
         names = ", ".join(problem.ops[op].name for op in sorted(remaining))
-        yield f"within one iteration these ops wait for each other, or for ops that do: {names}"
+        yield f"a cycle of dependences lies within one iteration, in or before these ops: {names}"
     elif any(edge.distance < 0 for edge in problem.edges) and _has_nonpositive_cycle(problem):
-        yield "ops wait for each other across iterations that a distance of −1 takes back"
+        yield "a cycle of dependences has a total distance of 0 or less"
 
 
 def _has_nonpositive_cycle(problem: Problem) -> bool:

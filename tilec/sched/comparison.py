@@ -36,11 +36,11 @@ class Change:
 
     def __str__(self) -> str:
         if not self.new:
-            return f"{self.subject} is gone, it {_PAST_TENSE.get(self.verb, self.verb)} {self.old}"
-        return f"{self.subject} {self.verb} {self.new}, " + (f"was {self.old}" if self.old else "and was not there")
+            return f"{self.subject} removed (it {_PAST_TENSE.get(self.verb, self.verb)} {self.old})"
+        return f"{self.subject} {self.verb} {self.new}" + (f", was {self.old}" if self.old else " (new)")
 
 
-_PAST_TENSE = {"is": "was", "has": "had", "is in stage": "was in stage", "is run by": "was run by"}
+_PAST_TENSE = {"is": "was", "are": "were", "has": "had", "is in stage": "was in stage", "is run by": "was run by"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def read_trace_record(text: str) -> dict[str, Any]:
     for at, loop in enumerate(schema.read_record(_Trace, record, "tilec").loops):
         for ops in (loop.order, *(bound.ops for bound in loop.bounds)):
             if not all(0 <= op < len(loop.ops) for op in ops):
-                raise TraceError(f"tilec.loops[{at}]: {list(ops)!r:.60} names statements that are not there")
+                raise TraceError(f"tilec.loops[{at}]: {list(ops)!r:.60} names statements that do not exist")
     return record
 
 
@@ -195,7 +195,7 @@ def _compare_requests(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterato
         yield from _compare_by_name(kind, "", "the {}", "is", ({kind: record[kind]} for record in (old, new)))
     constants, options = ([record.get(name, {}) for record in (old, new)] for name in ("constants", "options"))
     yield from _compare_by_name("constant", "", "-D {}", "is", constants, absent="the kernel's own")
-    yield from _compare_by_name("option", "", "option {}", "is", options, absent="as usual")
+    yield from _compare_by_name("option", "", "option {}", "is", options, absent="the default")
     if all(record.get("tiles") is not None and record.get("threads") for record in (old, new)):
         threads = ({"threads": f"{record['threads']:,}"} for record in (old, new))
         yield from _compare_by_name("threads", "", "the number of {} of a block", "is", threads)
@@ -259,7 +259,7 @@ def _compare_loop(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
             "price", loop, f"{name}: its {{}}", "is", map(_format_prices, ops), absent="nothing"
         )
     yield from _compare_by_name(
-        "bound", loop, "what {} the interval", "is", ({"binds": _join_binding_bounds(one)} for one in loops)
+        "bound", loop, "the {}", "are", ({"binding bounds": _join_binding_bounds(one)} for one in loops)
     )
     yield from _compare_fact("interval", loop, "the interval", "is", *loops, "ii")
     yield from _compare_fact("interval", loop, "the schedule", "is", *loops, "status")
@@ -272,13 +272,13 @@ def _compare_loop(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
     for fact, subject, verb in _RING_FACTS:
         each = ({r["name"]: f"{r[fact]:,}" for r in one["rings"] if r.get(fact) is not None} for one in loops)
         yield from _compare_by_name("ring", loop, subject, verb, each)
-    yield from _compare_by_name("pool", loop, "what is held of {} at most", "is", map(_format_pools, loops))
+    yield from _compare_by_name("pool", loop, "the peak of pool {}", "is", map(_format_pools, loops))
     held = ({slot["name"]: f"{slot['percent']}%" for slot in one["slots"] if slot["percent"]} for one in loops)
     yield from _compare_by_name("slot", loop, "the occupancy of {}", "is", held, absent="0%")
 
 
 _RING_FACTS = (
-    ("max_depth", "the most versions of ring {}", "is"),
+    ("max_depth", "the depth limit of ring {}", "is"),
     ("depth", "the depth of ring {}", "is"),
     ("bytes", "the bytes of a version of ring {}", "is"),
     ("lifetime", "the lifetime of a version of ring {}", "is"),
@@ -354,7 +354,7 @@ def _explain_interval(
         and not (change.kind == "decision" and change.subject.endswith(_ABOUT_THE_GRID))
     ]
     if not causes:
-        yield "nothing else was asked for: statements of the kernel, the target file or tilec itself changed"
+        yield "the requests are equal: the kernel's statements, the target file or tilec changed"
     yield from map(str, causes)
     yield from map(str, prices)
     for change in found:
@@ -379,7 +379,7 @@ def _find_causing_changes(old: dict[str, Any], new: dict[str, Any], found: Seque
             price = f"time in {bound['name']}" if bound["kind"] in ("slot", "density") else "latency"
             price = "issue" if price.startswith("time in issue (") else price
             concerned.update((names[op], price) for op in bound["ops"] if bound["binds"])
-    limits = [change for change in found if change.subject.startswith("the most versions of ring ")]
+    limits = [change for change in found if change.subject.startswith("the depth limit of ring ")]
     prices = [change for change in found if change.kind == "price"]
     leading = [change for change in prices if tuple(change.subject.split(": its ")) in concerned]
     yield from (change for change in found if change.kind == "statement")

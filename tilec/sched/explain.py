@@ -99,7 +99,7 @@ def _explain_refutations(problem: Problem, smaller: Sequence[Attempt], budget: B
 
 def _attach_families(attempt: Attempt, problem: Problem, unneeded: frozenset[str]) -> Attempt:
     needed_families = ("dependences", *(family for family in list_families(problem) if family not in unneeded))
-    return replace(attempt, why=f"the {' and '.join(needed_families)} leave no room", families=needed_families)
+    return replace(attempt, why=f"refuted by the {' and '.join(needed_families)}", families=needed_families)
 
 
 class _FamilyRefuter:

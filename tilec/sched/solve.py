@@ -139,7 +139,7 @@ def settle_objectives(
         solution = replace(solution, schedule=schedule, objectives=objectives, work=work, is_settled=True)
         solution = replace(solution, is_cut=budget.is_spent)
     broken = list(find_violations(problem, schedule))
-    assert not broken, f"the solver's schedule does not hold: {broken[0]}"
+    assert not broken, f"the solver's schedule is wrong: {broken[0]}"
     return solution
 
 
@@ -153,10 +153,10 @@ def _solve_by_heuristics(problem: Problem, budget: Budget, most: int | None) -> 
         # the previous iteration.
         ii, start = find_fallback_schedule(plain, solution.bounds.mii, budget)
         schedule = replace(make_schedule(plain, ii, start, "feasible"), role=role)
-        attempts = (Attempt(ii, "found", "solver", "the order that holds least"),)
+        attempts = (Attempt(ii, "found", "solver", "an order that fits the pools, found by the solver"),)
         solution = replace(solution, attempts=attempts, objectives=evaluate_levels(plain, schedule))
     broken = list(find_violations(problem, schedule))
-    assert not broken, f"the heuristic's schedule does not hold: {broken[0]}"
+    assert not broken, f"the heuristic's schedule is wrong: {broken[0]}"
     return replace(solution, schedule=schedule)
 
 
@@ -183,7 +183,7 @@ def find_fallback_schedule(problem: Problem, least: int, budget: Budget | None =
     users = [value for value in problem.values if problem.pools[value.pool] == pool]
     ops = tuple(dict.fromkeys(op for value in users for op in (*value.producers, *value.consumers)))
     orders = "in every order of the ops" if answer.outcome == "refuted" else "in every order that could be tried"
-    raise Unschedulable("pool", name, f"{orders} too much is held: as they are written, {broken[0]}", ops)
+    raise Unschedulable("pool", name, f"the values exceed their pool {orders}; in the written order, {broken[0]}", ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,7 @@ class _IntervalSweep:
         """Return the next II that a heuristic reaches, at most `to`; those in between are recorded as skipped."""
         ii = self.attempts[-1].ii + 1
         while ii < to and not self.budget.is_over and self.placed(ii) is None:
-            why = "skipped: the effort for proofs is spent, and no heuristic reaches it"
+            why = "skipped: no heuristic finds a schedule, and the effort for proofs is spent"
             self.attempts.append(Attempt(ii, "unknown", "solver", why))
             ii += 1
         return ii

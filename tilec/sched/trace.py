@@ -140,7 +140,7 @@ def _describe_proof(solution: Solution) -> str:
             return solution.warning or ""
         case "serial":
             least = f"no II below {solution.bounds.mii} is possible"
-            return f"no search was made, as one op after the other was asked for; {least}"
+            return f"no search: serial execution was requested; {least}"
         case "given":
             return f"the schedule was given; no II below {solution.bounds.mii} is possible"
 

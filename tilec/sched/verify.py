@@ -67,7 +67,7 @@ def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
         if issues < ready:
             src, dst = problem.ops[edge.src].name, problem.ops[edge.dst].name
             why = f" ({edge.why})" if edge.why else ""
-            why += ", handed over to another role" if crosses_roles and edge.hand_over else ""
+            why += ", passed to another role" if crosses_roles and edge.hand_over else ""
             later = f", {edge.distance} iteration{'s' * (edge.distance > 1)} later," if edge.distance else ""
             yield f"op {dst}{later} issues in cycle {issues}, {ready - issues} before op {src} is ready{why}"
 
@@ -159,7 +159,7 @@ def _check_roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
         for op in tied[1:]:
             if schedule.role[op] != schedule.role[tied[0]]:
                 one, other = problem.ops[tied[0]].name, problem.ops[op].name
-                yield f"ops {one} and {other} share a value from iteration to iteration but not a role"
+                yield f"ops {one} and {other} carry a value in registers between iterations, so one role must run both"
     if problem.register_file is None:
         return
     total = 0
@@ -171,10 +171,10 @@ def _check_roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
             if value.pool == problem.registers:
                 registers += value.amount * any(schedule.role[op] == index for op in value.producers + value.consumers)
         if registers > 248:
-            yield f"role {role.name} needs {registers} registers a thread, at most 248 can be asked for"
+            yield f"role {role.name} needs {registers} registers a thread, setmaxnreg allows at most 248"
         total += (registers + 7) // 8 * 8 * 32 * role.warps
     if total > problem.register_file:
-        yield f"the roles ask for {total} registers, there are {problem.register_file}"
+        yield f"the roles need {total} registers, there are {problem.register_file}"
 
 
 def _check_lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
@@ -209,7 +209,7 @@ def _check_values(problem: Problem, schedule: Schedule) -> Iterator[str]:
                 iterations = range((now - end) // schedule.ii, (now - begin) // schedule.ii + 1)
                 held += value.amount * sum(begin <= now - k * schedule.ii < end for k in iterations)
             if held > pool.capacity:
-                yield f"pool {pool.name} is asked for {held} of {pool.capacity} as {first.name} begins"
+                yield f"pool {pool.name} would hold {held} of {pool.capacity} as {first.name} begins"
         if pool.carried is None:
             continue
         carried = 0

@@ -65,7 +65,7 @@ class KernelFolder:
         """Run `tilec report` in a process of its own, so that its failure does not end the server."""
         assert name in self.names()
         if strange := [word for word in constants if not _CONSTANT.fullmatch(word)]:
-            return Outcome(f"{strange[0]} is no constant: write NAME=VALUE\n", None)
+            return Outcome(f"{strange[0]} is not a constant: write NAME=VALUE\n", None)
         with tempfile.TemporaryDirectory() as scratch:
             page = Path(scratch, "report.html")
             given = [word for constant in constants for word in ("-D", constant)]
@@ -83,7 +83,8 @@ class KernelFolder:
                 )
             except subprocess.TimeoutExpired:
                 return Outcome(
-                    f"this takes more than {_TIME_LIMIT_SECONDS} s: tilec {name} says where, with --time\n", None
+                    f"compilation took more than {_TIME_LIMIT_SECONDS} s; run `tilec {name} --time` to see where\n",
+                    None,
                 )
             # A page contains the tables of the report.
             is_made = page.exists()

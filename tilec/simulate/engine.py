@@ -109,7 +109,7 @@ class Engine:
             for warp in self._alive.values():
                 self._add_lifetime(warp, self.result.cycles)
         if until is None and len(self.result.ends) != len(clusters):
-            raise InternalError("a warp of the simulated block waits for ever")
+            raise InternalError("a warp of the simulated block never stops waiting")
         for sm in self._sms:
             for name, cycles in sm.held.items():
                 self.result.held[name] = self.result.held.get(name, 0.0) + cycles / len(self._sms)

@@ -188,7 +188,7 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
         return sum(_interpolate_over_grid(config, total, slots, each).values())
 
     if not seen.skips_numbers:
-        notes.append("what runs depends on the numbers: they are computed, for inputs of zeros")
+        notes.append("control flow depends on data: all numbers are computed, with inputs of zeros")
     return Simulation(
         launch=config, costs=costs, instructions=seen.instructions, first=result, shares=shares, cycles=cycles,
         blocks=total * size, active=active, together=together, waves=total / slots, tail=tail,

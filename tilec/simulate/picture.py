@@ -27,7 +27,7 @@ _KINDS = {
     "mbarrier": ("mbarrier", "for an mbarrier"),
     "barrier": ("barrier", "for a named barrier"),
     "memory": ("memory", "for memory"),
-    "other": ("other", "for a result, its pipe or its scheduler"),
+    "other": ("other", "for a result, a pipe or the scheduler"),
 }
 """The CSS class and the legend text of a wait, by the beginning of its cause."""
 

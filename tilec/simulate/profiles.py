@@ -40,7 +40,7 @@ def read_profile(text: str) -> tuple[ProfiledLaunch, ...]:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     begin = next((at for at, line in enumerate(lines) if "Kernel Name" in line), None)
     if begin is None:
-        raise ProfileError("it has no row with the column names, of which one is Kernel Name")
+        raise ProfileError("the header row with the column Kernel Name is missing")
     header, *rows = csv.reader(lines[begin:])
     made = tuple(_read_metric_rows(header, rows) if "Metric Name" in header else _read_launch_rows(header, rows))
     if not any(launch.metrics for launch in made):

@@ -150,7 +150,7 @@ def format_summary(found: Simulation, name: str, target: str, predicted: float |
     block_count = f"{found.blocks} blocks on {found.active} of {found.costs.sms} multiprocessors"
     resident = f", {found.launch.resident} resident on each" if found.launch.resident > 1 else ""
     tail = (
-        f"; {show_share(found.tail / found.cycles)} of the time they idle in the tail"
+        f"; {show_share(found.tail / found.cycles)} of the time some are idle, at the end"
         if found.tail > 0.005 * found.cycles
         else ""
     )
@@ -188,9 +188,12 @@ def _explain_gap(found: Simulation, micro: float, predicted: float) -> Iterator[
         yield f"  {more} more than predicted: the replay runs every instruction, and {_explain_pace(found)}"
     elif ratio < 0.95 and found.waves > 1:
         less = show_share(1 - ratio)
-        yield f"  {less} less than predicted: the replay starts a block when there is room, the model in waves"
+        yield (
+            f"  {less} less than predicted: the replay starts a block as soon as one ends, the cost model starts "
+            "whole waves"
+        )
     elif ratio < 0.95:
-        yield f"  {show_share(1 - ratio)} less than predicted: in the replay more work runs at the same time"
+        yield f"  {show_share(1 - ratio)} less than predicted: the replay overlaps more work than the cost model"
 
 
 def _compare_with_schedule(found: Simulation, seen: Sequence[LoopInterval], scheduled: Sequence[int]) -> str:

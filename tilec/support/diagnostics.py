@@ -163,7 +163,7 @@ class ErrorCollector:
         diagnostics = sorted(self.found.values(), key=_sort_key)
         if (more := len(diagnostics) - self.MOST) > 0:
             last = diagnostics[self.MOST - 1]
-            diagnostics[self.MOST - 1 :] = [replace(last, notes=(*last.notes, f"{more} mistakes more are not shown"))]
+            diagnostics[self.MOST - 1 :] = [replace(last, notes=(*last.notes, f"{more} more errors are not shown"))]
         raise CompileError(*diagnostics)
 
 

@@ -137,7 +137,7 @@ def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
         identity = _file_identity(path)
         if identity in taken:
             raise_error("unwritable-output", f"cannot write {path}: {taken[identity]}")
-        taken[identity] = "another output goes there"
+        taken[identity] = "another output has the same path"
 
 
 def check_writable(path: str) -> None:
@@ -236,7 +236,7 @@ def _overwrite_file(destination: Path, data: bytes) -> None:
     """Write to a device or a pipe. Refuses a regular file that has appeared there since the check."""
     with os.fdopen(os.open(destination, os.O_WRONLY | os.O_CLOEXEC), "wb") as file:
         if S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FileExistsError(errno.EEXIST, "it has just become another file")
+            raise FileExistsError(errno.EEXIST, "a regular file has appeared there meanwhile")
         file.write(data)
 
 
@@ -247,7 +247,7 @@ def _resolve_links(path: Path) -> Path:
         if not path.is_symlink():
             return path.parent.resolve() / path.name
         if _link_owner(path) not in (os.geteuid(), path.parent.stat().st_uid, 0):
-            raise PermissionError(errno.EACCES, "it is a link that someone else has made")
+            raise PermissionError(errno.EACCES, "it is a link of another user")
         path = path.parent / path.readlink()
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
@@ -302,9 +302,9 @@ def _error_text(error: Exception) -> str:
 
 
 _BINARY = (
-    (b"\x7fELF", "machine code", "tilec inspect shows how a cubin is launched"),
-    (b"\x50\xed\x55\xba", "a fatbin", "it is made of a kernel file: name that"),
-    (b"PK\x03\x04", "an archive", "arrays go behind --inputs of tilec emulate"),
+    (b"\x7fELF", "machine code", "use tilec inspect to show how a cubin is launched"),
+    (b"\x50\xed\x55\xba", "a fatbin", "it is compiled from a kernel file: give that file"),
+    (b"PK\x03\x04", "an archive", "pass arrays by --inputs of tilec emulate"),
 )
 """The first bytes of such files."""
 
@@ -326,13 +326,11 @@ def refuse_binary(path: str, data: bytes) -> None:
 def refuse_other_languages(path: str, text: str) -> None:
     """Raise `CompileError` (`not-a-kernel`) where the text is in another language."""
     if _PTX.match(text):
-        raise_error("not-a-kernel", f"{path} is PTX, not a kernel file", help="tilec emulate FILE.ptx runs it")
+        raise_error("not-a-kernel", f"{path} is PTX, not a kernel file", help="use tilec emulate FILE.ptx to run it")
     if _C.match(text):
         language = "CUDA C++" if "__global__" in text else "C, C++ or CUDA"
         raise_error(
-            "not-a-kernel", f"{path} is {language}, not a kernel file", help="tilec new NAME makes a kernel file"
+            "not-a-kernel", f"{path} is {language}, not a kernel file", help="use tilec new NAME to make a kernel file"
         )
     if text.lstrip().startswith("{"):
-        raise_error(
-            "not-a-kernel", f"{path} is JSON, not a kernel file", help="a schedule trace goes behind --schedule"
-        )
+        raise_error("not-a-kernel", f"{path} is JSON, not a kernel file", help="pass a schedule trace by --schedule")

@@ -88,15 +88,15 @@ def collect_options(record: type[Any]) -> dict[str, Option]:
 
 def parse_value(option: Option, default: object, given: object) -> Any:
     """Return the field's value for a user's word, number or boolean. Raises `CompileError`, or `ValueError` with a
-    message that continues the option's name ("is one of …")."""
+    message that continues the option's name ("must be one of …")."""
     if isinstance(default, bool):
         if not isinstance(given, bool):
-            raise ValueError("is true or false")
+            raise ValueError("must be true or false")
         return given
     if str(given) in option.words:
         return option.words[str(given)]
     if option.is_closed:
-        raise ValueError(f"is one of {', '.join(option.words)}")
+        raise ValueError(f"must be one of {', '.join(option.words)}")
     if option.bounds is not None:
         return _check_number(option, given)
     return given if option.read is None else option.read(str(given))
@@ -107,7 +107,7 @@ def _check_number(option: Option, given: object) -> int:
     least, most = option.bounds
     if isinstance(given, bool) or not isinstance(given, int) or given < least or (most is not None and given > most):
         within = f"from {least} on" if most is None else f"from {least} to {most}"
-        raise ValueError(f"is {''.join(f'{word}, or ' for word in option.words)}a number {within}")
+        raise ValueError(f"must be {''.join(f'{word}, or ' for word in option.words)}a number {within}")
     return given
 
 
@@ -152,7 +152,7 @@ def parse_cluster(text: str) -> tuple[int, int, int]:
     """Return the extents written as `XxY` or `XxYxZ`, as in 2x1, or with commas."""
     parts = text.lower().replace(",", "x").split("x")
     if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and int(part) for part in parts):
-        raise_error("bad-cluster", f"--cluster {text} is no number of blocks", help="write --cluster 2x1")
+        raise_error("bad-cluster", f"--cluster {text} is not XxY", help="write --cluster 2x1")
     x, y, z = (*map(int, parts), 1, 1)[:3]
     return x, y, z
 
@@ -162,7 +162,7 @@ def parse_rasterisation(text: str) -> int:
     if not (text.isdecimal() and int(text)):
         raise_error(
             "bad-rasterisation",
-            f"--rasterisation {text} is no order of blocks",
+            f"--rasterisation {text} is not a panel height",
             help="write auto, none, or the rows of a panel, as in --rasterisation 8",
         )
     return int(text)
@@ -171,5 +171,7 @@ def parse_rasterisation(text: str) -> int:
 def parse_subtile(text: str) -> int:
     """Return a number of parts."""
     if not (text.isdecimal() and int(text)):
-        raise_error("bad-subtile", f"--subtile {text} is no number of parts", help="write auto, none, or --subtile 2")
+        raise_error(
+            "bad-subtile", f"--subtile {text} is not a number of parts", help="write auto, none, or --subtile 2"
+        )
     return int(text)

@@ -114,7 +114,7 @@ class CompileOptions:
     calibration: str = option_field(
         "silicon",
         "--calibration",
-        "Cycles to schedule with: as measured, or the normalised ones of the tileiras book.",
+        "The cycles to schedule with: measured ones, or the normalised ones of the tileiras book.",
         words=word_choices(*CALIBRATIONS),
         is_code=False,
     )
@@ -123,8 +123,8 @@ class CompileOptions:
     gpu: str | None = option_field(
         None,
         "--gpu",
-        "Which GPU of the target the model is about, and code is tuned to: its multiprocessors, clock and memory.",
-        default_text="as the target's file says",
+        "The GPU of the target that the model assumes and the code is tuned to: its multiprocessors, clock and memory.",
+        default_text="as in the target's file",
         metavar="NAME",
         is_code=False,
     )
@@ -148,7 +148,7 @@ class CompileOptions:
     """Overridden constants of the kernel file, by name, with their values; the last of two for one name counts."""
 
     entry: str | None = option_field(
-        None, "--entry", "Which kernel, where the file has several.",
+        None, "--entry", "The kernel, if the file has several.",
         default_text="all, in one cubin", metavar="NAME", is_code=False,
     )  # fmt: skip
     """The name of a kernel of the file. None: its only one, or all."""
@@ -156,8 +156,8 @@ class CompileOptions:
     pipeline_strategy: Strategy = option_field(
         "auto",
         "--pipeline-strategy",
-        "How pipelined loops run. auto: as pays best. none: serially. unspecialize: all warps alike. "
-        "warp-specialize: loads in a warp of their own.",
+        "The form of pipelined loops. auto: the one that pays. none: serial. unspecialize: all warps alike. "
+        "warp-specialize: a producer warp loads.",
         words=word_choices(*STRATEGIES),
         tuned=True,
     )
@@ -166,7 +166,7 @@ class CompileOptions:
     auto_pipeline: bool = option_field(
         True,
         "--auto-pipeline",
-        "Whether loops may be pipelined that load tiles for products and are not said to be.",
+        "Pipeline serial loops that load tiles for products.",
         default_text="yes, at -O3",
         tuned=True,
         decides="which serial loops are pipelined",
@@ -177,10 +177,9 @@ class CompileOptions:
     stages_by_occupancy: bool = option_field(
         True,
         "--stages-by-occupancy",
-        "Whether loops may have fewer stages than a block alone would use, where more blocks then share a "
-        "multiprocessor.",
+        "Trade pipeline stages for occupancy: use fewer stages where another block then fits on the multiprocessor.",
         default_text="yes, at -O3",
-        decides="which stages are given up for another block of a multiprocessor",
+        decides="pipeline depth against occupancy",
         undecided=False,
         former={"--fewer-stages": "--stages-by-occupancy", "--no-fewer-stages": "--no-stages-by-occupancy"},
     )
@@ -189,11 +188,11 @@ class CompileOptions:
     register_stages: int | None = option_field(
         None,
         "--register-stages",
-        "Whether products by mma.sync load fragments for the next iteration of their loop. 1: no. 2: where they can. "
+        "Prefetch fragments of mma.sync products for the next iteration of their loop. 1: no. 2: where possible. "
         "auto: at -O3, where it pays.",
         words={AUTO: None, "1": 1, "2": 2},
         tuned=True,
-        decides="which fragments are loaded an iteration ahead",
+        decides="which fragments are prefetched into registers",
         undecided=1,
     )
     """The versions of fragments that products by mma.sync load from shared tiles (1: no prefetch into registers; None:
@@ -202,7 +201,7 @@ class CompileOptions:
     split_loops: bool = option_field(
         True,
         "--split-loops",
-        "Whether iterations of a pipelined loop in which a mask changes nothing may go without it.",
+        "Split loops so that iterations without out-of-bounds elements run without masks.",
         default_text="yes, at -O3",
         decides="in which iterations masks are tested",
         undecided=False,
@@ -212,7 +211,8 @@ class CompileOptions:
     scheduler: Scheduler = option_field(
         "exact",
         "--scheduler",
-        "Who schedules the pipelines. exact: a solver, with a proof. heuristic: list schedulers, faster.",
+        "The solver of the pipelines' modulo schedules. exact: a solver, with a proof. heuristic: list schedulers, "
+        "faster.",
         words=word_choices(*SCHEDULERS),
         tuned=True,
     )
@@ -221,8 +221,8 @@ class CompileOptions:
     search_budget: int = option_field(
         3000,
         "--search-budget",
-        "How much a kernel's schedules may be searched for, all of its candidates together, in units of one to five "
-        "milliseconds that do not depend on the machine. When it is used up, the loops that are left get the first "
+        "The effort to search for a kernel's schedules, all of its candidates together, in units of one to five "
+        "milliseconds that do not depend on the machine. When it is used up, the remaining loops get the first "
         "schedule that a heuristic finds.",
         bounds=(0, None),
         metavar="N",
@@ -233,8 +233,8 @@ class CompileOptions:
     assembler_level: int | None = option_field(
         None,
         "--assembler-level",
-        "How far the assembler optimises. auto: as --opt-level says, and at 1 where it would take minutes, which a "
-        "warning tells.",
+        "The optimisation level of the assembler. auto: as --opt-level, or 1 where that would take minutes, with a "
+        "warning.",
         words={AUTO: None, "1": 1, "2": 2, "3": 3},
     )
     """The assembler's own -O (None: `opt_level`, unless `ptx.assembler_level` says that this takes too long)."""
@@ -242,7 +242,7 @@ class CompileOptions:
     ping_pong: bool = option_field(
         True,
         "--ping-pong",
-        "Whether warpgroups may run apart in a loop and take turns at the tensor cores.",
+        "Let consumer warpgroups alternate on the tensor cores (ping-pong).",
         default_text="yes, where it pays",
         tuned=True,
     )
@@ -251,7 +251,7 @@ class CompileOptions:
     overlap: bool = option_field(
         True,
         "--overlap",
-        "Whether a warp may compute in an iteration before it is done with the last one.",
+        "Overlap consecutive iterations in a warp (software pipelining of the consumers).",
         default_text="yes",
         tuned=True,
     )
@@ -260,9 +260,8 @@ class CompileOptions:
     persistent: bool = option_field(
         True,
         "--persistent",
-        "Whether a block may run several blocks of a grid with more than there are multiprocessors, one after the "
-        "other.",
-        default_text="yes, where loads have a warp of their own, and blocks are not too unlike",
+        "Use a persistent grid: at most as many blocks as run at once, each looping over blocks of the grid.",
+        default_text="yes, where a producer warp loads, and blocks do not differ too much",
         tuned=True,
     )
     """`tile_scheduler` decides how a block gets its next tile."""
@@ -270,8 +269,8 @@ class CompileOptions:
     tile_scheduler: TileScheduler = option_field(
         "auto",
         "--tile-scheduler",
-        "How a block of such a grid goes on. static: by a fixed stride. launch-control: it asks for one that has not "
-        "begun. Who says either wants such a grid. auto: launch-control, where the target has it.",
+        "How a persistent block gets its next tile. static: fixed stride. launch-control: cluster launch control. "
+        "Either one implies --persistent. auto: launch-control, where the target has it.",
         words=word_choices(*TILE_SCHEDULERS),
         tuned=True,
     )
@@ -280,8 +279,8 @@ class CompileOptions:
     consumer_warpgroups: int | None = option_field(
         None,
         "--consumer-warpgroups",
-        "Warpgroups that compute, as if the kernel said threads=128*N.",
-        default_text="as the kernel says",
+        "Number of consumer warpgroups, as if the kernel had threads=128*N.",
+        default_text="as in the kernel",
         words={AUTO: None},
         bounds=(1, 7),
         metavar="N",
@@ -293,8 +292,8 @@ class CompileOptions:
     cluster: tuple[int, int, int] | None = option_field(
         None,
         "--cluster",
-        "Blocks of a cluster, for kernels that do not say: XxY, as in 2x1. none: no clusters, unless the kernel does "
-        "something with them.",
+        "Blocks of a cluster, for kernels that do not set it: XxY, as in 2x1. none: no clusters, unless the kernel "
+        "uses them.",
         default_text="pairs, where it pays",
         former={"--no-cluster": "--cluster none"},
         words={AUTO: None, "none": (1, 1, 1)},
@@ -310,8 +309,8 @@ class CompileOptions:
     rasterisation: int | None = option_field(
         None,
         "--rasterisation",
-        "In which order blocks go over the grid, for kernels that do not say. auto: as ends soonest or touches least "
-        "memory. none: x first. A number: in panels of as many rows, or columns.",
+        "The order of blocks in the grid, for kernels that do not set it. auto: the one that ends soonest or touches "
+        "least memory. none: x first. A number: panels of that many rows or columns.",
         words={AUTO: None, "none": 0},
         read=parse_rasterisation,
         metavar="N",
@@ -325,13 +324,13 @@ class CompileOptions:
     subtile: int | None = option_field(
         None,
         "--subtile",
-        "In how many parts tiles are whose products are computed with, so that one part computes while another "
-        "multiplies, for kernels that do not say. auto: as is fastest. none: whole. A number: so many.",
+        "Split accumulator tiles into parts, so that the epilogue of one overlaps the products of the next, for "
+        "kernels that do not set it. auto: the fastest. none: whole. A number: that many parts.",
         words={AUTO: None, "none": 1},
         read=parse_subtile,
         metavar="N",
         tuned=True,
-        decides="in which parts tiles are computed with",
+        decides="how accumulator tiles are split",
         undecided=1,
     )
     """The number of parts of the tiles of a loop whose products are computed with, for kernels that do not set it (1:
@@ -340,7 +339,7 @@ class CompileOptions:
     multicast: bool = option_field(
         True,
         "--multicast",
-        "Whether blocks of a cluster may load together what they have in common.",
+        "Load tiles that blocks of a cluster share by TMA multicast.",
         default_text="yes",
         tuned=True,
     )
@@ -349,7 +348,7 @@ class CompileOptions:
     cta_pairs: bool = option_field(
         True,
         "--cta-pairs",
-        "Whether the tensor cores of a cluster of two blocks may multiply together (tcgen05, .cta_group::2).",
+        "Let the tensor cores of a cluster of two blocks multiply together (tcgen05, .cta_group::2).",
         default_text="yes",
         former={"--pairs": "--cta-pairs", "--no-pairs": "--no-cta-pairs"},
     )
@@ -358,7 +357,7 @@ class CompileOptions:
     epilogue_warp: bool = option_field(
         True,
         "--epilogue-warp",
-        "Whether a thread of its own may begin copies to global memory, and wait for them.",
+        "Issue the epilogue's TMA stores from a warp of their own.",
         default_text="yes, where it pays",
         tuned=True,
         former={"--store-role": "--epilogue-warp", "--no-store-role": "--no-epilogue-warp"},
@@ -368,8 +367,8 @@ class CompileOptions:
     stmatrix: bool = option_field(
         True,
         "--stmatrix",
-        "Whether accumulators may go to shared memory by stmatrix.",
-        default_text="yes, where it takes them",
+        "Store accumulators to shared memory by stmatrix.",
+        default_text="yes, where possible",
         tuned=True,
     )
     """On targets with stmatrix (PTX ISA: sm_90 and above)."""
@@ -377,7 +376,7 @@ class CompileOptions:
     tma_loads: bool = option_field(
         True,
         "--tma-loads",
-        "Whether loops without a producer warp may load by TMA.",
+        "Load by TMA in loops without a producer warp.",
         default_text="yes, where wgmma takes the tiles",
         tuned=True,
     )
@@ -386,7 +385,7 @@ class CompileOptions:
     arrivals: Arrivals = option_field(
         "warp",
         "--arrivals",
-        "Who arrives at a barrier when warps are done with a tile: one thread of each warp, or every thread.",
+        "The threads that arrive when a role releases a tile: one thread of each warp, or every thread.",
         words=word_choices(*ARRIVALS),
         tuned=True,
     )
@@ -395,10 +394,11 @@ class CompileOptions:
     pdl: bool = option_field(
         True,
         "--pdl",
-        "Whether a kernel may begin while the one before it in the stream ends, and let the next one do so.",
-        default_text="yes, at -O3, unless it says itself",
+        "Use programmatic dependent launch: start while the previous kernel of the stream ends, and let the next one "
+        "do so.",
+        default_text="yes, at -O3, unless the kernel sets it",
         tuned=True,
-        decides="whether a kernel begins while the one before it ends",
+        decides="programmatic dependent launch",
         undecided=False,
         former={"--dependent-launch": "--pdl", "--no-dependent-launch": "--no-pdl"},
     )
@@ -407,8 +407,8 @@ class CompileOptions:
     max_scheduled_ii: int | None = option_field(
         None,
         "--max-scheduled-ii",
-        "Warp-specialised loops whose II must be larger get boundaries and barriers only, with roles by rule (0: all "
-        "of them).",
+        "Warp-specialised loops with a larger II are not scheduled: roles by rule, barriers at their boundaries (0: "
+        "all of them).",
         bounds=(0, None),
         metavar="CYCLES",
         former={"--rrt-size-threshold": "--max-scheduled-ii"},
@@ -416,9 +416,7 @@ class CompileOptions:
     """A warp-specialised loop with a larger minimal initiation interval (cycles) is divided into roles but not
     scheduled (None: every loop is)."""
 
-    fma: bool = option_field(
-        True, "--fma", "Whether a product that is added to something is one operation with the sum."
-    )
+    fma: bool = option_field(True, "--fma", "Fuse a product and the addition of its result into one operation.")
     """A product and a sum in one expression become one fma, which rounds once, as in other compilers for GPUs."""
 
     fast_math: bool = option_field(
@@ -443,14 +441,14 @@ class CompileOptions:
     """Results are written to the cache all the same; parser tables are still read from it."""
 
     refuse_inline_ptx: bool = option_field(
-        False, "--no-inline-ptx", "Refuse T.ptx, for kernels of people that you do not trust.", is_code=False
+        False, "--no-inline-ptx", "Refuse T.ptx, for kernels from people that you do not trust.", is_code=False
     )
     """T.ptx is checked in any case; with this, all machine code is generated by tilec alone."""
 
     verify: bool = option_field(
         False,
         "--verify",
-        "Verify thoroughly what every pass makes, also where that takes longer than the pass.",
+        "Verify the result of every pass thoroughly, also where that takes longer than the pass.",
         is_code=False,
     )
     """Otherwise only the results of stages are verified, by quick checks."""

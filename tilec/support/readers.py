@@ -86,4 +86,4 @@ def _refuse_depth() -> NoReturn:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a number of JSON")

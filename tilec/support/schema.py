@@ -133,7 +133,7 @@ def read_record(wanted: Callable[..., T], value: object, place: str) -> T:
     prefix = f"{place}: " if place else ""
     for name in value:
         if name not in hints:
-            raise SchemaError(f"{prefix}'{name}' is not known here")
+            raise SchemaError(f"{prefix}unknown member '{name}'")
     for name in required:
         if name not in value:
             raise SchemaError(f"{prefix}'{name}' is missing")

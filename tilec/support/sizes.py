@@ -34,8 +34,8 @@ class UnknownSize(SizeError):
 
     def __init__(self, *names: str) -> None:
         several = len(names) > 1
-        listed = f"sizes {', '.join(names[:-1])} and {names[-1]} are" if several else f"size {names[0]} is"
-        super().__init__(f"nothing says what the {listed}")
+        listed = f"sizes {', '.join(names[:-1])} and {names[-1]}" if several else f"size {names[0]}"
+        super().__init__(f"no argument determines the {listed}")
         self.names = names
 
 

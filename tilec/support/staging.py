@@ -55,7 +55,7 @@ class Staging:
         """Refuse a name that is no regular file any more."""
         found = self._stat(name)
         if found is not None and not S_ISREG(found.st_mode):
-            raise FileExistsError(errno.EEXIST, "what is there is no regular file")
+            raise FileExistsError(errno.EEXIST, "it is not a regular file")
 
     def place(self, number: int, name: str) -> None:
         """Rename a file out of the private folder. A link with that name is replaced, never followed."""
@@ -172,11 +172,11 @@ def read_entry(path: Path, key: str) -> bytes:
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
         if not S_ISREG(found.st_mode) or found.st_size > LARGEST_ENTRY:
-            raise ValueError("it is no entry of a cache")
+            raise ValueError("it is not an entry of a cache")
         whole = file.read(LARGEST_ENTRY + 1)
     data = whole[_SEAL:]
     if whole[:_SEAL] != _make_seal(data, key):
-        raise ValueError("it is not what was written")
+        raise ValueError("its contents have changed")
     return data
 
 

@@ -397,11 +397,11 @@ _REQUIRED_NAMES: Mapping[Feature | Literal[""], _RequiredNames] = {
 def _find_absent_names(target: Target) -> Iterator[str]:
     for feature in UNIVERSAL_FEATURES:
         if not target.has(feature):
-            yield f"features: '{feature}' is missing, which every machine that tilec makes code for has"
+            yield f"features: '{feature}' is missing; every supported machine has it"
     for feature_name, required in _REQUIRED_NAMES.items():
         if feature_name and not target.has(feature_name):
             continue
-        why = f", which machines with {feature_name} have" if feature_name else ""
+        why = f"; targets with {feature_name} need it" if feature_name else ""
         kinds = {kind.name: kind for kind in target.kinds}
         tables: tuple[tuple[str, Collection[str], Collection[str]], ...] = (
             ("limits", required.limits, [limit.name for limit in target.limits]),
@@ -543,8 +543,8 @@ def _suggest_by_number(name: str, known: Collection[str]) -> str | None:
         if int(target_number[2]) == number:
             return f"write {target}"
         if int(target_number[2]) < number and not target_number[3]:
-            return f"write {target}, whose cubins run on sm_{generation}{number} too"
-    return f"no target makes code that runs on sm_{generation}{number}"
+            return f"write {target}, whose cubins also run on sm_{generation}{number}"
+    return f"no target has code for sm_{generation}{number}"
 
 
 def parse_target(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
@@ -596,7 +596,7 @@ def _build_gpu(name: str, gpu: _Gpu, given: _TargetFile, calibration: str) -> Gp
     fixed = next((pool.limit for pool in given.pools.values() if pool.limit in gpu.limits), None)
     if fixed is not None:
         raise schema.SchemaError(
-            f"gpus.{name}.limits: '{fixed}' is the size of a pool, which every GPU of a target has"
+            f"gpus.{name}.limits: '{fixed}' is the size of a pool and must not differ between GPUs of a target"
         )
     known = given.calibrations.silicon.families
     absent = next((family for family in gpu.families if family not in known), None)

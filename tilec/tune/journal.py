@@ -50,7 +50,7 @@ class Journal:
             tables = {name for (name,) in self._base.execute("SELECT name FROM sqlite_master")}
             if tables and "about" not in tables:
                 self.close()
-                raise ValueError(f"it is a database of something else, with a table {min(tables)}")
+                raise ValueError(f"it is another database, with a table {min(tables)}")
             self._base.executescript(_TABLES)
             known = dict(self._rows("name, value FROM about", tuple[str, str]))
         wanted = {"format": FORMAT, **about}
@@ -115,7 +115,7 @@ class Journal:
             raise_error(
                 "bad-journal",
                 f"{self.path} is the journal of another {name}{shown}",
-                help="name a new one with --journal; this one stays as it is",
+                help="give a new file with --journal; this one is not changed",
             )
 
     @contextmanager
@@ -126,11 +126,11 @@ class Journal:
             if find_exhausted_resource(error):
                 raise
             raise_error(
-                "bad-journal", f"cannot read {self.path}: {str(error).lower()}", help="name another with --journal"
+                "bad-journal", f"cannot read {self.path}: {str(error).lower()}", help="give another file with --journal"
             )
         except (sqlite3.Error, ValueError) as error:
             why = str(error).lower() if isinstance(error, sqlite3.Error) else error
-            raise_error("bad-journal", f"{self.path} is no journal: {why}", help="name another with --journal")
+            raise_error("bad-journal", f"{self.path} is not a journal: {why}", help="give another file with --journal")
 
     @contextmanager
     def _write_transaction(self) -> Iterator[sqlite3.Cursor]:
@@ -149,7 +149,9 @@ class Journal:
             if find_exhausted_resource(error):
                 raise
             raise_error(
-                "bad-journal", f"cannot write {self.path}: {str(error).lower()}", help="name another with --journal"
+                "bad-journal",
+                f"cannot write {self.path}: {str(error).lower()}",
+                help="give another file with --journal",
             )
 
 

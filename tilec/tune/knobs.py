@@ -52,8 +52,8 @@ def check_knob(name: str, values: Iterable[Value], path: str) -> None:
         near = get_close_matches(name, KNOBS, n=1)
         raise_error(
             "bad-space",
-            f"{path} tries `{name}`, which is no option that can be tuned",
-            help=f"did you mean {near[0]}?" if near else f"these can be: {', '.join(sorted(KNOBS))}",
+            f"`{name}` in {path} is not a tunable option",
+            help=f"did you mean {near[0]}?" if near else f"tunable options: {', '.join(sorted(KNOBS))}",
         )
     for value in values:
         try:
@@ -116,4 +116,4 @@ def _parse_option(option: str) -> tuple[str, Value]:
             return name, False
         if switch == OPTIONS[field].switch:
             return name, (int(word) if word.isdecimal() else word) if word else True
-    raise ValueError(f"{option} is an alternative of a choice, and no option of one")
+    raise ValueError(f"{option} is not an option of any choice")

@@ -41,7 +41,10 @@ class RayEngine:
         except RuntimeError as error:
             help = "install the same Python and Ray here and on every node"
             raise_error(
-                "wrong-worker", f"the cluster at {address} is another one's", notes=(_get_first_line(error),), help=help
+                "wrong-worker",
+                f"the cluster at {address} runs another version of Ray or Python",
+                notes=(_get_first_line(error),),
+                help=help,
             )
         if not self._nodes:
             self.close()

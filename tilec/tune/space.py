@@ -61,7 +61,7 @@ def build_space(axes: Sequence[tuple[str, Sequence[Value]]]) -> Space:
         if any(axis.name == name for axis in made):
             raise SpaceError(f"'{name}' is given twice")
         if not values:
-            raise SpaceError(f"'{name}' has no values to try")
+            raise SpaceError(f"'{name}' has no values")
         # By type too: 1 and True are equal in Python but different variants of a kernel.
         different = {(type(value), value): value for value in values}
         made.append(Axis(name, tuple(different.values())))

@@ -27,17 +27,17 @@ def read_space(text: str, path: str, constants: Collection[str], warn: Warn = ig
     try:
         given = schema.read_record(_File, readers.parse_toml(text), "")
     except schema.SchemaError as error:
-        raise_error("bad-space", f"{path} is no space to search: {error}", help="write name = [value, …] lines under "
+        raise_error("bad-space", f"{path} is not a search space: {error}", help="write name = [value, …] lines under "
              "[constants] and [options]; values are numbers, true, false or strings")  # fmt: skip
     except ValueError as error:
-        raise_error("bad-space", f"{path} is no TOML: {error}", help="write name = [value, …] lines under [constants]")
+        raise_error("bad-space", f"{path} is not TOML: {error}", help="write name = [value, …] lines under [constants]")
     axes: list[tuple[str, list[Value]]] = []
     for name, values in given.constants.items():
         if name not in constants:
             near = get_close_matches(name, constants, n=1)
             raise_error(
                 "bad-space",
-                f"{path} tries `{name}`, which is no constant of the kernel",
+                f"`{name}` in {path} is not a constant of the kernel",
                 help=f"did you mean {near[0]}?" if near else f"the constants are {', '.join(constants)}",
             )
         axes.append((name, _list_values(values)))
@@ -48,11 +48,13 @@ def read_space(text: str, path: str, constants: Collection[str], warn: Warn = ig
         knobs.check_knob(now, listed, path)
         axes.append((f"{knobs.OPTION_PREFIX}{now}", listed))
     if not axes:
-        raise_error("bad-space", f"{path} has nothing to try", help="write name = [value, …] lines under [constants]")
+        raise_error(
+            "bad-space", f"{path} has no values to search", help="write name = [value, …] lines under [constants]"
+        )
     try:
         return build_space(axes)
     except SpaceError as error:
-        raise_error("bad-space", f"{path}: {error}", help="give each name at least one value, or take it out")
+        raise_error("bad-space", f"{path}: {error}", help="give each name at least one value, or remove it")
 
 
 def _list_values(values: Value | tuple[Value, ...]) -> list[Value]:

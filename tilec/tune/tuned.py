@@ -56,7 +56,7 @@ def read_tuned(text: str, path: str) -> TunedVariant:
         found = schema.read_record(_File, readers.parse_json(text), "")
     except ValueError as error:
         raise_error(
-            "bad-tuned-file", f"{path} is not what tilec tune writes: {error}", help="write it again with tilec tune"
+            "bad-tuned-file", f"{path} is not a file of tilec tune: {error}", help="write it again with tilec tune"
         )
     chosen = {knobs.find_current_name(name): value for name, value in found.options.items()}
     for name, value in chosen.items():

@@ -73,7 +73,7 @@ def _check_stop_after(context: click.Context, parameter: click.Parameter, value:
                 if near
                 else f"stages are {', '.join(STAGES)}; --print-pipeline lists passes"
             )
-            raise click.BadParameter(f"{value!r} is no stage and no pass: {hint}", context, parameter)
+            raise click.BadParameter(f"{value!r} is neither a stage nor a pass: {hint}", context, parameter)
     return value
 
 
@@ -103,7 +103,7 @@ def _print_cmake_folder(context: click.Context, _: click.Parameter, is_asked: bo
     "--output",
     "-o",
     metavar="FILE",
-    help="Where the cubin goes; of several outputs, their common name; of several kernel files, or with a / at its "
+    help="The file of the cubin; for several outputs, their common name; for several kernel files, or with a / at its "
     "end, the folder. - is standard output.",
 )
 @click.option(
@@ -111,20 +111,24 @@ def _print_cmake_folder(context: click.Context, _: click.Parameter, is_asked: bo
     callback=_parse_kinds,
     metavar="KIND,…",
     shell_complete=complete_several(lambda: KINDS),
-    help=f"What to write, of {', '.join(KINDS)}.  [cubin]",
+    help=f"What to write: {', '.join(KINDS)}.  [cubin]",
 )
 @click.option("--schedule-trace-file", metavar="FILE", help="Write the schedule trace (JSON; opens in Perfetto).")
-@click.option("--dump-ir", metavar="DIR", help="Write what every pass makes into this folder, before it is verified.")
+@click.option(
+    "--dump-ir", metavar="DIR", help="Write the result of every pass into this folder, before it is verified."
+)
 @click.option(
     "--stop-after",
     metavar="PASS",
     shell_complete=complete_one(_list_passes),
     callback=_check_stop_after,
-    help="Go no further than this stage, and print it unless -o is given; or than this pass (--print-pipeline).",
+    help="Stop after this stage, and print it unless -o is given; or after this pass (--print-pipeline).",
 )
 @click.option("--print-pipeline", is_flag=True, help="List all passes, which of them run, and why the others do not.")
-@click.option("-MD", "depfile", is_flag=True, help="Also write beside the outputs, as a rule of make, what was read.")
-@click.option("-MF", "depfile_name", metavar="FILE", help="The same, into this file.")
+@click.option(
+    "-MD", "depfile", is_flag=True, help="Also write the files that were read, as a rule of make, beside the outputs."
+)
+@click.option("-MF", "depfile_name", metavar="FILE", help="Like -MD, but into this file.")
 @click.option(
     "--header-style",
     type=click.Choice(HEADER_STYLES),
@@ -133,20 +137,24 @@ def _print_cmake_folder(context: click.Context, _: click.Parameter, is_asked: bo
     help="inline: a header for one source file. declarations: a header for many source files, one of which defines "
     "TILEC_DEFINITIONS before it includes the header.",
 )
-@click.option("--namespace", metavar="NAME", help="Put what is in a header into this namespace of C++, as a or a::b.")
-@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Compile so many at a time.")
-@click.option("--time", "show_time", is_flag=True, help="Say how long each pass took.")
+@click.option(
+    "--namespace", metavar="NAME", help="Put the declarations of a header into this namespace of C++, as a or a::b."
+)
+@click.option(
+    "--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Number of kernels compiled at a time."
+)
+@click.option("--time", "show_time", is_flag=True, help="Print the time of each pass.")
 @click.option(
     "--report",
     is_flag=True,
-    help="Write the outputs, and say how long the kernels are predicted to take, what bounds them, and how near their "
+    help="Write the outputs, and print the predicted time of the kernels, what bounds them, and how near their "
     "roofline that is. `tilec report` says it and writes nothing.",
 )
 @add_limit_options
 @add_kernel_options
 @watch_option
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Say which this is."
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
 )
 @click.option(
     "--cmake-dir",
@@ -154,7 +162,7 @@ def _print_cmake_folder(context: click.Context, _: click.Parameter, is_asked: bo
     is_eager=True,
     expose_value=False,
     callback=_print_cmake_folder,
-    help="Say where FindTilec.cmake lies.",
+    help="Print the folder of FindTilec.cmake.",
 )
 def build(watch: bool, **given: Any) -> None:
     """Compile tile kernels to cubins whose software pipelines are solved and explained.
@@ -205,7 +213,7 @@ def _build_kernels(
             "--stop-after without -o or --emit": stop_after is not None and output is None and emit is None,
         }
         for option in (name for name, is_given in given_alone.items() if is_given):
-            fail_usage(f"{option} is for one kernel file and one target")
+            fail_usage(f"{option} needs a single kernel file and a single target")
     if depfile_name is not None and len(kernels) > 1:
         fail_usage("-MF names one file: with several kernel files, -MD writes one for each")
     is_folder = len(kernels) > 1 or (output or "").endswith("/")
@@ -221,10 +229,10 @@ def _build_kernels(
     else:
         depfiles = {}
     if report and (stop_after or LAST_STAGE.get(given["opt_level"], STAGES[-1])) != STAGES[-1]:
-        fail_usage("--report is about a cubin: compile with -O2 or -O3, and without --stop-after")
+        fail_usage("--report needs a cubin: compile with -O2 or -O3, and without --stop-after")
     style = _make_header_style(plans, header_style, namespace)
     if depfiles and not all(plan.places for plan in plans):
-        fail_usage("-MD and -MF are of what is written: give -o or --emit")
+        fail_usage("-MD and -MF need an output file: give -o or --emit")
     if output == STDOUT and (depfiles or not any(STDOUT in plan.paths() for plan in plans)):
         fail_usage("-o - is standard output, for one output without -MD: give -o a name")
 
@@ -300,9 +308,9 @@ def _make_header_style(plans: Sequence[OutputPlan], name: str, namespace: str | 
         *(["--namespace"] if namespace is not None else []),
     ]
     if given_options and not any("header" in plan.kinds() for plan in plans):
-        fail_usage(f"{given_options[0]} is about headers: give --emit header too")
+        fail_usage(f"{given_options[0]} needs --emit header")
     if namespace is not None and not is_namespace(namespace):
-        fail_usage(f"--namespace {namespace}: C++ has no namespace of this name; write a name such as kernels or a::b")
+        fail_usage(f"--namespace {namespace}: this is not a namespace of C++; write a name such as kernels or a::b")
     return Style(name == "declarations", tuple(namespace.split("::")) if namespace else ())
 
 
@@ -343,9 +351,9 @@ def _check_entry_names(plans: Sequence[OutputPlan]) -> None:
             if (other := known.setdefault(path, plan.kernel)) != plan.kernel:
                 raise_error(
                     "unwritable-output",
-                    f"cannot write {path}: another output goes there",
-                    notes=(f"it is made of {other} and of {plan.kernel}",),
-                    help="rename one of them, or compile them apart",
+                    f"cannot write {path}: another output has the same path",
+                    notes=(f"both {other} and {plan.kernel} write it",),
+                    help="rename one of them, or compile them separately",
                 )
 
 
@@ -377,7 +385,7 @@ def _check_suffix(output: str) -> None:
     if suffix and _find_kind_by_suffix(output) is None:
         known = ", ".join(dict.fromkeys(SUFFIX[kind] for kind in (*_UNAMBIGUOUS_KINDS, *SUFFIX)))
         fail_usage(
-            f"-o {output}: no kind of output is called {suffix}; write one of {known}, or say the kind with --emit"
+            f"-o {output}: no kind of output is called {suffix}; write one of {known}, or name the kind with --emit"
         )
 
 
@@ -404,7 +412,7 @@ def _plan_outputs(
     named_kind = None if is_folder or output is None else _find_kind_by_suffix(output)
     only_kind = stop_after if emit is None else emit[0] if len(emit) == 1 else None
     if named_kind in _UNAMBIGUOUS_KINDS and only_kind is not None and only_kind != named_kind:
-        fail_usage(f"-o {output} is the name of a {named_kind} file, and what is to go there is of kind {only_kind}")
+        fail_usage(f"-o {output} names a {named_kind} file, but the output is a {only_kind}")
     is_default = named_kind == "cubin" and len(targets) > 1  # then a fatbin is made too
     if emit is None and stop_after is None and named_kind is not None and not is_default:
         emit = (named_kind,)
@@ -492,7 +500,7 @@ def _build_contents(plan: OutputPlan, results: dict[str, CompileResult], style: 
     contents: dict[str, bytes] = {}
     of_machine = {result.manifests[0].target: result for result in results.values() if result.manifests}
     if len(of_machine) < len(results) and {kind for kind, _, _ in plan.places} & set(JOINED_KINDS):
-        fail_usage(f"{' and '.join(results)} make code for the same machine, of which one file has one cubin")
+        fail_usage(f"{' and '.join(results)} are the same machine, and a file holds one cubin for each machine")
     for kind, target, path in plan.places:
         if kind == "fatbin":
             from tilec.host.fatbin import build_fatbin
@@ -547,7 +555,7 @@ def _format_make_rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
             raise_error(
                 "unwritable-output",
                 f"no rule of make can name {path!r}: it has {found!r} in it",
-                help="rename it, or leave out -MD and -MF",
+                help="rename it, or remove -MD and -MF",
             )
     return f"{' '.join(map(_escape_path, outputs))}: {' '.join(map(_escape_path, inputs))}\n"
 

@@ -51,10 +51,12 @@ class _ProbePlan:
 
 @click.command()
 @click.option("--target", default="sm_90a", show_default=True, metavar="NAME", help="Machine to measure.")
-@click.option("--output", "-o", metavar="FILE.toml", help="Target file to rewrite; begins as the one that ships.")
+@click.option(
+    "--output", "-o", metavar="FILE.toml", help="Target file to rewrite; at first a copy of the one that ships."
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write every run's figures.")
 @click.option("--repeats", type=click.IntRange(3), default=15, show_default=True, help="Pairs of runs of each probe.")
-@click.option("--emit", metavar="DIR", help="Only write the probes as cubins, with a plan, to carry to a GPU.")
+@click.option("--emit", metavar="DIR", help="Only write the probes as cubins, with a plan, to run on another machine.")
 @click.option("--cubins", metavar="DIR", help="Run the cubins that --emit wrote, rather than assemble them here.")
 @click.option("--results", metavar="FILE", help="Take the figures from a file of --json: needs no GPU.")
 def calibrate(
@@ -75,9 +77,9 @@ def calibrate(
     if sum(option is not None for option in (emit, cubins, results)) > 1:
         fail_usage("--emit, --cubins and --results exclude each other")
     if emit is not None and (output is not None or json_file is not None):
-        fail_usage("--emit measures nothing: -o and --json go with the other forms")
+        fail_usage("--emit measures nothing, so it takes neither -o nor --json")
     if results is not None and json_file is not None:
-        fail_usage("--results measures nothing: there is nothing new for --json")
+        fail_usage("--results measures nothing, so it takes no --json")
     with report_mistakes(None):
         from tilec.target.table import load_target
 
@@ -137,7 +139,7 @@ def make_cubin_reader(folder: str, machine: Target) -> Callable[[Probe], bytes]:
     try:
         plan = schema.read_record(_ProbePlan, readers.parse_json(files.read_text(str(Path(folder) / PLAN_FILE))), "")
     except ValueError as error:
-        raise_error("bad-measurements", f"{folder}/{PLAN_FILE} is no plan of --emit: {error}")
+        raise_error("bad-measurements", f"{folder}/{PLAN_FILE} is not a plan of --emit: {error}")
     if plan.target != machine.name:
         raise_error("bad-measurements", f"the probes in {folder} are for {plan.target}, not for {machine.name}")
     sums = {(one.probe, one.file): one.sha256 for one in plan.probes}

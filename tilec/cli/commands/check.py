@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 
 @click.command(cls=GroupedCommand)
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
-@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Check so many at a time.")
+@click.option(
+    "--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Number of files checked at a time."
+)
 @click.option(
     "library",
     "--library",
     cls=FormerSpellings,
     former={"--parts": "--library"},
     is_flag=True,
-    help="A file without kernels, which others import, is no mistake.",
+    help="Accept a file without kernels, which other files import.",
 )
 @add_limit_options
 @add_kernel_options
@@ -89,7 +91,7 @@ def _note_other_target(
         other_result = compile_job(CompileJob(result.source, options_for(other), only_check=True))
         if not other_result.failed:
             primary = result.diagnostics[0].primary
-            title = f"this kernel is not for {target}: {other} takes it"
+            title = f"this kernel needs features that {target} lacks; it is correct for {other}"
             note = Diagnostic("for-another-target", title, primary, help=f"--target {other} checks it", severity="note")
             return replace(other_result, diagnostics=(note, *other_result.diagnostics))
     return result

@@ -17,8 +17,8 @@ from tilec.support.diagnostics import raise_error
 @click.command(cls=GroupedCommand)
 @click.argument("profile", metavar="PROFILE.csv")
 @click.argument("file", metavar="FILE.tl")
-@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the kernel learnt at launch.")
-@click.option("--all-metrics", is_flag=True, help="Name the metrics of the profile that nothing predicts, too.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
+@click.option("--all-metrics", is_flag=True, help="Also list the metrics of the profile that nothing predicts.")
 @add_kernel_options
 def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, verbose: bool, **given: Any) -> None:
     """Simulate a kernel, and put its figures beside a profile of it, metric by metric.
@@ -37,7 +37,7 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
         except ProfileError as error:
             raise_error(
                 "bad-profile",
-                f"{profile} is no profile that can be compared: {error}",
+                f"{profile} is not a profile that can be compared: {error}",
                 help="write one with ncu --csv --page raw --set full, and its standard output into the file",
             )
     build, found = simulate_kernel_file(source, options, sizes)
@@ -50,7 +50,7 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
                 "bad-profile",
                 f"{profile} has no launch of {entry}",
                 notes=(f"it has launches of {known}",),
-                help="profile the program that launches it, or name the file of the kernel that was profiled",
+                help="profile the program that launches it, or give the file of the kernel that was profiled",
             )
     compared = profiles.compare_profile(ours, counters.compute_counters(found))
     launches_of_it = "1 launch" if compared.launches == 1 else f"{compared.launches} launches, their means"

@@ -21,7 +21,12 @@ UNREADABLE = 2
 @click.argument("old", metavar="OLD.trace.json")
 @click.argument("new", metavar="NEW.trace.json")
 @click.option(
-    "--format", "form", type=click.Choice(("text", "json")), default="text", show_default=True, help="How to say it."
+    "--format",
+    "form",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="The output format.",
 )
 def diff(old: str, new: str, form: str) -> None:
     """Say what changed between two schedule traces (--schedule-trace-file), and why.
@@ -39,7 +44,7 @@ def _read_record(path: str) -> dict[str, object]:
     try:
         return read_trace_record(files.read_text(path))
     except TraceError as error:
-        raise_error("bad-trace", f"{path} is no schedule trace that can be compared: {error}",
+        raise_error("bad-trace", f"{path} is not a schedule trace that can be compared: {error}",
              help="write one with tilec FILE.tl --schedule-trace-file")  # fmt: skip
 
 

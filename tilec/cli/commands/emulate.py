@@ -32,24 +32,26 @@ if TYPE_CHECKING:
 
 @click.command(cls=GroupedCommand)
 @click.argument("file", metavar="FILE.tl|FILE.ptx")
-@click.option("--inputs", metavar="IN.npz", help="Tensors and scalars, instead of random ones.")
+@click.option("--inputs", metavar="IN.npz", help="Tensors and scalars to use instead of random ones.")
 @click.option("--outputs", metavar="OUT.npz", help="Write every tensor after the run.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of random inputs.")
 @click.option("--compare/--no-compare", default=None, help="Compare with the reference.  [yes, unless --inputs]")
 @click.option(
     "--expect",
     metavar="REF.npz|REF.py:FUNCTION",
-    help="Compare with a reference of your own too.  [arrays by name, or a function of the kernel's parameters]",
+    help="Also compare with this reference.  [arrays by name, or a function of the kernel's parameters]",
 )
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
-@click.option("--adversary", type=int, metavar="N", help="Order of threads and copies, drawn from this seed.")
-@click.option("--grid-sample", type=click.IntRange(1), metavar="N", help="Run N blocks with work, drawn by --seed.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
-@click.option("--timeline", metavar="FILE.json", help="Write who arrived and waited at which barrier, for Perfetto.")
-@click.option("--step-limit", type=click.IntRange(1), metavar="N", help="Steps that a block may run.  [100 million]")
+@click.option("--adversary", type=int, metavar="N", help="Draw the order of threads and copies from a seed.")
 @click.option(
-    "--allow", type=click.Choice(["data-race"]), multiple=True, help="Count these faults and go on, instead of ending."
+    "--grid-sample", type=click.IntRange(1), metavar="N", help="Run only N blocks that have work, drawn by --seed."
 )
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that share the blocks.")
+@click.option("--timeline", metavar="FILE.json", help="Write the events at barriers, for Perfetto.")
+@click.option(
+    "--step-limit", type=click.IntRange(1), metavar="N", help="Maximum number of steps of a block.  [100 million]"
+)
+@click.option("--allow", type=click.Choice(["data-race"]), multiple=True, help="Count these faults and continue.")
 @click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
 @click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
 @click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
@@ -320,7 +322,7 @@ def nothing_compared(kernel: str, ran: int, blocks: int) -> Diagnostic:
         "nothing-compared",
         f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared",
         notes=("in a persistent grid a block may have no work for these sizes",),
-        help="give a larger --grid-sample or another --seed, or leave --grid-sample out to run every block",
+        help="give a larger --grid-sample or another --seed, or remove --grid-sample to run every block",
     )
 
 
@@ -339,7 +341,7 @@ def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Di
         where = f"{result.name}[{', '.join(map(str, result.worst))}]"
         return Diagnostic(
             "emulation-mismatch",
-            f"the emulated kernel computes another {result.name} than {by}",
+            f"output {result.name} of the emulated kernel differs from {by}",
             notes=(f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}",),
         )
     causes = tuple(_find_causes(warnings))
@@ -347,15 +349,15 @@ def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Di
     return Diagnostic(
         "emulation-not-finite",
         f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite",
-        notes=(f"the first is {first}; no input holds such a value, so nothing was compared", *causes),
-        help=None if causes else "T.print in the kernel shows where the first one comes from",
+        notes=(f"the first is {first}; no input has such a value, so nothing was compared", *causes),
+        help=None if causes else "use T.print in the kernel to find where the first one comes from",
     )
 
 
 def _find_causes(warnings: Iterable[Diagnostic]) -> Iterator[str]:
     for found in warnings:
         if found.code == "uninitialised-read" and found.secondary:
-            yield f"{found.title}, and line {found.secondary[0].span.line} reads it"
+            yield f"{found.title} (read in line {found.secondary[0].span.line})"
 
 
 def build_unwritten_warnings(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
@@ -364,7 +366,7 @@ def build_unwritten_warnings(elements: Iterable[tuple[str, int, int]]) -> list[D
         Diagnostic(
             "unwritten-elements",
             f"no block wrote {count:,} of the {total:,} elements of {name}",
-            help="look at the grid, and at the indices of what is stored",
+            help="check the grid and the indices of the stores",
             severity="warning",
         )
         for name, count, total in elements

@@ -34,7 +34,7 @@ def explain(words: tuple[str, ...]) -> None:
         return
     code = " ".join(words).strip("[]")
     if code in FORMER_CODES:
-        print(f"{code} is called {FORMER_CODES[code]} now:\n")
+        print(f"{code} is now called {FORMER_CODES[code]}:\n")
         code = FORMER_CODES[code]
     if code not in EXPLANATIONS and (text := terms.explain_term(code)) is not None:
         print(text)
@@ -80,7 +80,7 @@ def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:
     if table.row_count:
         show_tables([table])
     else:
-        print(f"{plan.kernel.name}: no tile is loaded to shared memory or from there")
+        print(f"{plan.kernel.name}: no tile is loaded to or from shared memory")
     for decision in plan.decisions:
         if decision.what.startswith(("loop at line", "register stages")):
             print(f"{decision.what}: {decision.chosen}, by {decision.by}: {decision.why}")

@@ -19,8 +19,10 @@ from tilec.support.source import SourceFile
 
 @click.command()
 @click.argument("kernels", metavar="FILE.tl…", nargs=-1, required=True)
-@click.option("--check", is_flag=True, help="Write nothing; say which files would change, and exit with 1 if any.")
-@click.option("--diff", is_flag=True, help="The same, but show what would change.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing; list the files that would change, and exit with 1 if there are any."
+)
+@click.option("--diff", is_flag=True, help="Like --check, but show the changes.")
 def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
     """Lay kernels out as ruff lays out Python, with the settings that ruff finds beside them.
 
@@ -35,7 +37,7 @@ def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
         named = list(arguments.find_kernel_files(kernels))
     if arguments.STDIN in named:
         if len(named) > 1 or check or diff:
-            fail_usage("- is standard input: give it alone, without --check and --diff")
+            fail_usage("- is standard input, which takes no other file, --check or --diff")
         with report_mistakes(None):
             data = arguments.read_standard_input()
         source = SourceFile("<stdin>", data.decode())

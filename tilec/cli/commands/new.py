@@ -30,7 +30,7 @@ TEMPLATES = {
     type=click.Choice(tuple(TEMPLATES)),
     default="gemm",
     show_default=True,
-    help="The kernel to begin with.",
+    help="The kernel to start from.",
 )
 def new(name: str, template: str) -> None:
     """Make a folder NAME: a kernel, what it is to compute in numpy, a C++ program, its CMakeLists.txt, and a test."""
@@ -51,7 +51,7 @@ def new(name: str, template: str) -> None:
 def _check_name(name: str, kernel: str) -> None:
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) is None or keyword.iskeyword(name):
         raise_error("bad-project-name", f"'{name}' cannot be the name of a kernel",
-             help="write lower-case letters, digits and _, a letter first, and no word of Python")  # fmt: skip
+             help="use lower-case letters, digits and _, a letter first, and no Python keyword")  # fmt: skip
     if re.search(rf"\b{name}\b", kernel):
         raise_error("bad-project-name", f"'{name}' already has a meaning in the kernel", help="choose another name")
 

@@ -58,7 +58,7 @@ def read_problems(text: str, path: str) -> tuple[list[Problem], bool]:
     try:
         return [problem for problem, _ in problems_from_json(value)], isinstance(value, list)
     except TextError as error:
-        raise_error("bad-problem", f"{path} is no scheduling problem: {error}")
+        raise_error("bad-problem", f"{path} is not a scheduling problem: {error}")
 
 
 def _solve_and_show(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> Solution:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 @click.option(
     "--html",
     metavar="FILE",
-    help="Also write everything as one page: drawings, lints, PTX beside the kernel. Of several kernel files or "
+    help="Also write one page with everything: drawings, lints, PTX beside the kernel. For several kernel files or "
     "targets, or with a / at its end, the folder of their pages and of an index.",
 )
-@click.option("--counters", is_flag=True, help="Simulate them too: the figures under Nsight Compute's names.")
+@click.option("--counters", is_flag=True, help="Also simulate, and print the figures under Nsight Compute's names.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
 @watch_option
 @add_kernel_options
@@ -53,10 +53,10 @@ def report(
 ) -> None:
     """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
     if given["opt_level"] < 2:
-        fail_usage("a report is about a cubin: compile with -O2 or -O3")
+        fail_usage("a report needs a cubin: compile with -O2 or -O3")
     if len(kernels) * len(parse_target_names(given)) > 1:
         for option in (name for name in ("schedule", "tuned") if given[name] is not None):
-            fail_usage(f"--{option} is for one kernel file and one target")
+            fail_usage(f"--{option} needs a single kernel file and a single target")
     from tilec.cli.commands.emulate import parse_size
 
     wanted = _Wanted(html, counters, dict(map(parse_size, sizes)))

@@ -15,8 +15,8 @@ from tilec.target.table import refuse_target
 
 @click.command()
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
-@click.option("--port", type=click.IntRange(0, 65535), default=8300, show_default=True, help="0: any that is free.")
-@click.option("--target", default=CompileOptions().target, show_default=True, help="The machine to begin with.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8300, show_default=True, help="0: any free port.")
+@click.option("--target", default=CompileOptions().target, show_default=True, help="The target selected at first.")
 def serve(folder: Path, port: int, target: str) -> None:
     """Edit the kernels of FOLDER in a browser, and see what comes of them whenever they are saved: the page of `tilec
     report --html`. For this machine alone: it listens on 127.0.0.1, and reaches no file but the folder's kernels."""
@@ -31,7 +31,7 @@ def serve(folder: Path, port: int, target: str) -> None:
             server = Server(folder, port, target)
         except OSError as error:
             raise_error(
-                "port-taken", f"cannot listen on port {port}: {error.strerror}", help="--port 0 takes one that is free"
+                "port-taken", f"cannot listen on port {port}: {error.strerror}", help="--port 0 takes a free port"
             )
     print(f"{server.url} (Ctrl-C ends)", flush=True)
     with server:

@@ -13,7 +13,7 @@ from tilec.support.options import CALIBRATIONS
 
 @click.command()
 @click.argument("cubin", metavar="CUBIN")
-@click.option("--json", "as_json", is_flag=True, help="Print it as the cubin carries it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest exactly as in the cubin.")
 def inspect(cubin: str, as_json: bool) -> None:
     """Show the launch manifest that a cubin carries, or those of all cubins in a fatbin."""
     from tilec.host import fatbin
@@ -23,7 +23,7 @@ def inspect(cubin: str, as_json: bool) -> None:
         data = files.read_bytes(cubin)
         members = fatbin.extract_cubins(data) if fatbin.is_fatbin(data) else [data]
         if not members:
-            raise_error("no-manifest", f"{cubin} holds no cubin that tilec can read")
+            raise_error("no-manifest", f"{cubin} has no cubin that tilec can read")
         found = [described for member in members for described in manifest.extract_from_cubin(member)]
     for described in found:
         print(manifest.to_json(described) if as_json else manifest.summarise_manifest(described))
@@ -36,7 +36,7 @@ def inspect(cubin: str, as_json: bool) -> None:
     type=click.Choice(CALIBRATIONS),
     default=CALIBRATIONS[0],
     show_default=True,
-    help="Whose cycles to show.",
+    help="The calibration to show.",
 )
 def targets(name: str | None, calibration: str) -> None:
     """List the machines, or everything the scheduler knows about one."""

@@ -36,9 +36,13 @@ class SimulationOutputs:
 @click.command(cls=GroupedCommand)
 @click.argument("file", metavar="FILE.tl|FILE.ptx")
 @click.option("--blocks", type=click.IntRange(1), metavar="N", help="Only the first N blocks of the grid.  [all]")
-@click.option("--timeline", metavar="FILE.json", help="Write what each warp and unit does, in cycles, for Perfetto.")
-@click.option("--html", metavar="FILE.html", help="Write a page: the picture of the replay, and where the time goes.")
-@click.option("--counters", is_flag=True, help="Print the figures under Nsight Compute's names of metrics as well.")
+@click.option(
+    "--timeline", metavar="FILE.json", help="Write the activity of each warp and unit, in cycles, for Perfetto."
+)
+@click.option(
+    "--html", metavar="FILE.html", help="Write a page with the picture of the replay and the distribution of time."
+)
+@click.option("--counters", is_flag=True, help="Also print the figures under Nsight Compute's names of metrics.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
 @click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
 @click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")

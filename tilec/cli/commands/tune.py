@@ -43,23 +43,23 @@ ADDRESSES = {"dask": "tcp://host:8786", "ray": "host:6379"}
     default="auto",
     show_default=True,
     metavar="FILE.toml",
-    help="What to try. auto: tiles, stages and threads, by what the kernel does with its constants, and what the "
-    "compiler could have decided otherwise.",
+    help="The variants to try. auto: tiles, stages and threads, found from the uses of the kernel's constants, and "
+    "the alternatives of the compiler's decisions.",
 )
 @click.option(
-    "--trials", type=click.IntRange(1), default=32, show_default=True, help="Compile at most so many variants."
+    "--trials", type=click.IntRange(1), default=32, show_default=True, help="Maximum number of variants to compile."
 )
 @click.option(
     "--trial-limit",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="End the process of a trial that takes longer, and go on without it.",
+    help="Stop a trial that takes longer, and continue without it.",
 )
 @click.option(
     "--jobs", "-j", type=click.IntRange(1), default=os.cpu_count() or 1, help="Number of trials at a time.  [as CPUs]"
 )
-@click.option("--journal", "journal_file", metavar="FILE", help="What became of every trial.  [KERNEL.tune.sqlite]")
-@click.option("--output", "-o", metavar="FILE", help="Where the best variant goes, for --tuned.  [KERNEL.tuned.json]")
+@click.option("--journal", "journal_file", metavar="FILE", help="The record of every trial.  [KERNEL.tune.sqlite]")
+@click.option("--output", "-o", metavar="FILE", help="The file of the best variant, for --tuned.  [KERNEL.tuned.json]")
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
@@ -88,7 +88,7 @@ def tune(
     goes on from the journal. Compile with what was found: tilec --tuned KERNEL.tuned.json FILE.tl.
     """
     if given["schedule"] is not None or given["tuned"] is not None:
-        fail_usage("a search finds schedules: it takes neither --schedule nor --tuned")
+        fail_usage("tilec tune finds schedules itself, so it takes neither --schedule nor --tuned")
     address, given["scheduler"] = _split_scheduler(engine, given["scheduler"])
     with report_mistakes(None):
         source = files.read_source(kernel)
@@ -114,7 +114,7 @@ class _SchedulerParam(click.ParamType[str]):
         if value not in SCHEDULERS and not _is_address(value):
             words = ", ".join(SCHEDULERS)
             self.fail(
-                f"{value!r} is not one of {words}, and no address such as {' or '.join(ADDRESSES.values())}",
+                f"{value!r} is not one of {words}, or an address such as {' or '.join(ADDRESSES.values())}",
                 param,
                 context,
             )
@@ -124,7 +124,7 @@ class _SchedulerParam(click.ParamType[str]):
 for _option in tune.params:
     if isinstance(_option, click.Option) and _option.name == "scheduler":
         _option.type, _option.metavar = _SchedulerParam(), "WORD|ADDRESS"
-        _option.help = f"{_option.help} Or the address of the engine's: {', '.join(ADDRESSES.values())}."
+        _option.help = f"{_option.help} Or the address of the engine: {', '.join(ADDRESSES.values())}."
 
 
 def _is_address(word: str) -> bool:
@@ -138,7 +138,7 @@ def _split_scheduler(engine: str, given: str) -> tuple[str | None, str]:
             fail_usage(f"--engine {engine} needs the address of its scheduler: --scheduler {ADDRESSES[engine]}")
         return None, given
     if engine not in ADDRESSES:
-        fail_usage(f"--scheduler has an address: that goes with --engine {' or '.join(ADDRESSES)}")
+        fail_usage(f"--scheduler gives an address, which needs --engine {' or '.join(ADDRESSES)}")
     return given, SCHEDULERS[0]
 
 
@@ -197,8 +197,8 @@ def _build_space(
         )
     stages = tuple(name for name, role in auto.find_tunable_roles(module).items() if role == "stages")
     left_out = tuple(
-        f"line {line}: num_stages={number} is a number in the kernel, so the search leaves it out; "
-        f"write num_stages = {number} above the kernel and num_stages=num_stages here to have it searched"
+        f"line {line}: num_stages={number} is a number in the kernel, so the search does not change it; "
+        f"write num_stages = {number} above the kernel and num_stages=num_stages here to search it"
         for line, number in auto.find_literal_stages(module)
     )
     baseline = knobs.find_written_point(found, auto.find_constants(module), base)
@@ -207,9 +207,9 @@ def _build_space(
         if not found.size:
             raise_error(
                 "bad-space",
-                f"{source.path} has no constants for tiles, stages or threads, and leaves nothing to decide",
+                f"{source.path} has no constants for tiles, stages or threads, and there is nothing to decide",
                 notes=left_out,
-                help="name what to try in a file, with --space space.toml",
+                help="list the variants in a file, with --space space.toml",
             )
     return found, stages, baseline, left_out
 
@@ -337,7 +337,7 @@ def _report_search(request: SearchRequest, found: SearchResult, work: TrialWork,
     print(f"{len(found.trials)} of {_count_variants(request, found)} variants tried; the best: {best_time}")
     print(compare_with_baseline(found, outcome, work.gpu, clock))
     if not is_installed():
-        print("scikit-learn is not installed: the model alone chose what to try (pip install '.[tune]')")
+        print("scikit-learn is not installed: only the model chose the variants (pip install '.[tune]')")
     if not work.gpu:
         print(f"no GPU here runs {options.target} code: variants are ranked by the model and their solved intervals")
     print(f"tilec --tuned {output} --target {options.target} {request.source.path}")

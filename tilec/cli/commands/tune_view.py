@@ -124,7 +124,7 @@ def compare_with_baseline(found: SearchResult, best: Outcome, gpu: str, clock_mh
     assert before is not None and after is not None, "both could be built"
     time = f"the file as written: {format_microseconds(written, gpu, clock_mhz)}"
     if written == best:
-        return f"{time}; nothing that was tried is better"
+        return f"{time}; no variant is better"
     spilled = "; it spills registers" if written.spilled_bytes and not best.spilled_bytes else ""
     return f"{time}{spilled}; the best takes {show_share(1 - after / before)} less"
 
@@ -134,4 +134,4 @@ def list_refusals(found: SearchResult) -> Iterator[str]:
     reasons = {rejection.point: rejection.reason for rejection in found.ranking.rejected}
     reasons |= {point: outcome.refusal for point, outcome in found.trials if outcome.refusal}
     for reason, count in Counter(reasons.values()).most_common(3):
-        yield f"{count} refused: {reason}"
+        yield f"{count} variants: {reason}"

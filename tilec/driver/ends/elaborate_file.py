@@ -57,7 +57,7 @@ def begin_kernel(kernel: Kernel, file: FileState) -> KernelState:
 def _refuse_ptx(kernel: Kernel) -> None:
     for stmt in tile.walk_statements(kernel.body):
         if any(isinstance(e, tile.Ptx) for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
-            raise_error("inline-ptx-refused", "the kernel has T.ptx, and --no-inline-ptx refuses it", stmt.span, "here")
+            raise_error("inline-ptx-refused", "the kernel has T.ptx, which --no-inline-ptx forbids", stmt.span, "here")
 
 
 def _show_interval(interval: int) -> None:
@@ -83,7 +83,7 @@ def _read_stored_kernel(source: SourceFile, options: CompileOptions) -> Kernel:
 
     if options.defines:
         raise_error(
-            "unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants left to override"
+            "unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants to override"
         )
     kernel = read_kernel(source.text)
     # Operations can only be checked once their regions and expressions are valid.

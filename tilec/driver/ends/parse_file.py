@@ -26,7 +26,7 @@ def parse_file(file: FileState, observer: Observer) -> FileState:
     if options.tuned_for not in (None, source.digest()):
         raise_error(
             "tuned-for-another",
-            f"{source.path} is not the kernel that was tuned, or has changed since",
+            f"{source.path} is not the kernel that was tuned, or it has changed since then",
             help="tune it again with tilec tune, or compile it without --tuned",
         )
     return replace(file, tree=tree, imported=imported)

@@ -43,7 +43,9 @@ def _decode_try_cancel(form: Form) -> None:
         places, bars = answer(cta, threads).tolist(), barrier(cta, threads).tolist()
         for thread, place, bar in zip(members, places, bars, strict=True):
             if cta.knows_of_refusal:
-                raise Fault("bad-descriptor", "a cluster is asked for after a request has been seen to be refused")
+                raise Fault(
+                    "bad-descriptor", "try_cancel after the block has observed that an earlier request was refused"
+                )
             address = to_shared_address(place)
             if address % _ANSWER_BYTES:
                 raise Fault("misaligned", f"an answer at shared address {address:#x}, which is not a multiple of 16")
@@ -81,7 +83,7 @@ def _decode_query_cancel(form: Form) -> None:
     question = form.find_modifier("is_canceled", "get_first_ctaid", *(f"get_first_ctaid::{axis}" for axis in "xyz"))
     destination, source = form.operands
     if not question or not isinstance(source, Vector) or len(source.items) != 2:
-        raise form.unsupported("this question")
+        raise form.unsupported("this form")
     low, high = (form.read(item, "u64") for item in source.items)
     form.understood.update(("v4", "b32", "pred"))
     items = destination.items if isinstance(destination, Vector) else (destination,)
@@ -95,7 +97,7 @@ def _decode_query_cancel(form: Form) -> None:
             cta.views[targets[0]][threads] = cancelled
             return
         if not cancelled.all():
-            raise Fault("bad-descriptor", "the first block is asked for of an answer that refuses")
+            raise Fault("bad-descriptor", "get_first_ctaid of an answer that refuses the request")
         position = [first >> _HIGH_SHIFT, second & np.uint64(0xFFFFFFFF), second >> _HIGH_SHIFT, np.zeros_like(first)]
         chosen = position if question == "get_first_ctaid" else [position["xyz".index(question[-1])]]
         for target, value in zip(targets, chosen, strict=True):

@@ -52,7 +52,7 @@ def _decode_exit(form: Form) -> None:
 @register_decoder("trap", "brkpt")
 def _decode_trap(form: Form) -> None:
     def run_step(cta: Cta, threads: Threads) -> None:
-        raise Fault("trap", "the kernel gave up")
+        raise Fault("trap", "the kernel executed trap")
 
     form.step.run = run_step
 
@@ -151,7 +151,7 @@ def _arrive_at_barrier(cta: Cta, barrier_id: int, expected: int, members: Array,
         raise Fault("bad-barrier", f"named barrier {barrier_id} for {expected} threads, which is not whole warps")
     barrier = cta.barriers.setdefault(barrier_id, NamedBarrier())
     if barrier.arrived and barrier.expected != expected:
-        message = f"named barrier {barrier_id} awaits {barrier.expected or 'all'} threads and is used for"
+        message = f"named barrier {barrier_id} expects {barrier.expected or 'all'} threads, and this arrival says"
         raise Fault("bad-barrier", f"{message} {expected or 'all'}")
     barrier.expected = expected
     barrier.arrived += len(members)
@@ -179,7 +179,10 @@ def _release_if_complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> No
         release_barrier(barrier)
         return
     if barrier.arrived > wanted:
-        raise Fault("barrier-overflow", f"{barrier.arrived} threads arrive at named barrier {barrier_id} for {wanted}")
+        raise Fault(
+            "barrier-overflow",
+            f"{barrier.arrived} threads arrive at named barrier {barrier_id}, which expects {wanted}",
+        )
     if barrier.arrived == wanted:
         release_barrier(barrier)
 

@@ -110,7 +110,7 @@ class MBarrier:
         self.version += 1
         missing = sum(other.size for other in self.copies) - self.tx
         if missing > _MAX_COUNT:
-            message = f"{missing} bytes arrive at the mbarrier at {self.address:#x} that nobody expects"
+            message = f"{missing} bytes that no expect_tx announced arrive at the mbarrier at {self.address:#x}"
             raise Fault("barrier-overflow", f"{message}, more than its count can hold")
 
     def try_complete_phase(self) -> None:
@@ -174,13 +174,13 @@ class MBarrier:
         text = f"phase {self.phase} awaits {self.pending} of {self.expected} arrivals{self._describe_bytes()}"
         steps = self.cta.program.steps
         lines = [f"PTX line {steps[step].instruction.line} ({count})" for step, count in sorted(self.sources.items())]
-        arrived = f"arrivals so far: {', '.join(lines)}" if lines else "nobody has arrived at it"
+        arrived = f"arrivals so far: {', '.join(lines)}" if lines else "no thread has arrived at it"
         return f"{text}; {arrived}"
 
     def explain_missed_phase(self, wanted: int) -> str:
         """Explain, if it may be so, that a blocking wait is for a phase that is over."""
         if self.phase >= 2 and self.seen < self.phase - 2 and (wanted & 1) == (self.phase & 1):
-            return f"; phase {self.phase - 2} of the same parity is over, and nobody waited for it in time"
+            return f"; phase {self.phase - 2}, of the same parity, was missed: it is over, and no thread waited for it"
         return ""
 
 
@@ -452,7 +452,7 @@ def _decode_wait(form: Form) -> None:
             barrier = find_barrier(cta, address, actors[chosen])
             if barrier.cta is not cta:
                 message = f"a wait for the mbarrier at {barrier.address:#x} of block {barrier.cta.position}"
-                raise Fault("bad-barrier", f"{message}: only a block's own can be asked")
+                raise Fault("bad-barrier", f"{message}: a block can wait only for its own mbarriers")
             for value in set(wanted[chosen].tolist()):
                 if not _is_phase_complete(barrier, value, by_parity):
                     barrier.try_complete_phase()
@@ -521,5 +521,7 @@ def _is_phase_complete(barrier: MBarrier, wanted: int, by_parity: bool) -> bool:
         return (barrier.phase & 1) != (wanted & 1)
     if wanted < barrier.phase - 1:
         message = f"a wait for phase {wanted} of the mbarrier at {barrier.address:#x}, which is in phase"
-        raise Fault("phase-skipped", f"{message} {barrier.phase}: only the one before may still be asked for")
+        raise Fault(
+            "phase-skipped", f"{message} {barrier.phase}: only phase {barrier.phase - 1} may still be waited for"
+        )
     return barrier.phase > wanted

@@ -161,7 +161,7 @@ def _call_vprintf(
     cta: Cta, members: Array, passed_operands: list[CallOperand], result_operands: list[CallOperand]
 ) -> None:
     if len(passed_operands) != 2:
-        raise Fault("unsupported", f"{len(passed_operands)} arguments in a call of 'vprintf', which has 2")
+        raise Fault("unsupported", f"a call of 'vprintf' with {len(passed_operands)} arguments; it takes 2")
 
     formats, arguments = (
         _read_operand(cta, members, call_operand, _ADDRESS_PARAM).copy().view(np.int64).reshape(-1)

@@ -208,7 +208,7 @@ class Cluster:
         busiest = max(range(len(self.launch.counts)), key=self.launch.counts.__getitem__)
         step = cta.program.steps[busiest]
         limit = f"more than {self.launch.step_limit:,} steps (step_limit)"
-        fault = Fault("step-limit", f"the block runs {limit}, most of them round here: a loop that does not end?")
+        fault = Fault("step-limit", f"the block runs {limit}, most often this one: an endless loop?")
         return fault.locate(step.instruction.line, step.text, step.location, f"block {cta.position}")
 
 
@@ -224,9 +224,9 @@ def _describe_polling(cta: Cta, group: Group) -> str:
     launch.random = generator
     steps = [step for step, old, new in zip(cta.program.steps, before, launch.counts, strict=True) if new > old]
     lines = sorted(step.instruction.line for step in steps)
-    text = f"{threads} go round PTX lines {lines[0]} to {lines[-1]}"
+    text = f"{threads} loop over PTX lines {lines[0]} to {lines[-1]}"
     for step in steps:
         if step.polled_address is not None:
             address = int(step.polled_address(cta, indices)[0])
-            return f"{text} and poll address {address:#x} at {step.description}, which nobody changes"
-    return f"{text} without an end"
+            return f"{text} and poll address {address:#x} at {step.description}, which no thread changes"
+    return f"{text} for ever"

@@ -427,7 +427,7 @@ class Form:
     def parse_type(self, index: int | None = None) -> PtxType:
         """Return the only type of the opcode, or the one at an index where there are several."""
         if not self.types or (index is None and len(self.types) > 1):
-            raise self.unsupported(f"{len(self.types)} types")
+            raise self.unsupported(f"{len(self.types)} types instead of one")
         return TYPES[self.types[index or 0]]
 
     def find_register(self, operand: Operand) -> RegisterIndex:
@@ -440,7 +440,7 @@ class Form:
             place: RegisterIndex = found
             return place
         if operand.name in TIMER_REGISTERS:
-            raise self.unsupported(f"{operand.name}, which only mov reads,")
+            raise self.unsupported(f"{operand.name}, which only mov may read,")
         if operand.name in SPECIAL_REGISTERS:
             return self.program.place_special(operand.name)
         raise self.unsupported(f"undeclared register {operand.name}")

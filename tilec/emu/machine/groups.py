@@ -102,7 +102,7 @@ def _park_group(cta: Cta, waiting: Group, step: Step) -> None:
     exits = cta.exited_count
     waiting.is_gathering = True
     unit = "warp" if step.gather == _WARP else "warpgroup"
-    waiting.park(lambda: f"the rest of its {unit} to arrive here", lambda: cta.exited_count != exits)
+    waiting.park(lambda: f"the other threads of its {unit}", lambda: cta.exited_count != exits)
     cta.groups.append(waiting)
 
 

@@ -270,7 +270,7 @@ def _decode_ld(form: Form) -> None:
         addresses = pointer(cta, threads)
         views = cta.views
         if total > 16 and (addresses & (total - 1)).any():
-            raise Fault("misaligned", f"an address that is not a multiple of {total}")
+            raise Fault("misaligned", f"an access of {total} bytes at an address that is not a multiple of {total}")
         for start, size in chunks:
             data = load(cta, threads, addresses + start, size).reshape(len(addresses), -1).view(dtype)
             for column, target in enumerate(targets[start // width : (start + size) // width]):
@@ -305,7 +305,7 @@ def _decode_st(form: Form) -> None:
         addresses = pointer(cta, threads)
         views = cta.views
         if total > 16 and (addresses & (total - 1)).any():
-            raise Fault("misaligned", f"an address that is not a multiple of {total}")
+            raise Fault("misaligned", f"an access of {total} bytes at an address that is not a multiple of {total}")
         for start, size in chunks:
             part = sources[start // width : (start + size) // width]
             data = np.empty((len(addresses), len(part)), word)

@@ -232,7 +232,7 @@ def _pack_number(param: Param, value: Any, size: int) -> bytes:
         return np.array(value, view.dtype).tobytes()
     is_float = isinstance(value, float) or (isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind == "f")
     if is_float and (param.type[0] in "us" or size == 1):
-        raise ValueError(f"{value} is no whole number, and the parameter is {_describe_param(param)}")
+        raise ValueError(f"{value} is not a whole number, and the parameter is {_describe_param(param)}")
     if is_float:
         # An untyped parameter: `.b32` holds an f32.
         return struct.pack({2: "<e", 4: "<f", 8: "<d"}[size], float(value))

@@ -185,8 +185,12 @@ class Memory:
                 foreign &= _view_bytes(old) != _view_bytes(new)
                 if foreign.any():
                     place = _find_first_marked(foreign, offset)
-                    message = f"global address {self.base + place:#x} gets another value here"
-                    message += ", and another block has read it" if is_read else " than another block gave it"
+                    message = f"global address {self.base + place:#x} is written here"
+                    message += (
+                        ", and another block has read it"
+                        if is_read
+                        else ", and another block has written another value"
+                    )
                     self.report_fault(
                         Fault(
                             "data-race", f"{message}{self._describe_earlier_access(place, is_read)}{_UNORDERED_BLOCKS}"
@@ -382,7 +386,7 @@ class Memory:
             if state & IN_FLIGHT:
                 raise Fault("unarrived-read", f"{what} reads shared address {address:#x}{self.explain(address)}")
             if not state & VALID:
-                raise Fault("unwritten-read", f"{what} reads shared address {address:#x}, which nobody wrote")
+                raise Fault("unwritten-read", f"{what} reads shared address {address:#x}, which was never written")
             message = f"{what} reads shared address {address:#x}, written by st.shared or stmatrix"
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async in between")
 

@@ -43,6 +43,6 @@ class LaunchControlAnswers:
         """Raise a fault if an answer is requested into a row with an unfenced read, and start to track the row."""
         for _, step in self.unfenced.get(row, {}).values():
             place = detector.steps[step].description if detector is not None else ""
-            message = f"an answer may come over the one at shared address {address:#x}, which is read at {place}"
-            raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async behind that")
+            message = f"an answer may overwrite the one at shared address {address:#x}, which {place} has read,"
+            raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async after the read")
         self.unfenced[row] = {}

@@ -338,8 +338,8 @@ class RaceDetector:
             return
         stranger = self.order.find_without_grid_wait(actors)
         if stranger is not None:
-            message = f"{self._describe_actor(stranger)} {verb} global memory while the grid before may still run"
-            raise Fault("missing-grid-wait", f"{message}: nothing that it waited for has done griddepcontrol.wait")
+            message = f"{self._describe_actor(stranger)} {verb} global memory while the previous grid may still run"
+            raise Fault("missing-grid-wait", f"{message}: no griddepcontrol.wait happens before it")
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
@@ -434,8 +434,10 @@ class RaceDetector:
             message = (
                 f"{self._describe_actor(int(actors[access]))} uses {self._describe_address(granules[access, part])}"
             )
-            reach = "a scope of .cta does not reach the other block"
-            self.memory.report_fault(Fault("data-race", f"{message}, and another block does so at {place}: {reach}"))
+            reach = "scope .cta does not order two blocks"
+            self.memory.report_fault(
+                Fault("data-race", f"{message} with scope .cta, and another block does so at {place}: {reach}")
+            )
         if is_write:
             self._strong_blocks[granules] = blocks
             if is_narrow:
@@ -494,7 +496,7 @@ class RaceDetector:
     def _describe_reader(self, row: int, lane: int) -> str:
         order = self.order
         if row >= order.warps:
-            return f"the matrix unit for {describe_thread(order, (row - order.warps) * WARPGROUP, is_group=True)}"
+            return f"the tensor cores, for {describe_thread(order, (row - order.warps) * WARPGROUP, is_group=True)}"
         if lane == _SEVERAL_LANES:
             return f"lanes of the warp of {describe_thread(order, row * WARP)}"
         return describe_thread(order, row * WARP + lane)

@@ -164,7 +164,7 @@ def _decode_mixed(form: Form, name: str) -> None:
     """Decode `add.f32.f16 d, a, c` and its like: all operands are halves, except the last one, which is f32."""
     result, half = form.types
     if result != "f32" or half not in ("f16", "bf16") or form.has("ftz"):
-        raise form.unsupported("this mixture of types")
+        raise form.unsupported("this combination of types")
     view = TYPES["f32"]
     rounding = form.find_modifier(*_ROUNDINGS, default="rn")
     widen: Callable[[Array], Array] = bf16_to_f32 if half == "bf16" else lambda a: a.astype(np.float32)
@@ -392,11 +392,11 @@ def _select_test(form: Form, view: PtxType) -> Callable[[Any, Any], Any]:
     if view.kind not in ("f", "bf16"):
         name = form.find_modifier(*_INTEGER_TESTS)
         if not name:
-            raise form.unsupported("no comparison of integers")
+            raise form.unsupported("no comparison operator for integers")
         return _INTEGER_TESTS[name]
     name = form.find_modifier(*_FLOAT_TESTS)
     if not name:
-        raise form.unsupported("no comparison of floats")
+        raise form.unsupported("no comparison operator for floats")
     test = _select_float_test(name)
     if view.kind == "bf16":
         return lambda a, b: test(bf16_to_f32(a), bf16_to_f32(b))
@@ -497,7 +497,7 @@ _FLOAT_CLASS_TESTS: dict[str, Callable[[Array], Array]] = {
 def _decode_testp(form: Form) -> None:
     name = form.find_modifier(*_FLOAT_CLASS_TESTS)
     if not name:
-        raise form.unsupported("no such test")
+        raise form.unsupported("an unknown test")
     decode_elementwise(form, _FLOAT_CLASS_TESTS[name], "pred", form.parse_type().name)
 
 

@@ -43,10 +43,10 @@ def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int)
         entered.append(columns)
     ticket = mine.tickets[key]
     if len(met) <= ticket:
-        group.park(lambda: f"a warp of block {peer.cta.position} to run {name} too", lambda: len(met) > ticket)
+        group.park(lambda: f"a warp of block {peer.cta.position} to run {name} as well", lambda: len(met) > ticket)
         return None
     if met[ticket] != columns:
-        message = f"{name} of {columns} columns, where the peer block has {met[ticket]}"
+        message = f"{name} of {columns} columns, and the peer block asks for {met[ticket]}"
         raise Fault("bad-tmem-allocation", message)
     return ticket
 

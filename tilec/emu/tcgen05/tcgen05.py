@@ -444,7 +444,7 @@ def _decode_commit(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
     is_multicast = form.has("multicast::cluster")
     if is_multicast != (len(form.operands) == 2):
-        raise form.unsupported("a mask without .multicast::cluster, or the other way round,")
+        raise form.unsupported("a mask needs .multicast::cluster, and .multicast::cluster a mask,")
     mask_slot = form.read(form.operands[1], "u16") if is_multicast else -1
     line = form.step.instruction.line
 
@@ -464,7 +464,7 @@ def _decode_commit(form: Form) -> None:
                 mask = int(cta.views[mask_slot][thread])
                 ranks = [rank for rank in range(16) if mask >> rank & 1]
                 if ranks and ranks[-1] >= len(cta.cluster.ctas):
-                    raise Fault("out-of-bounds", f"a commit to the blocks {ranks} of a smaller cluster")
+                    raise Fault("out-of-bounds", f"a commit to blocks {ranks}, which the cluster does not have")
                 targets = [(rank + 1 << SHARED_RANK_SHIFT) + local for rank in ranks]
             knowledge = _commit_clock(cta, actor)
 

@@ -287,14 +287,16 @@ class TensorMemory:
                 earlier = self._operations[number]
                 if earlier is None or self.find_order_violation(earlier, ending) is None:
                     continue
-                what = f"{earlier.name} of PTX line {earlier.line} is over in the peer block {self.cta.position}"
-                message = "tcgen05.dealloc for both blocks of a pair, and nothing has told this one that"
-                raise Fault("data-race", f"{message} {what}: the two must meet first")
+                what = f"{earlier.name} of PTX line {earlier.line} of the peer block {self.cta.position} may still run"
+                message = "tcgen05.dealloc for both blocks of a pair while"
+                raise Fault("data-race", f"{message} {what}: both blocks must arrive at a barrier first")
 
     def _require_written(self, region: CellRegion, what: str) -> None:
         written = self.is_written[region.lanes, region.columns]
         if not written.all():
-            raise Fault("unwritten-read", f"{what} reads {self._describe_cell(region, ~written)}, which nobody wrote")
+            raise Fault(
+                "unwritten-read", f"{what} reads {self._describe_cell(region, ~written)}, which was never written"
+            )
 
     def _number_operation(self, operation: TensorOperation) -> int:
         number = self._numbers.get(IdentityKey(operation))
@@ -363,10 +365,10 @@ class TensorMemory:
         who = describe_thread(order, int(later.actors[0]))
         known = int(order.know[later.actors][:, columns].max())
         if known < earlier.done:
-            return "data-race", f"and nothing tells {who} that it is over"
+            return "data-race", f"and nothing orders {who} after its completion"
         if earlier.is_warps and not earlier.done <= earlier.published <= known:
             return "missing-tcgen05-fence", "with no tcgen05.fence::before_thread_sync before the two synchronise"
-        return "missing-tcgen05-fence", f"with no tcgen05.fence::after_thread_sync by {who} since it knows"
+        return "missing-tcgen05-fence", f"with no tcgen05.fence::after_thread_sync by {who} after that"
 
     def _describe_cell(self, region: CellRegion, chosen: Array) -> str:
         index = tuple(np.argwhere(chosen)[0])

@@ -283,7 +283,7 @@ def _decode_cp_async(form: Form) -> None:
         if len(read):
             cta.launch.memory.load(read, width if size_slot < 0 else 1, actors[count > 0])
             if size_slot >= 0 and (read & (width - 1)).any():
-                raise Fault("misaligned", f"a source of cp.async is not a multiple of {width}")
+                raise Fault("misaligned", f"a source address of cp.async is not a multiple of {width}")
         active = np.zeros(cta.thread_count, np.bool_)
         active[threads] = True
         destinations, sources, counts = (np.zeros(cta.thread_count, np.int64) for _ in range(3))

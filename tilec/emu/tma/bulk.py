@@ -211,8 +211,8 @@ def _find_destination(form: Form, cta: Cta, place: int) -> tuple[Cta, int]:
     """Return the block that a copy's destination lies in, and the address there."""
     target, address = cta.find_peer(to_shared_address(place))
     if target is not cta and form.stem.endswith(".shared::cta"):
-        message = f"a copy to .shared::cta goes to the memory of block {target.position}"
-        raise Fault("out-of-bounds", f"{message}: that is a block's own, write .shared::cluster for another one's")
+        message = f"a copy to .shared::cta has a destination in block {target.position}"
+        raise Fault("out-of-bounds", f"{message}; use .shared::cluster to copy to another block")
     return target, address
 
 
@@ -258,8 +258,8 @@ def _decode_tensor_load(form: Form) -> None:
             rows = _find_shared_rows(cta, address, size, layout.swizzle, "the box")
             bar_owner, bar_address = cta.find_peer(to_shared_address(bar))
             if not is_paired and mask_slot < 0 and bar_owner is not first:
-                message = "the mbarrier of a tensor load lies in another block than its destination"
-                raise Fault("bad-barrier", f"{message}, which takes .cta_group::2")
+                message = "the mbarrier of a tensor load is in another block than its destination"
+                raise Fault("bad-barrier", f"{message}; that needs .cta_group::2")
             for target in targets:
                 # With .cta_group::2 the barrier may be the peer's: of each pair the block of the same parity.
                 holder = cta.cluster.ctas[target.rank & ~1 | bar_owner.rank & 1] if is_paired else target
@@ -329,7 +329,9 @@ def _decode_tensor_store(form: Form) -> None:
             if min(point) < 0:
                 raise Fault("out-of-bounds", f"a store of a box that begins at {point}: no coordinate may be negative")
             if operation and layout.element not in _REDUCTION_TYPES[operation]:
-                raise Fault("bad-descriptor", f".{operation} of a tensor of {layout.element}")
+                raise Fault(
+                    "bad-descriptor", f"the reduction .{operation} is not defined for tensors of {layout.element}"
+                )
             if address % 128:
                 raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
             size = layout.box_bytes * (4 if is_scatter else 1)
@@ -441,7 +443,7 @@ def _decode_range_load(form: Form) -> None:
             data = memory.bytes[start : start + size].reshape(-1, 16)
             bar_owner, bar_address = cta.find_peer(to_shared_address(bar))
             if bar_owner is not target:
-                raise Fault("bad-barrier", "the mbarrier of a bulk copy lies in another block than its destination")
+                raise Fault("bad-barrier", "the mbarrier of a bulk copy is in another block than its destination")
             read: ReadFunction = partial(_return_data, data)
             targets = _multicast_targets(cta, mask) if mask_slot >= 0 else [target]
             for receiver in targets:

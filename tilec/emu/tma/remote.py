@@ -39,7 +39,7 @@ def _attach_to_barrier(
     """Add a write of some bytes to a barrier, which must lie in the same block as the destination. `announce` is called
     with the barrier's clock column and the issuing step when a wait needs the bytes."""
     if cta.find_peer(to_shared_address(bar))[0] is not cta.find_peer(to_shared_address(place))[0]:
-        raise Fault("bad-barrier", f"the mbarrier of {what} lies in another block than its destination")
+        raise Fault("bad-barrier", f"the mbarrier of {what} is in another block than its destination")
     effect, step = AsyncEffect(write), cta.launch.events.pc
 
     def finish_write(column: int) -> None:

@@ -162,16 +162,16 @@ def _parse_operand_kinds(form: Form) -> tuple[str, str, str]:
         raise form.unsupported("these types")
     result, a_kind, b_kind, c_kind = kinds
     if a_kind not in ELEMENT_BITS or b_kind not in ELEMENT_BITS or result != c_kind or result not in _RESULT_TYPES:
-        raise form.unsupported("this mixture of types")
+        raise form.unsupported("this combination of types")
     mixes = {frozenset(("s8", "u8")), frozenset(("s4", "u4"))}
     is_small = a_kind in _SMALL_FLOATS and b_kind in _SMALL_FLOATS
     if a_kind != b_kind and not is_small and frozenset((a_kind, b_kind)) not in mixes:
-        raise form.unsupported("this mixture of types")
+        raise form.unsupported("this combination of types")
     wanted = {"f64": ("f64",), "tf32": ("f32",), "bf16": ("f32",), "f16": ("f16", "f32")}.get(
         a_kind, ("f16", "f32") if is_small else ("s32",)
     )
     if result not in wanted:
-        raise form.unsupported("this mixture of types")
+        raise form.unsupported("this combination of types")
     return result, a_kind, b_kind
 
 

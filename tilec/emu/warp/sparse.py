@@ -76,7 +76,7 @@ def expand_sparse(compressed: Array, words: Array, chosen: SparseSelection) -> A
     else:
         places = np.stack((fields & 3, fields >> 2), axis=-1)
         if (places[..., 0] == places[..., 1]).any():
-            raise Fault("bad-descriptor", "sparse metadata puts two elements in one place")
+            raise Fault("bad-descriptor", "sparse metadata gives two elements the same position")
     kept, together = places.shape[-1], 2 if kind in _FOUR_BIT_KINDS else 1
     parts = compressed.reshape(*places.shape, together)
     dense = np.zeros((*fields.shape, 2 * kept, together), compressed.dtype)

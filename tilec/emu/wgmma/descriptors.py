@@ -52,7 +52,7 @@ def decode_tensor_descriptor(bits: int) -> MatrixDescriptor:
     if bits & _TENSOR_RESERVED:
         raise Fault("bad-descriptor", f"{message} has bits set that must be zero")
     if bits >> 52 & 1:
-        raise Fault("bad-descriptor", f"{message} asks for an absolute leading dimension, which sm_103a has")
+        raise Fault("bad-descriptor", f"{message} asks for an absolute leading dimension, which only sm_103a supports")
     code = bits >> 61
     if code not in _TENSOR_SWIZZLES:
         raise Fault("bad-descriptor", f"{message} has swizzle {code}; there are 0, 1, 2, 4 and 6")

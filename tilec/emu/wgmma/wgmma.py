@@ -220,7 +220,7 @@ def _parse_shape(form: Form) -> WgmmaShape:
     is_integer = a_kind in ("s8", "u8", "b1")
     mixes = (("s8", "u8"), ("e4m3", "e5m2"))
     if a_kind != b_kind and not any(a_kind in mix and b_kind in mix for mix in mixes):
-        raise form.unsupported("this mixture of types")
+        raise form.unsupported("this combination of types")
     if (a_kind == "b1") != (form.find_modifier("and") == "and") or (a_kind == "b1" and is_sparse):
         raise form.unsupported("this operation on bits")
     legal_n = n % 8 == 0 and 8 <= n <= 256 and (not is_integer or n in (8, 24) or n % 16 == 0)
@@ -361,7 +361,7 @@ def _check_overlap(
     crosses = not inputs.isdisjoint(other.accumulators) or not accumulators.isdisjoint(other.inputs)
     if shares or crosses:
         message = f"registers of the wgmma of PTX line {other.line}, which has not been waited for"
-        raise Fault("unarrived-read", f"{message}, are used by another one in a different shape")
+        raise Fault("unarrived-read", f"{message}, are used by another wgmma that does not share the whole accumulator")
 
 
 # -- the computation ---------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def elaborate_entry(
             "ambiguous-entry",
             f"{function.name} launches {len(kernels)} kernels",
             function.name_span,
-            "one after the other",
+            "they run one after the other",
             help=f"choose with --entry {function.name}_1, or {function.name}_2",
         )
     return _select_launch(kernels, number)
@@ -258,7 +258,7 @@ def _check_kernel_name(function: ast.Function, name: str) -> None:
             "reserved-name",
             f"a kernel cannot be called `{name}`",
             function.name_span,
-            "PTX or tilec has something else of this name",
+            "PTX or tilec reserves this name",
             help="give the function another name",
         )
 

@@ -108,7 +108,7 @@ class Scope:
                 span,
                 "needed here",
                 secondary=at,
-                help="what belongs to a kernel is written in the kernel language; other Python is never executed",
+                help="tilec evaluates the kernel language only, and runs no other Python",
             )
         scope: Scope | None = self
         while scope is not None and name not in scope.names:
@@ -153,7 +153,11 @@ class Scope:
             near = find_nearest_name(name, list(self.names))
             help_text = f"did you mean `{near}`?" if near else None
             raise_error(
-                "unknown-name", f"{path} defines no `{name}`", span, help=help_text, fix=suggest_replacement(name, near)
+                "unknown-name",
+                f"{path} does not define `{name}`",
+                span,
+                help=help_text,
+                fix=suggest_replacement(name, near),
             )
         return self.read(name, span)
 

@@ -93,7 +93,7 @@ def refuse_call(path: str, node: ast.Call) -> NoReturn:
         raise_error("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(0):`")
     if not path.startswith("T."):
         help_text = suggest_for_foreign(path)
-        raise_error("foreign-call", f"{path} is nothing that a kernel can call", node.function.span, help=help_text)
+        raise_error("foreign-call", f"{path} cannot be called in a kernel", node.function.span, help=help_text)
     refuse_name(path, node.function.span)
 
 

@@ -55,7 +55,7 @@ def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
         raise_error("syntax", "`!` is not an operator", span, help="write `not` or `!=`")
     shown = character if character.isprintable() else f"U+{ord(character):04X}"
     raise_error(
-        "syntax", f"`{shown}` has no place in a kernel file", span, "outside strings and comments, text is ASCII"
+        "syntax", f"`{shown}` is not allowed in a kernel file", span, "outside strings and comments, text is ASCII"
     )
 
 
@@ -73,7 +73,7 @@ def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Toke
         raise_error("syntax", f"{last}-strings are not part of the kernel language", span)
 
     if token.type == "COLON" and text[token.end_pos : (token.end_pos or 0) + 1] == "=":
-        way_out = "assign in a statement of its own"
+        way_out = "use a separate assignment"
         raise_error("syntax", "`:=` is not part of the kernel language", span, help=way_out)
 
     wanted = _describe_expected(error.accepts or set())

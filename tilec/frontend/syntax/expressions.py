@@ -82,14 +82,14 @@ def _convert_int(tree: Branch, depth: int) -> ast.Expr:
             "static-arithmetic",
             "the number is too large",
             tree_span(tree),
-            f"it has {len(text)} characters, {_MAX_INTEGER_CHARACTERS} are the most",
+            f"it has {len(text)} characters; the limit is {_MAX_INTEGER_CHARACTERS}",
         )
     try:
         return ast.Number(int(text, 0), tree_span(tree))
     except ValueError:
         raise_error(
             "syntax",
-            "not a number Python would read",
+            "this is not a number of Python",
             tree_span(tree),
             help="leading zeros and stray underscores are not allowed",
         )
@@ -100,7 +100,7 @@ def _convert_float(tree: Branch, depth: int) -> ast.Expr:
         return ast.Number(float(token_text(tree.children[0])), tree_span(tree))
     except ValueError:
         raise_error(
-            "syntax", "not a number Python would read", tree_span(tree), help="stray underscores are not allowed"
+            "syntax", "this is not a number of Python", tree_span(tree), help="stray underscores are not allowed"
         )
 
 
@@ -157,12 +157,12 @@ def _evaluate_literal(text: str, span: Span) -> str:
             warnings.simplefilter("ignore")
             piece = python.literal_eval(text)
     except (SyntaxError, ValueError):
-        raise_error("syntax", "the string holds a broken escape", span, help='write the backslash twice, or r"…"')
+        raise_error("syntax", "the string has an invalid escape", span, help='write the backslash twice, or r"…"')
     if not isinstance(piece, str):
         raise_error("syntax", "bytes are not part of the kernel language", span)
     for char in piece:
         if char == "\0" or 0xD800 <= ord(char) <= 0xDFFF:  # printf stops at NUL; UTF-8 cannot encode surrogates
-            raise_error("syntax", f"the string holds {char!r}, which no text of a kernel can hold", span)
+            raise_error("syntax", f"the string has {char!r}, which a kernel file cannot contain", span)
     return piece
 
 
@@ -387,9 +387,7 @@ def _parse_field(body: str, start: int, span: Span) -> tuple[ReplacementField, i
         while body[end : end + 1].isspace():
             shown, end = shown + body[end], end + 1
     if not expression.strip():
-        raise_error(
-            "syntax", "an f-string has nothing in its braces", span, help="write `{{}}` for the characters themselves"
-        )
+        raise_error("syntax", "an f-string has empty braces", span, help="write `{{}}` for the characters themselves")
     conversion: Conversion = ""
     if body[end : end + 1] == "!":
         match body[end + 1 : end + 2]:
@@ -402,7 +400,7 @@ def _parse_field(body: str, start: int, span: Span) -> tuple[ReplacementField, i
         close = body.find("}", end)
         spec, end = body[end + 1 : close], close
         if "{" in spec:
-            raise_error("syntax", "an f-string's format has braces of its own", span, help="write the format out")
+            raise_error("syntax", "an f-string's format contains braces", span, help="write the format without braces")
     if body[end : end + 1] != "}":
         raise_error("syntax", "a brace of the f-string is never closed", span)
     if shown and not (conversion or spec):

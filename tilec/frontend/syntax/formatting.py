@@ -28,9 +28,9 @@ def format_kernel(source: SourceFile) -> str:
     if _normalise_tree(before.body) != _normalise_tree(after.body):
         raise_error(
             "formatting-changes",
-            f"ruff would make another kernel of {source.path}",
-            notes=("the file is as it was",),
-            help="put `# fmt: off` and `# fmt: on` around what is read differently, and please report it",
+            f"ruff would change the meaning of {source.path}",
+            notes=("the file is not changed",),
+            help="put `# fmt: off` and `# fmt: on` around these lines, and please report it",
         )
     return text
 

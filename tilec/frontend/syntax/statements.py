@@ -119,7 +119,7 @@ def _convert_with(items: list[Child], block: Child, start: Span, depth: int) -> 
     for item in items:
         assert isinstance(item, Branch)
         if item.data == "starred":
-            raise_error("syntax", "a starred value is nothing to enter", tree_span(item), help="list what is entered")
+            raise_error("syntax", "a starred value cannot be used in a `with`", tree_span(item), help="list the values")
         is_named = item.data in ("with_item", "with_named")
         entered.append((item.children[0], item.children[1]) if is_named else (item, None))
     if len(entered) == 1 and (listed := _list_entered_items(*entered[0])):

@@ -35,7 +35,7 @@ def make_operation(name: str, regions: tuple[Region, ...], attributes: Mapping[s
     defaults = dict(wanted.attributes)
     for key in attributes:
         if key not in defaults:
-            raise schema.SchemaError(f"{name}: '{key}' is not known here")
+            raise schema.SchemaError(f"{name}: unknown attribute '{key}'")
     for key, default in wanted.attributes:
         if default is REQUIRED and key not in attributes:
             raise schema.SchemaError(f"{name}: '{key}' is missing")

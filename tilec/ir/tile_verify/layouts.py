@@ -44,13 +44,13 @@ def layout_violations(
         if buffer.scope in REGISTERS:
             found = fragments.get(buffer.name)
             if found is None or buffer.name in shared:
-                yield f"{buffer.name} has no registers"
+                yield f"{buffer.name} has no register layout"
             else:
                 yield from _check_fragment(buffer, found, kernel.threads)
         elif buffer.scope == "shared":
             place = shared.get(buffer.name)
             if place is None or buffer.name in fragments:
-                yield f"{buffer.name} has no place in shared memory"
+                yield f"{buffer.name} has no shared layout"
             else:
                 yield from _check_shared(buffer, place)
     for nest in tile.walk_statements(kernel.body):
@@ -60,7 +60,7 @@ def layout_violations(
         elif isinstance(nest, tile.TileOp) and nest.via == "stmatrix":
             held = fragments.get(nest.regions[0].buffer.name)
             if held is not None and not _is_stmatrix_layout(held):
-                yield f"line {nest.span.line}: stmatrix stores {nest.regions[0].buffer.name}, which lies otherwise"
+                yield f"line {nest.span.line}: stmatrix stores {nest.regions[0].buffer.name}, which has another layout"
 
 
 def _touched_buffers(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
@@ -165,9 +165,9 @@ def _check_shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
         given = layout.placement
         found = element_slots(given)
         if given.shape != layout.shape or layout.swizzle or layout.panel != layout.shape[-1]:
-            yield f"{name} is placed, and swizzled or cut into panels too"
+            yield f"{name} has a placement, and also a swizzle or panels"
         elif len(set(found)) < len(found) or min(found) < 0 or max(found) >= given.size:
-            yield f"{name}: two elements share a place, or one lies outside {given.size} places"
+            yield f"{name}: two elements have the same offset, or one has an offset outside {given.size}"
         return
     if layout.panel < 1 or layout.shape[-1] % layout.panel:
         yield f"{name}: rows of {layout.shape[-1]} elements are not made of panels of {layout.panel}"
@@ -176,7 +176,7 @@ def _check_shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
     elif layout.swizzle and (layout.row_bytes % CHUNK_BYTES or layout.panel_bytes % layout.swizzle):
         yield f"{name}: a swizzle of {layout.swizzle} bytes leaves rows of {layout.row_bytes}"
     elif layout.copies > 1 and layout.swizzle and layout.copy_bytes % (8 * layout.swizzle):
-        yield f"{name}: a copy begins where the swizzle of the one before it goes on"
+        yield f"{name}: a copy begins inside a swizzle pattern of the previous copy"
 
 
 # ---- nests -----------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def _check_own_registers(
         }
         last = nest.extents[along]
         if any((at + step) // by - here not in mine for at, here in pairs for step in needed if at + step < last):
-            yield f"{buffer.name} is used where another thread has it"
+            yield f"{buffer.name} is used in a thread that does not hold it"
             return
 
 

@@ -108,14 +108,14 @@ class _Checker:
         for pinned in kernel.layouts:
             wanted = "shared" if isinstance(pinned.layout, int | tile.Placement) else "fragment"
             if pinned.buffer not in kernel.buffers or pinned.buffer.scope != wanted:
-                yield f"the layout of {pinned.buffer.name} is not that of a tile of its kind"
+                yield f"{pinned.buffer.name} has a layout for another kind of tile"
         for subtile in kernel.subtiles:
             if subtile.buffer not in kernel.buffers or len(subtile.parts) != len(subtile.buffer.extents):
-                yield f"{subtile.buffer.name} is no tile with {len(subtile.parts)} dimensions to be cut"
+                yield f"{subtile.buffer.name} is not a tile with {len(subtile.parts)} dimensions"
             if min(subtile.parts) < 1 or sum(p > 1 for p in subtile.parts) > 1:
-                yield f"{subtile.buffer.name} can be cut along one dimension only, into one part at least"
+                yield f"{subtile.buffer.name} can be split along one dimension only, into one or more parts"
         if len({pinned.buffer for pinned in kernel.layouts}) != len(kernel.layouts):
-            yield "a tile is given two layouts"
+            yield "a tile has two layouts"
 
     def _check_declaration(self, what: tile.Buffer | tile.Var) -> Iterator[Violation]:
         """Declare a name, and yield violations with the place of a buffer's declaration."""
@@ -124,7 +124,7 @@ class _Checker:
 
     def _declare_name(self, what: tile.Buffer | tile.Var) -> Iterator[str]:
         if what.name in self.names:
-            yield f"the name {what.name} is taken twice"
+            yield f"the name {what.name} is used twice"
         self.names.add(what.name)
         if isinstance(what, tile.Var):
             self.visible.add(what)
@@ -149,7 +149,7 @@ class _Checker:
 
     def _check_statement(self, stmt: tile.Stmt, in_parallel: bool) -> Iterator[Violation]:
         if in_parallel and isinstance(stmt, tile.TileOp | tile.For | tile.While | tile.Break | tile.Parallel):
-            yield f"a {'TileOp' if isinstance(stmt, tile.TileOp) else type(stmt).__name__} stands inside Parallel"
+            yield f"a {'TileOp' if isinstance(stmt, tile.TileOp) else type(stmt).__name__} is inside Parallel"
         match stmt:
             case tile.TileOp(regions=regions):
                 yield from self._check_tile_op(stmt, regions)
@@ -157,7 +157,7 @@ class _Checker:
                     yield from self.check_expression(value)
             case tile.Store(buffer=buffer, indices=indices, value=value):
                 if not in_parallel:
-                    yield f"a store to {buffer.name} stands outside Parallel"
+                    yield f"a store to {buffer.name} is outside Parallel"
                 yield from self._check_access(buffer, indices)
                 yield from _check_element_access(buffer)
                 yield from self.check_expression(value)
@@ -169,7 +169,7 @@ class _Checker:
                     yield from self._declare_name(stmt.previous)
             case tile.Print(values=values):
                 if not in_parallel:
-                    yield "a print stands outside Parallel"
+                    yield "a print is outside Parallel"
                 for value in values:
                     yield from self.check_expression(value)
                     if value.dtype.bits < 32:
@@ -192,7 +192,7 @@ class _Checker:
                 yield from self.check_expression(stop)
                 yield from _check_loop(stmt)
                 if stmt.dynamically_scheduled and not self.as_launched:
-                    yield f"the values of {var.name} are dynamically scheduled, which no kernel says"
+                    yield f"the values of {var.name} are dynamically scheduled, which only a pass may set"
                 yield from _check_breaks(body, stmt.kind == "serial")
                 yield from self._check_nested(body, (var,), in_parallel)
             case tile.If(condition=condition, then=then, orelse=orelse):
@@ -315,7 +315,7 @@ def _check_breaks(body: tuple[tile.Stmt, ...], allowed: bool) -> Iterator[tuple[
     for place, stmt in enumerate(body):
         ends = allowed and place == len(body) - 1
         if isinstance(stmt, tile.Break) and not ends:
-            yield stmt.span, "something follows a break, or its loop cannot be left"
+            yield stmt.span, "a statement follows a break, or its loop has no break"
         elif isinstance(stmt, tile.If):
             yield from _check_breaks(stmt.then, ends)
             yield from _check_breaks(stmt.orelse, ends)
@@ -331,7 +331,7 @@ def _check_loop(loop: tile.For) -> Iterator[str]:
     if loop.factor is not None and not 1 <= loop.factor <= MAX_INT32:
         yield f"the loop over {loop.var.name} is unrolled {loop.factor} times"
     if (loop.stage is None) != (loop.order is None):
-        yield "stage and order do not come together"
+        yield "stage and order must be given together"
     elif loop.stage is not None and loop.order is not None:
         if len(loop.stage) != len(loop.order):
             yield f"{len(loop.stage)} stages for {len(loop.order)} places"
@@ -351,7 +351,7 @@ def _check_scheduling_hints(loop: tile.For) -> Iterator[str]:
         yield f"lists of {' and '.join(map(str, sorted(given)))} entries for the statements of one loop"
     for statements in hints.sync or ():
         if any(type(place) is not int or not 0 <= place < min(given) for place in statements):
-            yield f"sync {list(statements)} names statements that are not there"
+            yield f"sync {list(statements)} names statements that do not exist"
     if any(group < -1 for group in hints.groups or ()):
         yield f"groups {list(hints.groups or ())} has one below -1"
 
@@ -452,4 +452,4 @@ def find_constant_error(const: tile.Const) -> str | None:
     if fits:
         return None
     shown = f"{value!r:.40}" if isinstance(value, float) or math.fabs(value.bit_length()) < 200 else "a long number"
-    return f"{shown} is no {dtype}"
+    return f"{shown} is not a value of {dtype}"

@@ -124,5 +124,5 @@ _KNOWN_TYPES = frozenset(get_args(AnyOperation))
 def as_known_operation(op: Operation) -> AnyOperation:
     """Return the operation as one of the set. Raises `InternalError` for any other."""
     if type(op) not in _KNOWN_TYPES:
-        raise InternalError(f"what {type(op).__name__} touches is not said")
+        raise InternalError(f"{type(op).__name__} is not in the closed set of warp operations")
     return cast(AnyOperation, op)

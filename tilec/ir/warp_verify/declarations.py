@@ -60,7 +60,7 @@ def _check_rings(program: Program) -> Iterator[str]:
             yield f"ring {ring.name} has {ring.depth} versions"
         for name in ring.buffers:
             if name not in depths:
-                yield f"ring {ring.name} has versions of {name}, which is no tile of the program"
+                yield f"ring {ring.name} has versions of the tile {name}, which the program does not declare"
             elif depths[name] != ring.depth:
                 yield f"{name} has {depths[name]} versions, its ring {ring.name} {ring.depth}"
             if ringed.setdefault(name, ring.name) != ring.name:
@@ -69,10 +69,10 @@ def _check_rings(program: Program) -> Iterator[str]:
     for ring in program.rings:
         done = {type(op) for op in every if isinstance(op, _RING_OPERATIONS) and op.cursor.ring == ring.name}
         if done and not ring.has_barriers:
-            yield f"ring {ring.name} has no barriers, and is handed on"
+            yield f"ring {ring.name} has no barriers, and is committed"
         for needed in (warp.RingAcquire, warp.RingWait, warp.RingRelease):
             if done and needed not in done:
-                yield f"ring {ring.name} is handed on without {needed.__name__}"
+                yield f"ring {ring.name} is committed without {needed.__name__}"
 
 
 _RING_OPERATIONS = (warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain)
@@ -86,7 +86,7 @@ def _check_cursors(program: Program) -> Iterator[str]:
             own = (op.cursor,) if isinstance(op, (*_RING_OPERATIONS, warp.Advance)) else ()
             for cursor in (*op.cursors, *own):
                 if cursor.ring not in rings:
-                    yield f"cursor {cursor.name} is one of {cursor.ring}, which is no ring"
+                    yield f"cursor {cursor.name} belongs to {cursor.ring}, which is not a ring"
                 first, by = found.setdefault(cursor.name, (cursor, role))
                 if first.ring != cursor.ring or (first.index is None) != (cursor.index is None):
                     yield f"two cursors are called {cursor.name}"
@@ -109,13 +109,13 @@ def _buffer_names(program: Program) -> frozenset[str]:
 def _check_operands(op: Operation, role: Role, program: Program, known: frozenset[str]) -> Iterator[str]:
     reads, writes, _, _ = effects_without_scalars(op)
     for name in sorted((reads | writes | set(warp.scalar_reads(op))) - known):
-        yield f"touches {name}, which is not there"
+        yield f"touches {name}, which the program does not declare"
     tensor_map = getattr(op, "map", None)
     if tensor_map is not None and tensor_map not in program.maps:
-        yield f"goes by {tensor_map.name}, which is no tensor map of the program"
+        yield f"uses the tensor map {tensor_map.name}, which the program does not declare"
     barrier = getattr(op, "barrier", None)
     if barrier is not None and barrier.name not in {barriers.name for barriers in program.barriers}:
-        yield f"signals {barrier.name}, which is no barrier of the program"
+        yield f"signals the barrier {barrier.name}, which the program does not declare"
     leader = getattr(op, "leader", None)
     if leader is not None and not 0 <= leader < role.threads:
         yield f"is by thread {leader} of {role.threads}"
@@ -150,7 +150,7 @@ class _ScopeChecker:
             for name in sorted(_used_variables(op) - visible):
                 yield f"line {op.span.line}: {op_name(op)} uses {name}, which is not declared there"
             for name in _redeclared_names(op, visible):
-                yield f"line {op.span.line}: {op_name(op)} declares {name}, which stands for another value there"
+                yield f"line {op.span.line}: {op_name(op)} declares {name}, which has another value there"
             match op:
                 case warp.Let(var=var):
                     visible.add(var.name)

@@ -160,7 +160,7 @@ class AccessOrder:
             before = f"{op_name(earlier.op)}, line {earlier.op.span.line}"
             is_same_version = iteration is not None and earlier.iteration == iteration
             if is_same_version and at is not None and earlier.at is not None and earlier.at > at:
-                return f"{where} comes after {before}, which is behind it in the text"
+                return f"{where} comes after {before}, which is after it in the text"
             if self._is_ordered_elsewhere(actor, other):
                 continue
             whose = f"of role {self.names[other.role]}" if other.role != actor.role else f"by {other.unit}"

@@ -29,7 +29,7 @@ def check_partition(program: Program) -> Iterator[str]:
             other = register_owner.setdefault(group, role)
             if other.registers != role.registers:
                 yield (
-                    f"roles {other.name} and {role.name} share a warpgroup and ask for {other.registers} and "
+                    f"roles {other.name} and {role.name} share a warpgroup and request {other.registers} and "
                     f"{role.registers} registers"
                 )
     last = program.roles[-1]
@@ -53,7 +53,7 @@ def check_shared_memory(program: Program) -> Iterator[str]:
     end = 0 if last is None else last.offset + last.bytes
     barriers_end = program.barriers_at + program.barrier_bytes
     if last is not None and program.barrier_bytes and program.barriers_at < end:
-        yield f"{last.buffer.name} ends at byte {end} of shared memory, the barriers starts at {program.barriers_at}"
+        yield f"{last.buffer.name} ends at byte {end} of shared memory, the barriers start at {program.barriers_at}"
     if max(end, barriers_end) > program.smem_bytes:
         name = "the barriers" if last is None or barriers_end > end else last.buffer.name
         yield f"{name} ends at byte {max(end, barriers_end)} of {program.smem_bytes}"
@@ -67,7 +67,7 @@ def check_warpgroup_parts(program: Program) -> Iterator[str]:
         parts = {op.source.name: op.parts for op in operations if isinstance(op, warp.TmaStore) and op.parts > 1}
         ours = [(op, name) for op in operations for name in _touched_by_threads(op) if name in parts]
         for op, name in ours:
-            where = f"line {op.span.line}: {op_name(op)} on {name}, which is stored by {parts[name]} warpgroups,"
+            where = f"line {op.span.line}: {op_name(op)} on {name}, whose parts {parts[name]} warpgroups store,"
             match op:
                 case warp.TmaStore(parts=by):
                     if by != parts[name] or role.threads != by * WARPGROUP_THREADS or role.single_thread:
@@ -82,14 +82,14 @@ def check_warpgroup_parts(program: Program) -> Iterator[str]:
                         if isinstance(s, tile.Store) and s.buffer.name == name
                     }
                     if indices != {nest.vars} or not _holds_own_row_blocks(layout, parts[name]):
-                        yield f"{where} reaches rows of other warpgroups"
+                        yield f"{where} accesses rows of other warpgroups"
                 case _:
-                    yield f"{where} reaches all of it"
+                    yield f"{where} accesses all of it"
         for other in program.roles:
             if other is not role and any(
                 name in parts for op in warp.walk_operations(other.body) for name in _touched_by_threads(op)
             ):
-                yield f"role {other.name} reaches what the warpgroups of role {role.name} store apart"
+                yield f"role {other.name} accesses a tile whose parts the warpgroups of role {role.name} store"
 
 
 def check_warpgroup_copies(program: Program) -> Iterator[str]:
@@ -102,16 +102,18 @@ def check_warpgroup_copies(program: Program) -> Iterator[str]:
     for role in program.roles if copies else ():
         for op in warp.walk_operations(role.body):
             for name in sorted(_touched_by_threads(op) & copies.keys()):
-                where = f"line {op.span.line}: {op_name(op)} on {name}, of which {copies[name]} warpgroups have a copy,"
+                where = (
+                    f"line {op.span.line}: {op_name(op)} on {name}, with a copy for each of {copies[name]} warpgroups,"
+                )
                 if role.threads != copies[name] * WARPGROUP_THREADS or role.single_thread:
                     yield f"{where} is by {role.threads} threads"
                 match op:
                     case warp.Elementwise(layout=layout) if not _is_swept_by_each_warpgroup(layout, copies[name]):
-                        yield f"{where} does not do the same in each of them"
+                        yield f"{where} does not do the same in each warpgroup"
                     case warp.Elementwise() | warp.Wgmma():
                         pass
                     case _:
-                        yield f"{where} knows of no copies"
+                        yield f"{where} cannot address a warpgroup's copy"
 
 
 def check_reductions(program: Program) -> Iterator[str]:
@@ -129,7 +131,10 @@ def check_reductions(program: Program) -> Iterator[str]:
             for lanes in rows.values():
                 bits |= _differing_bits(lanes)
             if any(len(lanes) != 1 << bits.bit_count() for lanes in rows.values()):
-                yield f"line {op.span.line}: {op_name(op)} of {op.source.name} has rows of lanes that do not meet"
+                yield (
+                    f"line {op.span.line}: {op_name(op)} of {op.source.name} has rows whose lanes do not form a "
+                    "butterfly"
+                )
 
 
 def _row_digits(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
@@ -179,7 +184,9 @@ def check_replicas(program: Program) -> Iterator[str]:
                 memory_read = sorted(b.name for b in stored & read if not b.in_registers)
                 if memory_read and any(b.in_registers for b in stored):
                     where = f"line {op.span.line}: {op_name(op)}"
-                    yield f"{where} sets registers of threads that read {memory_read[0]}, which another one sets"
+                    yield (
+                        f"{where} sets registers in every replica from {memory_read[0]}, which only one replica stores"
+                    )
 
 
 def _expressions_of(stmt: tile.Stmt) -> tuple[tile.Expr, ...]:
@@ -208,9 +215,9 @@ def check_early_start(program: Program) -> Iterator[str]:
             for inner in warp.walk_operations((op,)):
                 is_copy = isinstance(inner, warp.TmaLoad | warp.TmaStore)
                 if is_copy or not tensors.isdisjoint(_touched_by_threads(inner) | set(warp.scalar_reads(inner))):
-                    yield f"line {inner.span.line}: {op_name(inner)} does not wait for the grid before"
+                    yield f"line {inner.span.line}: {op_name(inner)} does not wait for the previous grid"
     if not waiting:
-        yield "the grid begins early and waits for nobody"
+        yield "the grid begins early, and no role waits for the grid before it"
 
 
 def _touched_by_threads(op: Operation) -> set[str]:

@@ -288,7 +288,7 @@ class _VerifierRun:
                 return "" if all(version.full.phase == version.empty.phase for version in left) else None
             case warp.BarSync() | warp.ClusterWait() | warp.GridSync():
                 if state.has_tensor_cores:
-                    return f"line {op.span.line}: a warpgroup meets the others at a barrier while it has its turn"
+                    return f"line {op.span.line}: a warpgroup waits at a barrier of the role during its ping-pong turn"
                 if isinstance(op, warp.ClusterWait) and not state.has_released:
                     return ""
                 state.interval += 1
@@ -299,19 +299,22 @@ class _VerifierRun:
                 taken |= {barrier for role in self.program.roles for barrier in role.ping_pong_barriers}
                 mine = range(first, first + state.role.warps // 4)
                 if state.role.warps % 4 or mine.stop > 16 or not taken.isdisjoint(mine):
-                    return f"line {op.span.line}: warpgroups meet at barriers that are not theirs"
+                    return f"line {op.span.line}: the warpgroups' barriers are taken by another role, or do not exist"
                 state.part += 1
                 return ""
             case warp.PingPongWait():
                 if state.role.ping_pong_barrier is None or state.has_tensor_cores:
-                    return f"line {op.span.line}: a warpgroup waits for a turn that it has, or that nobody gives it"
+                    return (
+                        f"line {op.span.line}: a warpgroup waits for a ping-pong turn that it has already, or "
+                        "that no warpgroup passes to it"
+                    )
                 if self.next_in_ping_pong != state.number:
                     return None
                 state.has_tensor_cores = True
                 return ""
             case warp.PingPongPass():
                 if not state.has_tensor_cores:
-                    return f"line {op.span.line}: a warpgroup passes on a turn that it has not"
+                    return f"line {op.span.line}: a warpgroup passes on a ping-pong turn that it does not have"
                 state.has_tensor_cores = False
                 self.next_in_ping_pong = (state.number + 1) % sum(
                     s.role.ping_pong_barrier == state.role.ping_pong_barrier for s in self.roles
@@ -395,7 +398,7 @@ class _VerifierRun:
                 return slot
             ring = self.ring_of.get(tile.name)
             if ring is None or not ring.has_barriers:
-                return f"line {op.span.line}: the tensor cores touch {tile.name}, which nobody hands over"
+                return f"line {op.span.line}: the tensor cores touch {tile.name}, which is in no ring with barriers"
             cursor = next(c for c in op.cursors if c.ring == ring.name)
             position = state.positions.get(cursor.name, 0)
             state.missing.get((ring.name, position), set()).discard(tile.name)
@@ -408,21 +411,21 @@ class _VerifierRun:
         ring = op.cursor.ring
         is_given = (ring, state.positions.get(op.cursor.name, 0)) in state.given
         if is_given and not op.by_tensor_cores:
-            return f"line {op.span.line}: {ring} is handed on while the tensor cores have it"
+            return f"line {op.span.line}: {ring} is committed while the tensor cores use it"
         return ""
 
     def fill_by_writes(self, state: RoleState, op: warp.RingFill, cursor: warp.Cursor) -> str:
         """Let the role's warps or threads arrive at the full barrier, after their ordinary writes."""
         ring, position = self.rings[cursor.ring], state.positions.get(cursor.name, 0)
         if position >= state.acquired.get(ring.name, 0):
-            return f"line {op.span.line}: {ring.name} is handed on before its version is acquired"
+            return f"line {op.span.line}: {ring.name} is committed before its version is acquired"
         if position < state.left.get(ring.name, 0):
-            return f"line {op.span.line}: {ring.name} is handed on twice"
+            return f"line {op.span.line}: {ring.name} is committed twice"
         if message := self.check_handover(state, op):
             return message
         if (missing := state.missing.get((ring.name, position))) and not op.by_tensor_cores:
-            return f"line {op.span.line}: {ring.name} is handed on with nothing in {min(missing)}"
-        if not op.keeps and (message := self.give_up_version(state, op, ring, position, "handed on")):
+            return f"line {op.span.line}: {ring.name} is committed before {min(missing)} is written"
+        if not op.keeps and (message := self.give_up_version(state, op, ring, position, "committed")):
             return message
         return self.arrive_at_barrier(state, op, "full", state.role.arrivals(ring.by))
 
@@ -538,7 +541,7 @@ class _VerifierRun:
             return 0
         cursor = next((c for c in op.cursors if c.ring == ring.name), None)
         if cursor is None:
-            return f"line {op.span.line}: {op_name(op)} touches {name} without saying which version"
+            return f"line {op.span.line}: {op_name(op)} touches {name} without a version"
         position = state.positions.get(cursor.name, 0)
         # Nobody else may touch a version while TMA fills it.
         filling = 0 if ring.bytes else state.acquired.get(ring.name, 0)
@@ -559,17 +562,20 @@ class _VerifierRun:
                     ring.has_barriers
                     and not len(range(version, begun, ring.depth)) == done.full.phase == done.empty.phase
                 ):
-                    return f"line {op.span.line}: {name} has the memory of {ring.name}, which is not done with"
+                    return f"line {op.span.line}: {name} reuses the memory of {ring.name}, which is not released yet"
                 for other in self.roles:
                     place = (tile, version)
                     for earlier in (*other.accesses.get(place, ()), *other.spent.get(place, ())):
                         if other is not state and other not in state.mates:
-                            return f"line {op.span.line}: {name} has the memory of {tile}, of {other.role.name} too"
+                            return (
+                                f"line {op.span.line}: {name} reuses the memory of {tile}, which "
+                                f"{other.role.name} also uses"
+                            )
                         per_warpgroup = rows_alike and name in self.conflicts.per_warpgroup and earlier.own_rows
                         if per_warpgroup and not earlier.group and earlier.part < state.part:
                             continue
                         if message := self.conflicts.after(state, op, tile, earlier, True, None, False, by_all=True):
-                            return f"{message}, and {name} has its memory"
+                            return f"{message}, and {name} reuses its memory"
             self.covered[tile] = name
         return ""
 
@@ -586,12 +592,12 @@ class _VerifierRun:
                 ):
                     return message
                 if earlier.group and (earlier.write or op.readers):
-                    return f"line {op.span.line}: {name} is awaited while {earlier.op} is under way"
+                    return f"line {op.span.line}: {name} is awaited while {earlier.op} is pending"
         return ""
 
     def find_leftovers(self) -> Iterator[str]:
         if self.next_in_ping_pong or any(state.has_tensor_cores for state in self.roles):
-            yield f"the turn ends with warpgroup {self.next_in_ping_pong}, not with the first one"
+            yield f"the last ping-pong turn is passed to warpgroup {self.next_in_ping_pong}, not to the first one"
         for state in self.roles:
             for access in self.all_accesses(state):
                 if access.group and access.queue in ("bulk", "wgmma", "tcgen05.ld", "tcgen05.st"):

@@ -19,7 +19,7 @@ from tilec.support import schema
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
-_OWN_CHOICE = "tilec chooses by what is copied"
+_OWN_CHOICE = "tilec chooses it from the operands"
 _AXES = schema.Constraint(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", "xyz"), "axes of the cluster")
 
 
@@ -140,7 +140,7 @@ def refuse_scopes(op: tile.TileOp, message: str, help: str) -> NoReturn:
 def _check_async_copy(call: Call) -> tile.TileOp:
     op = _check_copy(call)
     if tuple(r.buffer.scope for r in op.regions) != ("global", "shared"):
-        refuse_scopes(op, "T.async_copy is from a tensor to a shared tile", help="write T.copy")
+        refuse_scopes(op, "T.async_copy copies from a tensor to a shared tile only", help="write T.copy")
     return replace(op, asynchronous=True)
 
 
@@ -149,18 +149,18 @@ def _check_tma_copy(call: Call) -> tile.TileOp:
     op = _check_copy(call)
     scopes = tuple(r.buffer.scope for r in op.regions)
     if scopes not in (("global", "shared"), ("shared", "global")):
-        refuse_scopes(op, "T.tma_copy is between a tensor and a shared tile", help="write T.copy")
+        refuse_scopes(op, "T.tma_copy copies between a tensor and a shared tile only", help="write T.copy")
     if op.regions[1].buffer.scope == "global":
         if call["barrier"].value is not None:
-            call.refuse("barrier", "left out: a store signals nobody")
+            call.refuse("barrier", "omitted: a store signals no barrier")
         return op
     if call["barrier"].value is None:
         raise_error(
             "missing-argument",
             "T.tma_copy needs `barrier` to load a tile",
             call.span,
-            "nobody would know when it is complete",
-            help="pass barrier= what T.alloc_barrier made, or write T.copy",
+            "no thread could wait for it",
+            help="pass a barrier of T.alloc_barrier as barrier=, or write T.copy",
         )
     return replace(op, barrier=as_barrier(call["barrier"], call.name), announces=True)
 
@@ -181,9 +181,9 @@ def read_regions(call: Call) -> tuple[tile.Region, tile.Region]:
     if _rank_missing_extents(call, first) == 2:
         raise_error(
             "unknown-extent",
-            "nothing says how much T.copy is to copy",
+            "T.copy has no extent",
             call.span,
-            "both sides are an index without extent",
+            "both sides are an index without an extent",
             help="write a slice on one side, as in `A[0:16, 0:16]`",
         )
     known = call.read_region(first)
@@ -227,12 +227,12 @@ COPY = register_operation(
                         Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
                     ),
                 ),
-                """Copy `src` to `dst`, both a tensor, a shared tile, a fragment or a box of one, of the same shape.
+                """Copy `src` to `dst`, each a tensor, a shared tile, a fragment or a box of one, of the same shape.
 
                 Dimensions of extent 1 do not count. An index without extent, `A[i, j]`, takes the shape of the other
-                side, aligned at the last dimension. Elements are converted to the dtype of `dst`. What lies outside a
-                tensor reads as 0 and is not written. With disable_tma=True it goes another way than by TMA;
-                `coalesced_width` is how many neighbours one thread moves at once, where threads move them.
+                side, aligned at the last dimension. Elements are converted to the dtype of `dst`. Elements outside a
+                tensor read as 0 and are not written. disable_tma=True excludes TMA; `coalesced_width` is the number of
+                adjacent elements that one thread moves at once, where threads move them.
                 """,
                 _check_copy,
             ),
@@ -249,8 +249,8 @@ COPY = register_operation(
                 ),
                 """Begin a copy from a tensor to a shared tile, as a group of its own for T.ptx_wait_group.
 
-                It goes by cp.async or TMA. What touches `dst` waits for it even where no T.ptx_wait_group stands
-                between, with a warning.
+                It uses cp.async or TMA. Statements that use `dst` wait for it even where the kernel has no
+                T.ptx_wait_group, with a warning.
                 """,
                 _check_async_copy,
             ),
@@ -269,8 +269,8 @@ COPY = register_operation(
                 ),
                 """Begin a copy from a tensor to a shared tile by TMA, and announce its bytes to `barrier`.
 
-                One thread of those that come here does it. The phase of the barrier completes when the bytes and its
-                arrivals have come; T.barrier_wait waits for that. From a tile to a tensor it is T.copy.
+                One of the threads that execute this issues it. The phase of the barrier completes with its last bytes
+                and arrivals; T.barrier_wait waits for that. From a tile to a tensor it is T.copy.
                 """,
                 _check_tma_copy,
             ),
@@ -292,7 +292,7 @@ def verify_copy(op: Copy) -> Iterator[str]:
     if (op.leader is None) != (op.barrier is None and op.signals is None):
         yield "a leader and a barrier come together"
     if (op.announces is None) != (op.barrier is None):
-        yield "who is given a barrier announces its bytes"
+        yield "a copy with a barrier must announce its bytes"
     prefetch_distance = (op.prefetch_distance, op.of, op.step)
     if any(part is None for part in prefetch_distance) and any(part is not None for part in prefetch_distance):
         yield "prefetch_distance, of and step come together"

@@ -16,7 +16,7 @@ from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
-_OWN_CHOICE = "tilec chooses by what is copied"
+_OWN_CHOICE = "tilec chooses it from the operands"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ def _check_send(call: Call) -> TileOp:
     if len(given) != 1:
         raise_error(
             "wrong-argument",
-            "T.copy_cluster takes `dst_block` or `cluster_mask`",
+            "T.copy_cluster needs either `dst_block` or `cluster_mask`",
             call.span,
-            "neither of them is given" if not given else "both are given",
+            "neither is given" if not given else "both are given",
             help="dst_block=n stores to block n of the cluster, cluster_mask=0b11 loads for blocks 0 and 1",
         )
     src, dst = read_regions(call)
@@ -102,13 +102,14 @@ register_operation(
                         Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
                     ),
                 ),
-                """Copy between blocks of a cluster, or for several of them.
+                """Copy between blocks of a cluster, or load a tile for several of them.
 
-                With dst_block=n the shared tile `src` goes to the tile `dst` of block n of the cluster, which has it
-                after the next T.cluster_sync; before that, T.cluster_sync says that the block no longer needs what was
-                there. With cluster_mask=m the tensor's box goes to `dst` in every block whose bit is set, as the first
-                of them says which; the others copy what they say themselves. Where all blocks along an axis are in it,
-                and a producer warp loads it, each loads a slice for all.
+                With dst_block=n the shared tile `src` is copied to the tile `dst` of block n of the cluster, which may
+                read it after the next T.cluster_sync; a T.cluster_sync before it must ensure that block n no longer
+                reads the tile. With cluster_mask=m a box of the tensor is loaded into `dst` of every block whose bit is
+                set: the first of these blocks gives the box, and blocks outside the mask load their own. If the
+                mask has all blocks along an axis, and a producer warp loads the tile, each block loads one slice for
+                all.
                 """,
                 _check_send,
             ),

@@ -93,7 +93,7 @@ def _build_tma_load(op: Copy, context: LoweringContext) -> TmaLoad:
     if shared:
         slices = count_multicast_blocks(context.cluster, shared)
         along = sliced_dimension(source.extent, context.shared[destination.buffer.name], slices)
-        assert along is not None, "a tile is shared that cannot be cut"
+        assert along is not None, "a multicast tile cannot be sliced"
         sliced = along
         box[sliced] //= slices
     tensor_map = make_tensor_map(replace(source, extent=tuple(box)), destination.buffer, context)

@@ -107,7 +107,7 @@ def _read_row_region(call: Call, tensor: tile.Buffer, region: tile.Region) -> ti
     if tensor.dtype != region.buffer.dtype:
         raise_error(
             "dtype-mismatch",
-            f"{call.name} copies elements as they are",
+            f"{call.name} does not convert elements",
             call.span,
             f"{tensor.name} is {tensor.dtype}, {region.buffer.name} is {region.buffer.dtype}",
             secondary=(Label(region.buffer.span, "from here"),),
@@ -119,7 +119,7 @@ def _read_row_region(call: Call, tensor: tile.Buffer, region: tile.Region) -> ti
 def _read_tensor(call: Call, name: str) -> tile.Buffer:
     value = call[name].value
     if not isinstance(value, tile.Buffer) or value.scope != "global" or len(value.extents) != 2:
-        call.refuse(name, "a tensor of two dimensions, as a whole")
+        call.refuse(name, "a whole tensor of two dimensions")
     assert isinstance(value, tile.Buffer)
     return value
 
@@ -189,8 +189,8 @@ def _select_row(region: tile.Region, row: int, number: int) -> tile.Region:
 
 
 _COMMON = (
-    Parameter("swizzle", None, keyword_only=True, hint="tilec chooses the layout of a tile by all that reaches it"),
-    Parameter("eviction_policy", None, keyword_only=True, hint="tilec chooses by what is copied"),
+    Parameter("swizzle", None, keyword_only=True, hint="tilec chooses the layout of a tile from all its accesses"),
+    Parameter("eviction_policy", None, keyword_only=True, hint="tilec chooses it from the operands"),
     ANNOTATIONS,
 )
 _OPERANDS = tuple(map(Parameter, ("src", "dst", "col", "rows")))
@@ -203,9 +203,9 @@ GATHER4 = register_operation(
                 Signature("T.tma_gather4", (*_OPERANDS, Parameter("barrier", keyword_only=True), *_COMMON)),
                 """Begin a copy of four rows of a matrix to a shared tile by TMA, and announce their bytes to `barrier`.
 
-                `src` is a tensor of two dimensions; `rows` are the indices of the rows, each on its own, and `col` the
-                first column of each. `dst` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4,
-                :]`. What lies outside the tensor reads as 0. One thread does it and the barrier tells when it is done,
+                `src` is a tensor of two dimensions; `rows` are four independent row indices, and `col` the first column
+                of each row. `dst` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`.
+                Elements outside the tensor read as 0. One thread issues it and the barrier completes when it is done,
                 as with T.tma_copy. It needs sm_100a.
                 """,
                 _check_gather,
@@ -225,8 +225,8 @@ SCATTER4 = register_operation(
                 """Copy four rows of a shared tile to four rows of a matrix by TMA, each to its own index.
 
                 `dst` is a tensor of two dimensions; `rows` are the indices of its rows and `col` the first column of
-                each. `src` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`. What lies
-                outside the tensor is not written. Copies of this kind to one row come in any order. It needs sm_100a.
+                each. `src` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`. Elements
+                outside the tensor are not written. Copies of this kind to one row have no order. It needs sm_100a.
                 """,
                 _check_scatter,
             ),

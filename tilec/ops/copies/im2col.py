@@ -102,7 +102,7 @@ def _check_im2col(call: Call) -> tile.TileOp:
     if img.buffer.dtype != col.buffer.dtype or img.buffer.dtype.bits < 8:
         raise_error(
             "dtype-mismatch",
-            f"{call.name} copies elements as they are, of 8 bits or more",
+            f"{call.name} needs elements of 8 bits or more, and does not convert them",
             call.span,
             f"from {img.buffer.dtype} to {col.buffer.dtype}",
             secondary=(Label(col.buffer.span, "from here"),),
@@ -191,16 +191,16 @@ IM2COL = register_operation(
         (
             Spelling(
                 Signature("T.im2col", _PARAMETERS),
-                """Fill the shared tile `col` with what a square filter sees in images, a row for each place of it.
+                """Fill the shared tile `col` with a tile of the im2col matrix.
 
-                `img` is (images, height, width, channels). Rows are counted along the width of the result, then down,
-                then from image to image; a column is a tap of the filter and a channel, counted along the channels,
-                then the width of the filter, then its height. `col` is tile `nhw_step` of the rows and tile `c_step` of
-                the columns of that matrix. The filter has `kernel` × `kernel` taps, `dilation` pixels apart, and moves
-                by `stride`; `pad` pixels of 0 lie around each image. What lies outside the matrix is 0. Volumes are
-                (images, depth, height, width, channels), their filters cubes, and depth is counted after the height.
-                Where TMA feeds a pipeline and the tile's columns divide the channels, it is one copy in TMA's im2col
-                mode.
+                A row stands for a position of a square filter. `img` is (images, height, width, channels). Rows are
+                counted along the width of the result, then down, then from image to image; a column is a tap of the
+                filter and a channel, counted along the channels, then the width of the filter, then its height. `col`
+                is tile `nhw_step` of the rows and tile `c_step` of the columns of that matrix. The filter has `kernel`
+                × `kernel` taps, `dilation` pixels apart, and moves by `stride`; each image has a border of `pad` pixels
+                of 0. Elements outside the matrix are 0. Volumes are (images, depth, height, width, channels), their
+                filters cubes, and depth is counted after the height. Where TMA feeds a pipeline and the tile's columns
+                divide the channels, it is one copy in TMA's im2col mode.
                 """,
                 _check_im2col,
             ),
@@ -209,7 +209,7 @@ IM2COL = register_operation(
                     "T.c2d_im2col",
                     (
                         *_PARAMETERS,
-                        Parameter("eviction_policy", None, hint="tilec chooses by what is copied"),
+                        Parameter("eviction_policy", None, hint="tilec chooses it from the operands"),
                         ANNOTATIONS,
                     ),
                 ),
@@ -244,9 +244,9 @@ def find_tma_obstacle(op: Im2col) -> str | None:
     rank = len(image.shape)
     corners, (least, most) = (-conv.pad, conv.pad - conv.reach), CORNER_RANGES[rank]
     if not least <= min(corners) <= max(corners) <= most:
-        return "the filter reaches too far out of the image"
+        return "the filter extends too far beyond the image"
     if conv.reach > MAX_TAP_OFFSET[rank]:
-        return f"its last tap lies {conv.reach} pixels from the first, and at most {MAX_TAP_OFFSET[rank]} are possible"
+        return f"its last tap is {conv.reach} pixels from the first; the limit is {MAX_TAP_OFFSET[rank]}"
     return None
 
 
@@ -374,10 +374,10 @@ def verify_im2col(op: Im2col) -> Iterator[str]:
     for region in op.regions:
         yield from verify_whole_buffer(region)
     if len(images.extent) not in CORNER_RANGES or len(matrix.extent) != 2:
-        yield "images have 4 or 5 dimensions, what is seen of them 2"
+        yield "images have 4 or 5 dimensions, their im2col matrix has 2"
         return
     if images.buffer.dtype.bits < 8:
-        yield f"elements of {images.buffer.dtype} are not copied as they are"
+        yield f"elements of {images.buffer.dtype} cannot be copied without conversion"
     yield from verify_same_dtype(images, matrix)
     if min(get_geometry(op).places) < 1:
         yield "the filter is larger than the images"

@@ -52,7 +52,7 @@ def _tile(call: Call, name: str) -> tile.Region:
             call[name].span,
             f"{buffer.name} is in {buffer.scope} memory, of shape {show_shape(extents)}",
             secondary=(Label(buffer.span, "from here"),),
-            help="T.copy it to a tile made by T.alloc_shared first",
+            help="T.copy it to a shared tile first",
         )
     return call.read_region(name)
 
@@ -62,14 +62,14 @@ def _check_transpose(call: Call) -> tile.TileOp:
     if src.extent[::-1] != dst.extent:
         raise_error(
             "shape-mismatch",
-            "T.transpose: `dst` is not `src` turned",
+            "T.transpose: `dst` does not have the shape of the transpose",
             call.span,
             f"from {show_shape(src.extent)} to {show_shape(dst.extent)}",
             secondary=(Label(dst.buffer.span, "from here"),),
             help=f"allocate it as {show_shape(src.extent[::-1])}",
         )
     if src.buffer == dst.buffer:
-        raise_error("wrong-argument", "T.transpose cannot turn a tile in place", call.span, help="use two tiles")
+        raise_error("wrong-argument", "T.transpose cannot transpose a tile in place", call.span, help="use two tiles")
     return Transpose(src, dst, span=call.span)
 
 
@@ -92,7 +92,7 @@ TRANSPOSE = register_operation(
         (
             Spelling(
                 Signature("T.transpose", (Parameter("src"), Parameter("dst"), ANNOTATIONS)),
-                """Put the columns of `src` into the rows of `dst`, both whole shared tiles of two dimensions.
+                """Transpose `src` into `dst`, both whole shared tiles of two dimensions.
 
                 Elements are converted to the dtype of `dst`.
                 """,
@@ -160,4 +160,6 @@ def verify_transpose(op: Transpose) -> Iterator[str]:
     for region in op.regions:
         yield from verify_whole_buffer(region)
     if source.buffer == result.buffer or len(source.extent) != 2 or source.extent[::-1] != result.extent:
-        yield f"{show_declared(source.buffer)} turned is not {show_declared(result.buffer)}"
+        yield (
+            f"the transpose of {show_declared(source.buffer)} does not have the shape of {show_declared(result.buffer)}"
+        )

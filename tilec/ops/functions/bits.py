@@ -21,10 +21,10 @@ def _read_operand(call: Call) -> tile.Expr:
     if operand.dtype.kind not in ("int", "uint") or operand.dtype.bits not in _UNSIGNED:
         raise_error(
             "wrong-dtype",
-            f"{call.name} counts the bits of an integer",
+            f"{call.name} needs an integer",
             call["x"].span,
             f"this is {operand.dtype}",
-            help="T.reinterpret gives the bits of a float as an integer" if operand.dtype.is_float else None,
+            help="use T.reinterpret to get the bits of a float as an integer" if operand.dtype.is_float else None,
         )
     return operand
 
@@ -75,13 +75,13 @@ FUNCTIONS["T.__fns"] = ScalarFunction(
 FUNCTIONS |= {
     f"T.{name}": ScalarFunction(Signature(f"T.{name}", (Parameter("x"),)), doc, build)
     for name, doc, build in (
-        ("popcount", "how many bits of the integer x are 1, in its dtype", _build_popcount),
+        ("popcount", "the number of bits of the integer x that are 1, in its dtype", _build_popcount),
         (
             "clz",
-            "how many bits of the integer x are 0 before the first 1, of as many as its dtype has; int32",
+            "the number of leading 0 bits of the integer x, counted in its dtype; int32",
             _build_clz,
         ),
-        ("__ffs", "the place of the lowest 1 of the integer x, counted from 1, and 0 of 0; int32", _build_ffs),
+        ("__ffs", "the position of the lowest 1 bit of the integer x, counted from 1; 0 if x is 0; int32", _build_ffs),
     )
 }
 

@@ -30,7 +30,7 @@ def _make_fold(op: LogicalOp) -> Callable[[Call], Value]:
                 "wrong-scope",
                 f"{call.name} reads every element in each thread",
                 call["buffer"].span,
-                f"{region.buffer.name} is spread over the threads",
+                f"the threads hold different elements of {region.buffer.name}",
                 secondary=(Label(region.buffer.span, "allocated here"),),
                 help="T.copy it to a shared tile first",
             )
@@ -58,7 +58,7 @@ def _fold_terms(op: LogicalOp, terms: list[tile.Expr]) -> tile.Expr:
 
 
 _ROWS: tuple[tuple[str, LogicalOp, str], ...] = (
-    ("any_of", "or", "whether some element of `buffer`, a tensor, shared tile or array or a box of one, is not 0"),
+    ("any_of", "or", "True if some element of `buffer` is not 0; a tensor, shared tile, array or a box of one"),
     ("all_of", "and", "whether none of them is 0; outside a tensor they are"),
 )
 FUNCTIONS |= {

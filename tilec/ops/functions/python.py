@@ -152,7 +152,7 @@ def _combine_lists(lists: Sequence[tuple[Value, ...]], span: Span) -> tuple[Valu
     """Return all tuples of one item of each list."""
     count = math.prod(map(len, lists)) * max(len(lists), 1)
     if count > MAX_LENGTH:
-        raise_error("evaluation-too-long", "the result is too large", span, f"{count} items, {MAX_LENGTH} are the most")
+        raise_error("evaluation-too-long", "the result is too large", span, f"{count} items; the limit is {MAX_LENGTH}")
     return tuple(itertools.product(*lists))
 
 
@@ -214,7 +214,7 @@ def list_items(value: Value, span: Span) -> Iterable[Value]:
         case Dictionary(entries=entries):
             return tuple(e.key for e in entries)
         case range() if value[MAX_LENGTH:]:
-            return raise_error("evaluation-too-long", "the range is too long", span, f"{MAX_LENGTH} items are the most")
+            return raise_error("evaluation-too-long", "the range is too long", span, f"the limit is {MAX_LENGTH} items")
         case tuple() | str() | range():
             return value
         case DType(name=name):  # TileLang's are strings
@@ -222,7 +222,7 @@ def list_items(value: Value, span: Span) -> Iterable[Value]:
         case _:
             sized = f"its sizes are {value.name}.shape" if isinstance(value, Buffer) else None
             return raise_error(
-                "not-iterable", "there is nothing to iterate over", span, f"this is {describe_value(value)}", help=sized
+                "not-iterable", "this cannot be iterated over", span, f"this is {describe_value(value)}", help=sized
             )
 
 
@@ -291,7 +291,9 @@ def _get_printed_value(value: Value) -> Any:
 def convert_to_text(value: Value, span: Span) -> str:
     """Return `str(value)`."""
     if is_runtime(value):
-        raise_error("not-a-constant", "text is made of values known at compile time", span, "known only at run time")
+        raise_error(
+            "not-a-constant", "text can contain only values known at compile time", span, "known only at run time"
+        )
     return str(_get_printed_value(value))
 
 
@@ -301,7 +303,7 @@ def format_value(value: Argument, conversion: str, spec: str) -> str:
         raise_error("static-arithmetic", "the result is too large", value.span)
     if is_runtime(value.value):
         raise_error(
-            "not-a-constant", "text is made of values known at compile time", value.span, "known only at run time"
+            "not-a-constant", "text can contain only values known at compile time", value.span, "known only at run time"
         )
     shown = _get_printed_value(value.value)
     if conversion:
@@ -315,7 +317,7 @@ def format_value(value: Argument, conversion: str, spec: str) -> str:
 def join_text(parts: list[str], span: Span) -> str:
     """Return the text of an f-string with these parts."""
     if sum(map(len, parts)) > MAX_LENGTH:
-        raise_error("evaluation-too-long", "the result is too large", span, f"{MAX_LENGTH} characters are the most")
+        raise_error("evaluation-too-long", "the result is too large", span, f"the limit is {MAX_LENGTH} characters")
     return "".join(parts)
 
 
@@ -368,7 +370,7 @@ def _call_dictionary_method(owner: Dictionary, name: str, values: list[Any]) -> 
         case "get", [key, *default]:
             return next((e.value for e in owner.entries if e.key == key), default[0] if default else None)
         case _:
-            raise TypeError(f"{name}() takes other arguments")
+            raise TypeError(f"{name}() has other parameters")
 
 
 def _check_result_size(value: Value, span: Span) -> Value:
@@ -376,7 +378,7 @@ def _check_result_size(value: Value, span: Span) -> Value:
     listed: Any = value
     if isinstance(listed, str | tuple) and len(listed) > MAX_LENGTH:
         raise_error(
-            "evaluation-too-long", "the result is too large", span, f"{len(listed)} items, {MAX_LENGTH} are the most"
+            "evaluation-too-long", "the result is too large", span, f"{len(listed)} items; the limit is {MAX_LENGTH}"
         )
     if isinstance(value, int) and value.bit_length() > LARGEST_BITS:
         raise_error("static-arithmetic", "the result is too large", span)

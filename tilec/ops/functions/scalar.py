@@ -33,7 +33,7 @@ def build_sizes(call: Call) -> Value:
             f"{call.name}: a size is int32, not int64",
             call["dtype"].span,
             "a dimension has at most 2147483647 elements, which is checked at launch",
-            help="leave the dtype out; write T.cast(size, 'int64') where the kernel computes with it in 64 bits",
+            help="remove the dtype; write T.cast(size, 'int64') where the kernel needs 64 bits",
         )
     if dtype != INT32:
         call.refuse("dtype", '"int32"')
@@ -220,7 +220,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _make_row("T.cosh", "x", "hyperbolic cosine", _make_math("cosh")),
         _make_row("T.atan", "x", "arc tangent, between -pi / 2 and pi / 2", _make_math("atan")),
         _make_row(
-            "T.fmod", "x y", "what x / y, rounded towards 0, leaves; exact, with the sign of x", _make_math("fmod")
+            "T.fmod", "x y", "the remainder of x / y rounded towards 0; exact, with the sign of x", _make_math("fmod")
         ),
         _make_row("T.exp10", "x", "10 to the power x", _make_math("exp10")),
         _make_row("T.log10", "x", "logarithm to base 10", _make_math("log10")),
@@ -228,9 +228,9 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _make_row("T.trunc", "x", "x rounded towards 0, as a float", _make_math("trunc")),
         _make_row("T.round", "x", "the nearest integer, half away from 0, as a float", _make_math("round")),
         _make_row("T.nearbyint", "x", "the nearest integer, half to even, as a float", _make_math("nearbyint")),
-        _make_row("T.isnan", "x", "whether x is not a number", _make_classifier("isnan")),
-        _make_row("T.isinf", "x", "whether x is infinite", _make_classifier("isinf")),
-        _make_row("T.isfinite", "x", "whether x is neither infinite nor NaN", _make_classifier("isfinite")),
+        _make_row("T.isnan", "x", "True if x is not a number", _make_classifier("isnan")),
+        _make_row("T.isinf", "x", "True if x is infinite", _make_classifier("isinf")),
+        _make_row("T.isfinite", "x", "True if x is neither infinite nor NaN", _make_classifier("isfinite")),
         _make_row("T.pow", "x y", "x to the power y", _make_math("pow")),
         _make_row("T.abs", "x", "absolute value", _build_abs),
         _make_row("T.max", "a b", "the larger", _make_operator("max")),

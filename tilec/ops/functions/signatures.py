@@ -33,7 +33,7 @@ VIEWS: dict[str, ViewFunction] = {
         ViewFunction(
             Signature("T.view", (Parameter("src"), Parameter("shape", None), Parameter("dtype", None))),
             "the same, or the bits of each row as another type, or both; without `shape`, rows keep their bytes. "
-            "Elements cannot be set through a view of narrower ones. T.Tensor(shape, dtype, tile.data) is the same",
+            "A view with narrower elements cannot be written. T.Tensor(shape, dtype, tile.data) is the same",
         ),
     )
 }
@@ -77,11 +77,11 @@ LAUNCH_VALUES: dict[str, LaunchValue] = {
     for p in (
         _make_launch_value("T.get_thread_binding", "the thread's index, along x, y or z of `threads=`", _DIM),
         _make_launch_value("T.get_thread_bindings", "all three of them"),
-        _make_launch_value("T.get_thread_extent", "how many threads a block has along x, y or z", _DIM),
+        _make_launch_value("T.get_thread_extent", "the number of threads of a block along x, y or z", _DIM),
         _make_launch_value("T.get_thread_extents", "all three of them"),
         _make_launch_value("T.get_block_binding", "the block's index, along x, y or z of the grid", _DIM),
         _make_launch_value("T.get_block_bindings", "one for each extent of the grid"),
-        _make_launch_value("T.get_block_extent", "how many blocks the grid has along x, y or z", _DIM),
+        _make_launch_value("T.get_block_extent", "the number of blocks of the grid along x, y or z", _DIM),
         _make_launch_value("T.get_block_extents", "one for each extent of the grid"),
         _make_launch_value("T.get_lane_idx", "the thread's index in its warp", _WARP_SIZE),
         _make_launch_value("T.get_warp_idx", "the index of the thread's warp", _WARP_SIZE),
@@ -95,10 +95,10 @@ LAUNCH_VALUES: dict[str, LaunchValue] = {
         _make_launch_value(
             "T.block_rank_in_cluster", "the block's number in its cluster, x counted fastest; without clusters 0"
         ),
-        _make_launch_value("T.get_cluster_block_nums", "how many blocks a cluster has"),
+        _make_launch_value("T.get_cluster_block_nums", "the number of blocks of a cluster"),
         _make_launch_value(
             "T.shuffle_elect",
-            "whether the thread is the first of each `thread_extent` threads, or with 0 of the block",
+            "True if the thread is the first of `thread_extent` threads, or with 0 the first of the block",
             Parameter("thread_extent"),
         ),
         LaunchValue(BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one iteration"),
@@ -116,7 +116,9 @@ def build_dp4a(call: Call) -> tile.Store:
     for name, buffer, wanted in (("A", a, (INT8, UINT8)), ("B", b, (INT8, UINT8)), ("C", c, (INT32,))):
         if buffer.dtype not in wanted:
             expected = " or ".join(t.name for t in wanted)
-            raise_error("wrong-dtype", f"T.dp4a: `{name}` holds {expected}", call[name].span, f"this is {buffer.dtype}")
+            raise_error(
+                "wrong-dtype", f"T.dp4a: `{name}` must be {expected}", call[name].span, f"this is {buffer.dtype}"
+            )
     total: tile.Expr = tile.Load(c, at_c)
     for lane in range(_LANES):
         x, y = (tile.Load(t, (*i[:-1], add_exprs(i[-1], tile.int32_const(lane)))) for t, i in ((a, at_a), (b, at_b)))

@@ -50,7 +50,7 @@ def is_runtime(value: Value) -> bool:
 def apply_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
     """Return `a op b`."""
     if op == "@":
-        raise_error("unsupported-syntax", "`@` multiplies nothing in a kernel", span, help="write T.gemm(A, B, C)")
+        raise_error("unsupported-syntax", "`@` is not defined in a kernel", span, help="write T.gemm(A, B, C)")
     if isinstance(a.value, Lanes) or isinstance(b.value, Lanes):
         return _apply_lanewise(op, a, b, span)
     if not is_runtime(a.value) and not is_runtime(b.value):
@@ -113,7 +113,7 @@ def _are_sequences(op: Operator, left: Value, right: Value, span: Span) -> bool:
     else:
         return False
     if size > MAX_LENGTH:
-        raise_error("evaluation-too-long", "the result is too large", span, f"{size} items, {MAX_LENGTH} are the most")
+        raise_error("evaluation-too-long", "the result is too large", span, f"{size} items; the limit is {MAX_LENGTH}")
     return True
 
 
@@ -175,7 +175,7 @@ def unify_operands(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, til
     if dtype is None:
         raise_error(
             "dtype-mismatch",
-            f"{left.dtype} and {right.dtype} do not mix",
+            f"{left.dtype} and {right.dtype} cannot be combined",
             span,
             secondary=(Label(a.span, str(left.dtype)), Label(b.span, str(right.dtype))),
             help="cast one side, for example with T.float32(…)",

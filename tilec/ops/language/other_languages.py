@@ -41,7 +41,7 @@ static_range: write T.unroll(n)
 static_assert: write assert
 constexpr autotune: use a constant of the file, which -D and `tilec tune` set
 device_print printf: write T.print(value)
-debug_barrier __syncthreads syncthreads barrier: leave it out; where one is needed all the same, write T.sync_threads()
+debug_barrier __syncthreads syncthreads barrier: remove it; if one is still needed, write T.sync_threads()
 __syncwarp syncwarp: write T.sync_warp()
 threadIdx thread_idx thread_id: write T.get_thread_binding(), or the variables of `for i in T.Parallel(n):`
 blockIdx block_idx: use the names of the launch, as in `with T.Kernel(n) as bx:`
@@ -49,7 +49,7 @@ blockDim block_dim: use threads= of T.Kernel
 gridDim grid_dim: use the sizes of the launch, which T.Kernel is given
 __shared__ shared smem alloc_smem shared_memory shared_array: write T.alloc_shared(shape, dtype)
 rmem alloc_rmem alloc_register alloc_registers: write T.alloc_fragment(shape, dtype)
-__shfl_sync __shfl_down_sync __shfl_up_sync __shfl_xor_sync: write T.shfl_sync and its like
+__shfl_sync __shfl_down_sync __shfl_up_sync __shfl_xor_sync: write T.shfl_sync or its variants
 __expf expf: write T.exp(x)
 __fdividef: write x / y
 sqrtf: write T.sqrt(x)
@@ -81,8 +81,8 @@ trans_b transB: transpose_B
 """
 
 _KEYWORDS_WITHOUT_PARAMETER = """
-mask boundary_check: leave it out; outside of a tensor T.copy reads zeros and writes nothing
-other padding_option: write T.annotate_safe_value({tensor: value}), which says what is read outside of a tensor
+mask boundary_check: remove it; outside of a tensor T.copy reads zeros and writes nothing
+other padding_option: write T.annotate_safe_value({tensor: value}), which sets the value read outside of a tensor
 """
 
 _METHOD_ROWS = """

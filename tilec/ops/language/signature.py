@@ -143,7 +143,7 @@ class Call:
             case tile.Buffer(is_dynamic=True) as buffer:
                 raise_error(
                     "dynamic-shape",
-                    f"{self.name}: how much of {buffer.name} is meant must be known at compile time",
+                    f"{self.name}: the extent of the part of {buffer.name} must be known at compile time",
                     argument.span,
                     f"its shape is {show_shape(buffer.extents)}",
                     help=f"write a box of it, as in `{buffer.name}[{', '.join('0:128' for _ in buffer.extents)}]`",
@@ -179,9 +179,9 @@ def bind_arguments(
         wanted = f"{len(places)} argument{'s' * (len(places) != 1)}"
         raise_error(
             "too-many-arguments",
-            f"{name} takes {wanted}, {len(positional)} are given",
+            f"{name} takes {wanted}, but {len(positional)} are given",
             positional[len(places)].span,
-            "one too many",
+            "one argument too many",
             help=f"write {signature}",
         )
     given = {} if signature.variadic else {p.name: a for p, a in zip(places, positional, strict=False)}
@@ -211,7 +211,7 @@ def bind_arguments(
                 f"{name}: `{parameter.name}` is not supported",
                 argument_given.span,
                 f"only {parameter.default} is accepted here",
-                help="leave it out",
+                help="remove it",
             )
     return Call(name, given, tuple(positional) if signature.variadic else (), span)
 
@@ -221,7 +221,7 @@ def warn_ignored_hints(call: Call, signature: Signature) -> Iterator[Diagnostic]
     for parameter in signature.parameters:
         if parameter.hint and call.is_given(parameter.name) and call[parameter.name].value != parameter.default:
             title = f"{call.name}: `{parameter.name}` has no effect"
-            yield make_warning("hint-not-used", title, call[parameter.name].span, parameter.hint, help="leave it out")
+            yield make_warning("hint-not-used", title, call[parameter.name].span, parameter.hint, help="remove it")
 
 
 def find_nearest_name(name: str, candidates: Iterable[str]) -> str | None:
@@ -302,7 +302,7 @@ def as_shape(argument: Argument, what: str, instead: str | None = None) -> tuple
             )
         if not isinstance(item, int) or isinstance(item, bool):
             raise_error(
-                "wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe_value(item)}"
+                "wrong-shape", f"{what} must consist of integers", argument.span, f"holds {describe_value(item)}"
             )
         if item <= 0:
             raise_error("wrong-shape", f"{what} must be positive", argument.span, f"holds {item}")
@@ -321,7 +321,7 @@ def as_extent(argument: Argument, what: str) -> tile.Extent:
     """Return a positive number, or an integer expression of the kernel's parameters."""
     value = argument.value
     if isinstance(value, tuple):
-        raise_error("wrong-shape", f"{what} must be made of integers", argument.span, f"holds {describe_value(value)}")
+        raise_error("wrong-shape", f"{what} must consist of integers", argument.span, f"holds {describe_value(value)}")
     if not isinstance(value, EXPR_TYPES):
         (number,) = as_shape(argument, what)
         return number
@@ -331,7 +331,7 @@ def as_extent(argument: Argument, what: str) -> tile.Extent:
             f"{what} must be known at launch",
             argument.span,
             f"depends on {describe_value(value)}",
-            help="make it of integers and of integer parameters, with + - * // % T.min and T.max",
+            help="compute it from integers and integer parameters, with + - * // % T.min and T.max",
         )
     return cast_expr(value, INT32)
 
@@ -434,7 +434,7 @@ def _check_inside(region: tile.Region) -> tile.Region:
             declared = Label(region.buffer.span, f"shape {show_shape(region.buffer.shape)}")
             raise_error(
                 "out-of-range",
-                f"the box leaves {region.buffer.name}",
+                f"the box is out of the bounds of {region.buffer.name}",
                 region.span,
                 f"covers {low} to {low + extent - 1} of a dimension of {size}",
                 secondary=(declared,),

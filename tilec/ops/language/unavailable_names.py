@@ -22,14 +22,14 @@ def _parse_rows(text: str, because: Diagnostic) -> dict[str, Diagnostic]:
 
 _BLACKWELL = _parse_rows(
     """
-    tcgen05_gemm_sp: write T.gemm_sp, which takes the instructions of the target
-    deallocate_tmem: leave it out; tensor memory is given back when the block ends
+    tcgen05_gemm_sp: write T.gemm_sp, tilec chooses the instructions
+    deallocate_tmem: remove it; tensor memory is freed when the block ends
     make_blockscaled_gemm_layout
     tcgen05_before_thread_sync tcgen05_after_thread_sync alloc_tcgen05_smem_desc initialize_tcgen05_descriptor
     alloc_tcgen05_instr_desc alloc_tcgen05_instruction_desc ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts
     ptx_tcgen05_mma_blockscaled_ss tma_load_2sm
     clc_try_cancel_multicast: write T.clc_try_cancel, in a kernel without clusters
-    float4_e2m1_unpacked: use T.float4_e2m1fn, of which two share a byte
+    float4_e2m1_unpacked: use T.float4_e2m1fn, which stores two elements in a byte
     """,
     Diagnostic(
         "needs-sm-100a",
@@ -49,14 +49,14 @@ _LEGACY = _parse_rows(
     """
     match_buffer handle: annotate the parameter, as in `A: T.Tensor((M, N), "float16")`
     alloc_buffer decl_buffer sblock_alloc_buffer: write T.alloc_shared or T.alloc_fragment
-    sblock sblock_attr block block_attr block_name reads writes axis init root: leave it out; what a statement
+    sblock sblock_attr block block_attr block_name reads writes axis init root: remove it; tilec derives
     launch_thread: write `with T.Kernel(grid, threads=n) as bx:`
     env_thread: write T.get_thread_binding()
     grid: write `for i, j in T.Parallel(m, n):`, or one T.serial in another
     While: write `while condition:`
     If Then Else: write `if condition:`
     let LetStmt Let bind: write `x = value`
-    attr: leave it out
+    attr: remove it
     Ramp Broadcast Shuffle: write a loop over T.vectorized
     extract_lane: index the elements one by one
     comm_reducer tvm_thread_allreduce: write T.reduce_sum and its like, or T.warp_reduce_sum
@@ -64,11 +64,11 @@ _LEGACY = _parse_rows(
     tvm_storage_sync: write T.sync_threads()
     tvm_access_ptr access_ptr address_of type_annotation: pass the buffer, or a slice of it
     type_cast: write T.cast
-    PrimExpr: leave the annotation out
+    PrimExpr: remove the annotation
     target: pass --target on the command line
     call_intrin call_llvm_intrin call_llvm_pure_intrin: write the T.* function that it stands for
     thread_return: put the rest under an `if`
-    """.replace("what a statement\n", "what a statement reads and writes is found out\n"),
+    """.replace("tilec derives\n", "tilec derives the reads and writes of a statement\n"),
     Diagnostic(
         "legacy-name",
         "it is a spelling of TVM, below TileLang",
@@ -77,7 +77,7 @@ _LEGACY = _parse_rows(
 
 _FOREIGN = _parse_rows(
     """
-    call_extern call_pure_extern: write the function out in the kernel, or its instructions by T.ptx
+    call_extern call_pure_extern: write the function in the kernel, or its instructions by T.ptx
     import_source CUDASourceCodeKernel: write the kernel in TileLang, and its instructions by T.ptx
     """,
     Diagnostic(
@@ -87,7 +87,7 @@ _FOREIGN = _parse_rows(
 )
 
 _SCHEDULED = _parse_rows(
-    "ws_op WSSchedule WSRole WSPipeline WSScope WSID WSSync WSSyncKind WSInstr WSOpRef: leave it out, or divide the "
+    "ws_op WSSchedule WSRole WSPipeline WSScope WSID WSSync WSSyncKind WSInstr WSOpRef: remove it, or divide the "
     "work by `with T.ws(…):` and T.alloc_barrier",
     Diagnostic(
         "scheduling-directive",
@@ -102,14 +102,14 @@ _RAW = _parse_rows(
     initialize_wgmma_descriptor increase_descriptor_offset alloc_wgmma_desc alloc_descriptor: write T.gemm
     create_tma_descriptor tma_load: write T.copy
     ptx_cp_async: write T.async_copy, or T.copy
-    ptx_init_barrier_thread_count ptx_fence_barrier_init: write T.alloc_barrier, which does it
+    ptx_init_barrier_thread_count ptx_fence_barrier_init: write T.alloc_barrier, which includes it
     ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_arrive_cluster_barrier: write T.barrier_arrive
     ds_read_tr16_b64 ds_read_tr8_b64: write T.copy
     cooperative_tensor_fill cooperative_tensor_load cooperative_tensor_multiply_accumulate cooperative_tensor_store
     """,
     Diagnostic(
         "raw-instruction",
-        "it is one instruction, of which the compiler has to know what it orders and waits for",
+        "it is a single instruction, whose ordering tilec cannot track",
     ),
 )
 

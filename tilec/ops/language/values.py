@@ -318,7 +318,7 @@ def describe_value(value: Value) -> str:
         case Method(name=name):
             return f"the method {name}"
         case ForeignValue():
-            return "a value of Python's"
+            return "a Python value"
         case SnapshotExpr(unread=unread):
             return describe_value(unread)
         case Namespace(path=path):
@@ -326,7 +326,7 @@ def describe_value(value: Value) -> str:
         case ElementReference(access=access):
             return f"an element of {access.buffer.name}"
         case PoisonedValue():
-            return "something whose definition is wrong"
+            return "a name whose definition has an error"
         case range():
             return "a range"
         case LoopLayout() | Swizzle() | IndexMap():
@@ -349,7 +349,7 @@ def describe_value(value: Value) -> str:
                 "shared": "shared tile",
                 "tmem": "tile of tensor memory",
                 "fragment": "fragment",
-                "local": "array of each thread",
+                "local": "per-thread array",
                 "reducer": "reducer",
             }[scope]
             return f"{name}, {_add_article(dtype)} {kind} of shape {show_shape(shape)}"
@@ -358,7 +358,9 @@ def describe_value(value: Value) -> str:
         case Member(path=path):
             if path.split(".")[0] in _KNOWN_MODULES:
                 return f"{path} itself"
-            return f"{path}, of a module that is not read: only kernel files are, by `from .file import name`"
+            return (
+                f"{path}, of a module that tilec does not read: it reads only kernel files, by `from .file import name`"
+            )
         case _:
             return f"{_add_article(value.dtype)} known only at run time"
 

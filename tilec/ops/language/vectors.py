@@ -58,12 +58,12 @@ def _make_operator(op: tile.BinaryOp) -> Callable[[tuple[tile.Expr, ...], DType]
 
 
 PAIR_FUNCTIONS: tuple[tuple[str, str, str, Callable[[Call], Value]], ...] = (
-    ("add2", "x y", "x + y, of vectors of two floats", _make_pairs(_make_operator("add"))),
+    ("add2", "x y", "x + y, for vectors of two floats", _make_pairs(_make_operator("add"))),
     ("sub2", "x y", "x - y, of vectors of two floats", _make_pairs(_make_operator("sub"))),
     ("mul2", "x y", "x * y, of vectors of two floats", _make_pairs(_make_operator("mul"))),
     ("fma2", "x y z", "x * y + z rounded once, of vectors of two floats", _make_pairs(_build_fma)),
-    ("max2", "x y", "the larger of each two, of vectors of two floats", _make_pairs(_make_operator("max"))),
-    ("min2", "x y", "the smaller of each two, of vectors of two floats", _make_pairs(_make_operator("min"))),
+    ("max2", "x y", "the element-wise maximum, for vectors of two floats", _make_pairs(_make_operator("max"))),
+    ("min2", "x y", "the element-wise minimum, for vectors of two floats", _make_pairs(_make_operator("min"))),
     (
         "abs2",
         "x",
@@ -96,10 +96,10 @@ def _make_wide_access(letters: str, bits: int) -> WideAccess:
     words = "a uint32" if bits == 32 else f"a vector of {bits // 32} uint32"
     if stores:
         parameters: tuple[Parameter, ...] = (Parameter("dst"), Parameter("value"), *predicate)
-        doc = f"a statement: store {bits} bits in {where}, from an element on, or in a slice of so many"
+        doc = f"a statement: store {bits} bits in {where}, starting at an element, or in a slice of that size"
     else:
         parameters = (Parameter("src"), *predicate)
-        doc = f"the {bits} bits of {where} from an element on, or in a slice of so many, as {words}"
+        doc = f"the {bits} bits of {where}, starting at an element, or in a slice of that size, as {words}"
     return WideAccess(Signature(f"T.{letters}{bits}", parameters), doc, bits, scope, stores)
 
 

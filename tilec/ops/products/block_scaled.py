@@ -114,11 +114,13 @@ def _read_operand(call: Call, name: str, scope: str) -> Region:
     if buffer is not None and buffer.scope != scope:
         raise_error(
             "wrong-scope",
-            f"{call.name}: {name} must be a tile made by {made_by}",
+            f"{call.name}: {name} must be a tile of {made_by}",
             call[name].span,
             f"{buffer.name} is not",
             secondary=(Label(buffer.span, "from here"),),
-            help="T.copy it to a shared tile first" if scope == "shared" else "sums and scales lie in tensor memory",
+            help="T.copy it to a shared tile first"
+            if scope == "shared"
+            else "accumulators and scales are in tensor memory",
         )
     return call.read_region(name)
 
@@ -149,7 +151,7 @@ def _check_scaled_gemm(call: Call) -> TileOp:
                 call[name].span,
                 f"{scales.buffer.name} is {scales.buffer.dtype}{show_shape(scales.extent)}",
                 secondary=(Label(scales.buffer.span, "from here"),),
-                help=f'make it by T.alloc_tmem({show_shape(wanted)}, "uint32"): a word has four scales of a row',
+                help=f'allocate it as T.alloc_tmem({show_shape(wanted)}, "uint32"): a word has four scales of a row',
             )
     return ScaledGemm(
         a, b, c, sfa, sfb, transpose_A=transposed[0], transpose_B=transposed[1], leader=UNKNOWN_LEADER,
@@ -173,12 +175,12 @@ def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple
     fours = [r.buffer.dtype == FLOAT4_E2M1 for r in (a, b)]
     if fours[0] != fours[1]:
         label = f"A is {a.buffer.dtype}, B is {b.buffer.dtype}"
-        raise_error("dtype-mismatch", f"{call.name}: both have 4 bits, or both 8", call.span, label)
+        raise_error("dtype-mismatch", f"{call.name}: both operands must have 4 bits, or both 8", call.span, label)
     if fours[0] and transposed != (False, True):
         wanted = "A must be (M, K) and B (N, K)"
         raise_error(
             "unsupported-operand",
-            f"{call.name} multiplies {a.buffer.dtype} along whole bytes",
+            f"{call.name} of {a.buffer.dtype} needs both operands stored along K",
             call.span,
             wanted,
             help="store both along K and pass transpose_B=True",
@@ -199,7 +201,7 @@ def _read_step(call: Call, name: str, dtype: DType, k: int) -> Granularity:
     if k > SCALES_PER_WORD * step or (k > step and SCALES_PER_WORD * step % k) or (k < step and step % k):
         raise_error(
             "unsupported-shape",
-            f"{call.name}: a word has the scales of {SCALES_PER_WORD * step} elements along K, a tile has {k}",
+            f"{call.name}: a word holds the scales of {SCALES_PER_WORD * step} elements along K, but the tile has {k}",
             call[name].span,
             help=f"give the tile {step}, {2 * step} or {4 * step} elements along K",
         )
@@ -266,7 +268,7 @@ register_operation(
                         Parameter("transpose_A", False),
                         Parameter("transpose_B", False),
                         Parameter("clear_accum", False),
-                        Parameter("wg_wait", 0, hint="the tensor cores arrive at `mbar` when they are done"),
+                        Parameter("wg_wait", 0, hint="the tensor cores arrive at `mbar` instead"),
                         Parameter("mbar", None),
                         Parameter("k_start", keyword_only=True),
                         Parameter("sf_a_granularity_k", keyword_only=True),
@@ -356,9 +358,9 @@ register_operation(
                 Signature("T.tcgen05_cp_warpx4", (Parameter("smem_src"), Parameter("tmem_dst"))),
                 """Copy scales to tensor memory: of each 128 words four to a lane, the same to each quarter of lanes.
 
-                The tensor cores do it, in order with their products, when the thread asks that asks for these. Words
-                in the order of the rows are brought into that of lanes by `T.tcgen05_sf_warp_transpose(smem_src)`, in
-                place.
+                The tensor cores copy in order with the products that the same thread issues.
+                `T.tcgen05_sf_warp_transpose(smem_src)` brings words in the order of the rows into the order of the
+                lanes, in place.
                 """,
                 _check_scale_copy,
             ),
@@ -401,7 +403,7 @@ def verify_scaled_gemm(op: ScaledGemm) -> Iterator[str]:
     if fours[0] != fours[1] or op.kind != select_mma_kind(a.buffer.dtype, op.a_step):
         yield f"kind is {op.kind}, for {a.buffer.dtype} and {b.buffer.dtype}"
     if fours[0] and (op.transpose_A or not op.transpose_B or op.a_step != op.b_step):
-        yield "elements of four bits are multiplied along whole bytes, with scales for as many of A and B"
+        yield "4-bit operands must be stored along K, with the same scale granularity for A and B"
     for rows, step, dtype, words in (
         (m, op.a_step, a.buffer.dtype, scales[0]),
         (n, op.b_step, b.buffer.dtype, scales[1]),

@@ -168,7 +168,7 @@ def _check_gemm(call: Call) -> Gemm:
         op = _check_tcgen05_gemm(call)
         return replace(op, wait=None, held="tmem" if op.barrier is None else None)
     if call["mbar"].value is not None:
-        call.refuse("mbar", "left out unless C is made by T.alloc_tmem")
+        call.refuse("mbar", "omitted, unless C is a tile of T.alloc_tmem")
     return _check_fragment_gemm(call)
 
 
@@ -202,7 +202,7 @@ def _check_sparse_gemm(call: Call) -> Gemm:
             call["E"].span,
             f"{metadata.buffer.name} is {show_shape(metadata.extent)}",
             secondary=(Label(a.buffer.span, f"{k} elements of {a.buffer.dtype} a row are stored here"),),
-            help=f"allocate it as {show_shape(wanted)}: two bits of metadata for each of them"
+            help=f"allocate it as {show_shape(wanted)}: two bits of metadata for each element"
             + (", of float32 four" if a.buffer.dtype == FLOAT32 else ""),
         )
     return replace(op, metadata=metadata)
@@ -223,14 +223,14 @@ def _check_product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
             call["transpose_A"].span if call.is_given("transpose_A") else call[left].span,
             f"{a.buffer.name} is a fragment",
             secondary=(Label(a.buffer.span, "from here"),),
-            help="leave transpose_A out, or T.copy it to a shared tile",
+            help="remove transpose_A, or T.copy it to a shared tile",
         )
     if a.buffer.dtype.per_byte == 2 and (
         transpose_a or not transpose_b or "fragment" in (a.buffer.scope, b.buffer.scope)
     ):
         raise_error(
             "unsupported-operand",
-            f"{call.name} multiplies {a.buffer.dtype} along whole bytes",
+            f"{call.name} of {a.buffer.dtype} needs both operands stored along K",
             call.span,
             "A must be a shared tile (M, K) and B one of (N, K)",
             secondary=tuple(Label(r.buffer.span, f"{show_shape(r.extent)}, {r.buffer.scope}") for r in (a, b)),
@@ -255,11 +255,11 @@ def _check_product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
     if b_n != c_n and is_pair:
         raise_error(
             "bad-cta-pair",
-            "each of two blocks that multiply together has half of B's columns",
+            "with use_2cta each block has half of B's columns",
             call["B"].span,
-            f"{b_n // 2} here, of the {c_n} of C",
-            secondary=(Label(call["use_2cta"].span, "done by two blocks"), Label(b.buffer.span, "from here")),
-            help=f"allocate {b.buffer.name} for {c_n // 2} columns, and load those of this block",
+            f"{b_n // 2} here, and C has {c_n}",
+            secondary=(Label(call["use_2cta"].span, "uses two blocks"), Label(b.buffer.span, "from here")),
+            help=f"allocate {b.buffer.name} for {c_n // 2} columns, and load the half of this block",
         )
     if b_n != c_n:
         _refuse_shapes(call, "N", ("B", b, b_n), ("C", c, c_n), None)
@@ -287,10 +287,10 @@ def _check_tcgen05_gemm(call: Call) -> Gemm:
     if op.regions[0].buffer == op.regions[2].buffer:
         raise_error(
             "wrong-scope",
-            f"{call.name}: C is one of the factors",
+            f"{call.name}: C is also an operand",
             call["C"].span,
             secondary=(Label(call["A"].span, "and this"),),
-            help="add to another tile made by T.alloc_tmem",
+            help="use another tile of T.alloc_tmem as C",
         )
     barrier = None if call["mbar"].value is None else as_barrier(call["mbar"], call.name)
     return replace(op, clear_when=as_expr(call["clear_accum"], BOOL), barrier=barrier)
@@ -299,11 +299,11 @@ def _check_tcgen05_gemm(call: Call) -> Gemm:
 def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
     buffer = call.buffer(name)
     if buffer is not None and buffer.scope not in _SCOPES[scopes or name]:
-        called = {"shared": "shared tile", "tmem": "tile made by T.alloc_tmem"}
+        called = {"shared": "shared tile", "tmem": "tile of T.alloc_tmem"}
         wanted = " or ".join(f"a {called.get(s, s)}" for s in _SCOPES[scopes or name])
         where = {
-            "global": "lies in global memory", "shared": "is a shared tile", "fragment": "is a fragment",
-            "tmem": "lies in tensor memory",
+            "global": "is in global memory", "shared": "is a shared tile", "fragment": "is a fragment",
+            "tmem": "is in tensor memory",
         }  # fmt: skip
         raise_error(
             "wrong-scope",
@@ -432,7 +432,7 @@ GEMM = register_operation(
                         Parameter("transpose_B", False),
                         Parameter("policy", WarpPolicy("square")),
                         Parameter("clear_accum", False),
-                        Parameter("k_pack", 1, hint="it is for the matrix cores of another vendor"),
+                        Parameter("k_pack", 1, hint="it is for the matrix units of another vendor"),
                         Parameter("wg_wait", 0, keyword_only=True),
                         Parameter("mbar", None),
                         ANNOTATIONS,
@@ -442,16 +442,17 @@ GEMM = register_operation(
 
                 A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile or, for mma.sync, a fragment; C is
                 (M, N), a fragment. With transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K).
-                Of dense shared tiles it takes parts too, which begin at a multiple of 16 bytes of a row; wgmma does it
-                where they begin at whole blocks of 8 rows, and at 32 bytes along K or whole panels of 128 across. A and
-                B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores take
-                the leading 19 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C
+                Dense shared tiles may also be parts of tiles that begin at a multiple of 16 bytes of a row; wgmma needs
+                parts that begin at multiples of 8 rows, and at 32 bytes along K or at whole panels of 128 bytes across.
+                A and B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores
+                use the leading 19 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C
                 int32; both in shared memory and along K), or on targets that have them 8-bit floats, also mixed (C
-                float32 or float16). `policy` says how warps share C.
+                float32 or float16). `policy` sets how warps share C.
 
-                C may also be made by T.alloc_tmem, in the tensor memory of sm_100a: summed up in a T.Pipelined loop
-                by products alone, cleared before it or by `clear_accum=k == 0` in its first iteration, and read by
-                T.copy to a fragment after it. Where a kernel orders its threads itself, `mbar` makes it T.tcgen05_gemm.
+                C may also be a T.alloc_tmem tile, in the tensor memory of sm_100a: only products of one T.Pipelined
+                loop may add to it, it is cleared before the loop or by `clear_accum=k == 0` in its first iteration, and
+                T.copy to a fragment reads it after the loop. In a kernel with explicit barriers, `mbar` makes it
+                T.tcgen05_gemm.
                 """,
                 _check_gemm,
             ),
@@ -468,19 +469,21 @@ GEMM = register_operation(
                         Parameter("transpose_B", False),
                         Parameter("policy", WarpPolicy("square")),
                         Parameter("clear_accum", False),
-                        Parameter("k_pack", 1, hint="it is for the matrix cores of another vendor"),
-                        Parameter("wg_wait", 0, hint="tilec waits where the result is needed", keyword_only=True),
+                        Parameter("k_pack", 1, hint="it is for the matrix units of another vendor"),
+                        Parameter(
+                            "wg_wait", 0, hint="tilec inserts the wait where the result is needed", keyword_only=True
+                        ),
                         ANNOTATIONS,
                     ),
                 ),
-                """C += op(A) · op(B), where of each four neighbours along K in A two are stored and the others are 0.
+                """C += op(A) · op(B), where A stores two of each four adjacent elements along K and the others are 0.
 
-                As T.gemm, but `A_sparse` is (M, K / 2), and the shared tile `E` says where its elements stand: (M, K /
-                n) of an integer type of n bits, for float32 (M, 2 K / n). A row of it is a string of bits, the lowest
-                first, four for each four elements along K: the place of the first one that is stored in the lower two,
-                that of the second, which is further on, in the upper two. Of float32 one of two neighbours is stored,
-                and its four bits are 0100 for the first, 1110 for the second. A is float16, bfloat16, float32, int8,
-                uint8 or an 8-bit float.
+                As T.gemm, but `A_sparse` is (M, K / 2), and the shared tile `E` holds the positions of its elements:
+                (M, K / n) of an integer type of n bits, for float32 (M, 2 K / n). A row of E is a string of bits, the
+                lowest first, with four bits for each four elements along K: the lower two are the position of the first
+                stored element, the upper two that of the second, which is larger. float32 stores one of two adjacent
+                elements, and its four bits are 0100 for the first, 1110 for the second. A is float16, bfloat16,
+                float32, int8, uint8 or an 8-bit float.
                 """,
                 _check_sparse_gemm,
             ),
@@ -498,10 +501,10 @@ GEMM = register_operation(
                         ANNOTATIONS,
                     ),
                 ),
-                """Begin C += op(A) · op(B) as T.gemm does it by wgmma, and go on: T.wait_wgmma waits for it.
+                """Begin C += op(A) · op(B) by wgmma, as T.gemm would, without waiting: T.wait_wgmma waits for it.
 
-                Where threads use C, tilec waits all the same; when A and B may be overwritten, the kernel says. T.gemm
-                with wg_wait=-1 is the same where the target has wgmma.
+                tilec adds a wait where threads use C; when A and B may be overwritten is the kernel's task. T.gemm with
+                wg_wait=-1 is the same where the target has wgmma.
                 """,
                 _check_wgmma_gemm,
             ),
@@ -514,23 +517,23 @@ GEMM = register_operation(
                         Parameter("C"),
                         Parameter("transpose_A", False),
                         Parameter("transpose_B", False),
-                        Parameter("policy", WarpPolicy("square"), hint="the tensor cores share C out themselves"),
+                        Parameter("policy", WarpPolicy("square"), hint="the tensor cores divide C themselves"),
                         Parameter("clear_accum", False),
                         Parameter("mbar", None, keyword_only=True),
                         Parameter("use_2cta", False, keyword_only=True),
                         ANNOTATIONS,
                     ),
                 ),
-                """Begin C += op(A) · op(B) by tcgen05.mma, C made by T.alloc_tmem, and go on.
+                """Begin C += op(A) · op(B) by tcgen05.mma, C a T.alloc_tmem tile, without waiting.
 
-                B is a shared tile, and A is one too or made by T.alloc_tmem: T.copy fills it from a fragment.
-                One thread of those that come here asks for it. When it is done, with all that this thread has asked
-                for before, the tensor cores arrive at `mbar`, once; without it T.tcgen05_mma_arrive says so.
-                `clear_accum` may depend on the iteration: C = op(A) · op(B) where it holds.
+                B is a shared tile, and A a shared tile or a T.alloc_tmem tile that T.copy fills from a fragment. One of
+                the threads that execute this issues it. When it and all earlier products of this thread are complete,
+                the tensor cores arrive once at `mbar`; without `mbar`, T.tcgen05_mma_arrive does that. `clear_accum`
+                may depend on the iteration: C = op(A) · op(B) where it holds.
 
-                With use_2cta the tensor cores of a cluster's two blocks do it, for a thread of the first: each block
-                has its rows of A and of C, and half of B's columns, those of the first block first. They arrive at
-                `mbar` in both blocks.
+                With use_2cta the tensor cores of both blocks of a cluster compute it, issued by a thread of the first
+                block: each block has its rows of A and of C, and half of B's columns, the first block the first half.
+                They arrive at `mbar` in both blocks.
                 """,
                 _check_tcgen05_gemm,
             ),
@@ -546,7 +549,7 @@ def verify_gemm(op: Gemm) -> Iterator[str]:
     a, b, c, *metadata = op.regions
     for region in op.regions:
         if len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2]):
-            yield f"{region.buffer.name} {show_shape(region.extent)} is no matrix"
+            yield f"{region.buffer.name} {show_shape(region.extent)} is not a matrix"
             return
     (m, k), (of_b, n) = (
         get_matrix_shape(a)[:: -1 if op.transpose_A else 1],
@@ -564,13 +567,13 @@ def verify_gemm(op: Gemm) -> Iterator[str]:
     elif types[0].per_byte == 2 and (
         op.transpose_A or not op.transpose_B or "fragment" in (a.buffer.scope, b.buffer.scope)
     ):
-        yield f"{types[0]} is multiplied along whole bytes, from shared memory"
+        yield f"{types[0]} must be in shared memory and stored along K"
     if metadata and (
         types[0].name not in SPARSE_DTYPES
         or metadata[0].buffer.dtype not in METADATA_DTYPES
         or get_matrix_shape(metadata[0]) != (m, count_metadata_columns(k, types[0], metadata[0].buffer.dtype))
     ):
-        yield f"{metadata[0].buffer.name} is no metadata for {k} elements a row of {types[0]}"
+        yield f"{metadata[0].buffer.name} does not fit as metadata of {k} elements a row of {types[0]}"
     yield from _verify_scopes(op)
 
 
@@ -580,10 +583,10 @@ def _verify_scopes(op: Gemm) -> Iterator[str]:
     by_tensor_memory = c.scope == "tmem"
     given = [name for name in ("barrier", "clear_when", "held", "leader", "paired") if getattr(op, name) is not None]
     if by_tensor_memory != (op.leader is not None and op.clear_when is not None):
-        yield "leader and clear_when come with sums in tensor memory"
+        yield "leader and clear_when need C in tensor memory"
     elif not by_tensor_memory and (given or a.scope == "tmem"):
-        yield f"{given[0] if given else a.name} is for sums in tensor memory"
+        yield f"{given[0] if given else a.name} needs C in tensor memory"
     if by_tensor_memory and (op.clear_accum or op.wait or metadata or a == c or "fragment" in (a.scope, b.scope)):
-        yield "sums in tensor memory are of two dense tiles, cleared by clear_when"
+        yield "C in tensor memory needs dense A and B, and clear_when in place of clear_accum"
     if op.transpose_A and a.scope == "fragment":
-        yield f"{a.name} is a fragment, which transpose_A does not turn"
+        yield f"transpose_A needs a shared tile; {a.name} is a fragment"

@@ -68,10 +68,10 @@ register_operation(
         (
             Spelling(
                 Signature("T.tcgen05_mma_arrive", (Parameter("mbar"), Parameter("arrive_2cta", False))),
-                """Let the tensor cores arrive at a barrier once they have done all that this thread has asked them for.
+                """Let the tensor cores arrive at a barrier when all earlier operations of this thread are complete.
 
-                One thread of those that come here says so, the one that asks for T.tcgen05_gemm there. With arrive_2cta
-                they arrive at it in both blocks of the pair that multiply together.
+                One of the threads that execute this issues it, the same that issues T.tcgen05_gemm there. With
+                arrive_2cta they arrive at the barrier in both blocks of the pair.
                 """,
                 _check_tensor_arrive,
             ),

@@ -30,9 +30,9 @@ KINDS: dict[Kind, str] = {
     "min": "the smallest element",
     "absmax": "the largest absolute value",
     "abssum": "the sum of absolute values",
-    "bitand": "the bits that all elements have",
-    "bitor": "the bits that any element has",
-    "bitxor": "the bits that an odd number of elements have",
+    "bitand": "the bits set in all elements",
+    "bitor": "the bits set in any element",
+    "bitxor": "the bits set in an odd number of elements",
 }
 
 
@@ -135,7 +135,7 @@ def _read_tile(call: Call, name: str) -> Region:
             "wrong-scope",
             f"{call.name} works on tiles, not on tensors",
             call[name].span,
-            f"{buffer.name} lies in global memory",
+            f"{buffer.name} is in global memory",
             help="T.copy it to a fragment first",
         )
     return call.read_region(name)
@@ -177,16 +177,16 @@ def _make_spelling(kind: Kind, what: str) -> Spelling:
                 Parameter("out"),
                 Parameter("dim", -1),
                 *((Parameter("clear", True),) if kind != "abssum" else ()),
-                Parameter("batch", 1, hint="tilec reduces as many rows at once as there are"),
+                Parameter("batch", 1, hint="tilec reduces all rows at once"),
                 *((Parameter("nan_propagate", False, supported=False),) if kind in ("max", "min", "absmax") else ()),
                 ANNOTATIONS,
             ),
         ),
         f"""Put {what} along dimension `dim` of `buffer` into `out`.
 
-        Both are fragments or shared tiles, or boxes of shared tiles, of which dimensions of extent 1 do not count.
+        Both are fragments or shared tiles, or boxes of shared tiles, in which dimensions of extent 1 do not count.
         `out` has the shape of `buffer` without that dimension, or with extent 1 there, and the same dtype. With
-        clear=False what `out` held before takes part.
+        clear=False the old value of `out` is included.
         """,
         partial(_check_reduce, kind),
     )

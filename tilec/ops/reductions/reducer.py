@@ -125,7 +125,7 @@ def build_contribution(reducer: Reducer, access: Access, value: tile.Expr, call:
 def _read_whole_reducer(call: Call, name: str) -> tile.Region:
     buffer = call.buffer(name)
     if buffer is None or buffer.scope != "fragment" or not (region := call.read_region(name)).is_whole:
-        call.refuse(name, "what T.alloc_reducer made")
+        call.refuse(name, "a buffer of T.alloc_reducer")
     return region
 
 
@@ -154,10 +154,11 @@ INIT = register_operation(
         (
             Spelling(
                 Signature("T.reducer_init", (Parameter("reducer"), Parameter("init", None))),
-                """Begin a reduction into `reducer`, which is what T.alloc_reducer made.
+                """Begin a reduction into `reducer`, a buffer of T.alloc_reducer.
 
-                Until T.finalize_reducer, T.reducer_update adds to it. `init` takes part once, as if it were added
-                too. T.fill does the same.""",
+                Until T.finalize_reducer, T.reducer_update adds to it. `init` is combined into the result once. T.fill
+                does the same.
+                """,
                 _check_reducer_init,
             ),
         ),
@@ -204,16 +205,16 @@ def _check_finalize_reducer(call: Call) -> tile.TileOp:
     if not destination.is_whole or destination.buffer.scope != "fragment":
         raise_error(
             "wrong-scope",
-            f"{call.name}: the result goes to a whole fragment",
+            f"{call.name}: the result needs a whole fragment",
             given.span,
             f"this is {describe_value(given.value)}",
             secondary=(Label(destination.buffer.span, "from here"),),
-            help="allocate it with T.alloc_fragment, and T.copy it on from there",
+            help="allocate it with T.alloc_fragment, and T.copy it from there",
         )
     if destination.buffer.shape != source.buffer.shape or destination.buffer.dtype != source.buffer.dtype:
         raise_error(
             "shape-mismatch",
-            f"{call.name}: `dst` is not like the reducer",
+            f"{call.name}: `dst` differs from the reducer",
             given.span,
             f"{destination.buffer.dtype}{show_shape(destination.buffer.shape)} for "
             f"{source.buffer.dtype}{show_shape(source.buffer.shape)}",
@@ -238,13 +239,14 @@ FINALIZE = register_operation(
                     (
                         Parameter("reducer"),
                         Parameter("dst", None),
-                        Parameter("batch", 1, hint="tilec combines as many elements at once as there are"),
+                        Parameter("batch", 1, hint="tilec combines all elements at once"),
                     ),
                 ),
                 """End a reduction into `reducer`.
 
-                What all threads have added to it is combined, and put into the fragment `dst`. Without `dst` the
-                reducer itself can be read from here on.""",
+                The partial results of all threads are combined into the fragment `dst`. Without `dst`, `reducer` itself
+                can be read from here on.
+                """,
                 _check_finalize_reducer,
             ),
         ),

@@ -81,7 +81,7 @@ def _read_tile(call: Call, name: str) -> tile.Region:
             "wrong-scope",
             f"{call.name} works on tiles, not on tensors",
             call[name].span,
-            f"{buffer.name} lies in global memory",
+            f"{buffer.name} is in global memory",
             help="T.copy it to a tile first",
         )
     return call.read_region(name)
@@ -156,10 +156,10 @@ def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
                 ANNOTATIONS,
             ),
         ),
-        f"""Put into each element of `dst` {what} of `src` up to there along dimension `dim`.
+        f"""Put into each element of `dst` {what} of `src` up to it along dimension `dim`.
 
-        Both are fragments or shared tiles of one shape; without `dst`, `src` is changed in place. With reverse=True it
-        goes from the end. Sums of 16-bit floats are carried in float32.
+        Both are fragments or shared tiles of one shape; without `dst`, `src` is changed in place. reverse=True starts
+        at the end. Sums of 16-bit floats are carried in float32.
         """,
         partial(_check_scan, kind),
     )
@@ -170,7 +170,7 @@ SCAN = register_operation(
         Scan,
         (
             _make_spelling("cumsum", "sum", "the sum of the elements"),
-            _make_spelling("cummax", "max", "the largest of the elements"),
+            _make_spelling("cummax", "max", "the maximum of the elements"),
         ),
         _list_scan_effects,
         _evaluate_scan,

@@ -154,7 +154,7 @@ def as_barrier(argument: Argument, name: str) -> tile.Load:
         case tile.Buffer(scope="barrier") as buffer:
             raise_error(
                 "wrong-argument",
-                f"{name}: which of the barriers is not said",
+                f"{name} needs one barrier of the array",
                 argument.span,
                 f"{buffer.name} has {buffer.extents[0]} of them",
                 help=f"write {buffer.name}[i]",
@@ -162,7 +162,7 @@ def as_barrier(argument: Argument, name: str) -> tile.Load:
         case _:
             raise_error(
                 "wrong-argument",
-                f"{name} needs a barrier made by T.alloc_barrier",
+                f"{name} needs a barrier of T.alloc_barrier",
                 argument.span,
                 f"this is {describe_value(argument.value)}",
             )
@@ -188,8 +188,8 @@ def _check_positive_counts(call: Call) -> None:
             "bad-arrival-count",
             "a barrier needs at least one arrival",
             call["arrive_count"].span,
-            "nobody could be waited for",
-            help="write how many threads arrive at it in a phase",
+            "a phase with no arrivals never completes",
+            help="write the number of threads that arrive in a phase",
         )
 
 
@@ -251,15 +251,17 @@ def _evaluate_barrier(op: tile.TileOp, env: Environment) -> None:
 
 
 _BARRIER = Parameter("mbarrier")
-_ARRIVE = """Arrive at a barrier: each thread that comes here does, once what it has done before is there for others.
+_ARRIVE = """Arrive at a barrier, each thread that executes this.
 
-                That covers T.copy, T.gemm and elements that it has stored, not T.wgmma_gemm and T.tma_copy, of which
-                the kernel says itself when they are complete. Under an `if`, the threads arrive for which it holds.
+                Its earlier accesses are visible to the threads that wait. This includes T.copy, T.gemm and elements
+                that it has stored. T.wgmma_gemm and T.tma_copy are not included: the kernel waits for them itself.
+                Under an `if`, only the threads arrive for which it holds.
                 """
-_ARRIVE_ANYWHERE = """Arrive at a barrier, of this block or of block `cta_id` of its cluster.
+_ARRIVE_ANYWHERE = """Arrive at a barrier of this block, or of block `cta_id` of its cluster.
 
-                Each thread that comes here does, as by T.barrier_arrive. To other blocks that hands on tiles that TMA
-                has filled and tensor memory; what threads have stored in tensors is there after T.cluster_sync.
+                Each thread that executes this arrives, as by T.barrier_arrive. For other blocks, that makes tiles
+                filled by TMA and tensor memory available; values that threads store in tensors are visible there after
+                T.cluster_sync.
                 """
 _WAIT = """Wait until the phase of this parity has completed: 0 for the first, third, … phase, 1 for the others.
 
@@ -280,9 +282,10 @@ register_operation(
             ),
             Spelling(
                 Signature("T.alloc_cluster_barrier", (Parameter("arrive_count"),)),
-                """As T.alloc_barrier, whose barriers a cluster can see.
+                """Barriers like those of T.alloc_barrier that all blocks of a cluster can reach.
 
-                Threads of this block arrive at them, and by T.mbarrier_arrive(bar, cta_id) those of the others.
+                Threads of this block arrive by T.barrier_arrive, those of other blocks by T.mbarrier_arrive(bar,
+                cta_id).
                 """,
                 _check_allocation,
             ),
@@ -323,7 +326,7 @@ register_operation(
         (
             Spelling(
                 Signature("T.mbarrier_expect_tx", (_BARRIER, Parameter("tx"))),
-                """Announce `tx` bytes to a barrier's phase, by one thread of those that come here.
+                """Announce `tx` bytes to a barrier's phase; one of the threads that execute this does it.
 
                 T.tma_copy announces its bytes itself, unless the kernel does it for that barrier.
                 """,
@@ -331,7 +334,7 @@ register_operation(
             ),
             Spelling(
                 Signature("T.mbarrier_arrive_expect_tx", (_BARRIER, Parameter("tx"))),
-                """Announce `tx` bytes to a barrier's phase and arrive, by one thread of those that come here.
+                """Announce `tx` bytes to a barrier's phase and arrive; one of the threads that execute this does both.
 
                 T.tma_copy announces its bytes itself, unless the kernel does it for that barrier.
                 """,
@@ -348,9 +351,9 @@ register_operation(
         (
             Spelling(
                 Signature("T.cp_async_barrier_noinc", (_BARRIER,)),
-                """Let each thread arrive at a barrier when the asynchronous copies that it has begun are complete.
+                """Let each thread arrive at a barrier when its asynchronous copies are complete.
 
-                It goes on at once; the barrier's count includes these arrivals.
+                The thread does not wait; the barrier's count includes these arrivals.
                 """,
                 _check_cp_async_arrive,
             ),
@@ -399,7 +402,7 @@ for _operation in BARRIER_OPERATIONS:
 def verify_allocation(op: AllocBarrier) -> Iterator[str]:
     made, counted = op.barrier.buffer, len(op.counts)
     if made.shape != (counted,):
-        yield f"{show_declared(made)} are not the {counted} barriers that counts is for"
+        yield f"{show_declared(made)} does not match the {counted} barriers of counts"
     named = (op.bytes, op.holds, op.pipeline, op.tiles)
     if any(part is None for part in named) and any(part is not None for part in named):
         yield "bytes, holds, pipeline and tiles come together"

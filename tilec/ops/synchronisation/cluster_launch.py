@@ -69,11 +69,11 @@ def _read_answer(argument: Argument, name: str) -> tile.Buffer:
     ):
         raise_error(
             "wrong-argument",
-            f"{name}: an answer has four words of shared memory",
+            f"{name}: an answer needs four words of shared memory",
             argument.span,
             f"this is {describe_value(value)}",
             secondary=(Label(value.span, "allocated here"),) if isinstance(value, tile.Buffer) else (),
-            help='write `answer = T.alloc_shared((4,), "uint32")`, and name all of it',
+            help='write `answer = T.alloc_shared((4,), "uint32")`, and pass all of it',
         )
     return value
 
@@ -100,12 +100,12 @@ register_operation(
         (
             Spelling(
                 Signature("T.clc_try_cancel", (_RESULT, Parameter("mbarrier"))),
-                """Ask for the work of a block that has not begun, which then never begins.
+                """Request the work of a block that has not started; such a block then never runs.
 
-                The answer comes into `result`, a shared tile of four uint32, and its 16 bytes are announced to the
-                barrier, which tells when it is there, as with T.tma_copy. T.clc_is_canceled says whether there was such
-                a block; who has seen that there was none must not ask again. One thread of those that come here asks.
-                It needs sm_100a, and blocks without clusters, in the order of their numbers.
+                The answer is written to `result`, a shared tile of four uint32, and its 16 bytes are announced to the
+                barrier, which completes when it is there, as with T.tma_copy. T.clc_is_canceled tells whether there was
+                such a block; after an answer of 0 a block must not ask again. One of the threads that execute this
+                asks. It needs sm_100a, and blocks without clusters in the order of their numbers.
                 """,
                 _check_try_cancel,
             ),
@@ -147,9 +147,9 @@ def _evaluate_query(*words: Any) -> Any:
 
 
 _QUERIES = {
-    "clc_is_canceled": "1 if T.clc_try_cancel has given its block the work of another one, else 0",
+    "clc_is_canceled": "1 if T.clc_try_cancel cancelled a block, whose work this block then does, else 0",
     **{
-        f"clc_get_first_ctaid_{axis}": f"the index along {axis} of the block whose work that is; 0 if there is none"
+        f"clc_get_first_ctaid_{axis}": f"the index along {axis} of the cancelled block; 0 if there is none"
         for axis in "xyz"
     },
 }
@@ -163,4 +163,4 @@ REFERENCES: dict[str, Callable[..., Any]] = dict.fromkeys(_QUERIES, _evaluate_qu
 def verify_try_cancel(op: TryCancel) -> Iterator[str]:
     answer = op.regions[0]
     if not answer.is_whole or (answer.extent, answer.buffer.dtype) != ((ANSWER_WORDS,), UINT32):
-        yield f"{answer.buffer.name} is not the {ANSWER_WORDS} words of an answer"
+        yield f"{answer.buffer.name} must have the {ANSWER_WORDS} words of an answer"

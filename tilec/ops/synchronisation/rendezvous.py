@@ -38,47 +38,47 @@ RENDEZVOUS: dict[str, RendezvousKind] = {
         "T.cluster_sync",
         """Let all threads of all blocks of the cluster wait for each other.
 
-        What stands before it is complete for all of them after it: T.cluster_arrive and T.cluster_wait in one.
+        Earlier accesses of each are complete for all of them after it: T.cluster_arrive and T.cluster_wait in one.
         """,
     ),
     "cluster_arrive": RendezvousKind(
         "T.cluster_arrive",
-        """Say to the blocks of the cluster that this one has come here, without waiting for them.
+        """Arrive at the cluster's barrier without waiting for the other blocks.
 
-        What stands before it is complete for whoever has passed the T.cluster_wait that belongs to it.
+        Earlier accesses are complete for every thread that has passed the matching T.cluster_wait.
         """,
     ),
     "cluster_arrive_relaxed": RendezvousKind(
         "T.cluster_arrive_relaxed",
-        """As T.cluster_arrive, but nothing that stands before it need be visible to the others.""",
+        """As T.cluster_arrive, but earlier accesses need not be visible to the other blocks.""",
     ),
     "cluster_wait": RendezvousKind(
-        "T.cluster_wait", """Wait until all blocks of the cluster have come to their T.cluster_arrive."""
+        "T.cluster_wait", """Wait until all blocks of the cluster have executed T.cluster_arrive."""
     ),
     "sync_grid": RendezvousKind(
         "T.sync_grid",
         """Let all blocks of the grid wait for each other.
 
-        What they have written to tensors before it, all of them read after it. The grid is launched cooperatively: all
-        its blocks must fit on the GPU at the same time, else the launch is refused.
+        After it, every block reads what any block has written to tensors before it. The grid is launched cooperatively:
+        all its blocks must fit on the GPU at the same time, else the launch is refused.
         """,
         roles=False,
         feature=None,
     ),
     "pdl_sync": RendezvousKind(
         "T.pdl_sync",
-        """Wait for the kernel that the stream launched before this one, and for all that it has written.
+        """Wait for the previous kernel of the stream, and for all that it has written.
 
-        The manifest then asks for programmatic dependent launch, so that what stands before it runs while that kernel
-        ends. Tensors may be read and written only after it.
+        The manifest then requests programmatic dependent launch, so that the statements before this one overlap the end
+        of that kernel. Tensors may be read and written only after it.
         """,
         feature="dependent_launch",
     ),
     "pdl_trigger": RendezvousKind(
         "T.pdl_trigger",
-        """Let the next kernel of the stream begin, if it was made to, once all blocks of this one have come here.
+        """Allow the next kernel of the stream to start once all blocks have executed this.
 
-        Its T.pdl_sync still waits for this kernel's end.
+        This is programmatic dependent launch: the next kernel's T.pdl_sync still waits for this kernel's end.
         """,
         roles=False,
         feature="dependent_launch",
@@ -166,4 +166,4 @@ def list_rendezvous_demands(op: Rendezvous, context: LoweringContext) -> tuple[D
 @attach_facet(Rendezvous, "agrees")
 def verify_rendezvous(op: Rendezvous) -> Iterator[str]:
     if (op.counter is not None) != (op.what == "sync_grid"):
-        yield "the blocks of a grid meet at a counter, others at none"
+        yield "sync_grid needs a counter, the other kinds must not have one"

@@ -154,10 +154,10 @@ register_operation(
                 Signature("T.sync_threads", (Parameter("barrier_id", None), Parameter("arrive_count", None))),
                 """Let all threads of the block wait for each other.
 
-                What stands before it and touches shared memory is complete for all of them after it. Barriers that the
-                kernel needs are there without it. Under `with T.ws(…):` it is for the threads that come there.
-                `arrive_count`, if given, is their number, and `barrier_id` is accepted, tilec numbers its barriers
-                itself; or it is a larger one, and those of other roles come to the same `barrier_id`.
+                Earlier accesses of shared memory are complete for all of them after it. tilec places the barriers that
+                the kernel needs without it. Under `with T.ws(…):` it is for the threads that execute it.
+                `arrive_count`, if given, is their number, and `barrier_id` is accepted, but tilec numbers its barriers
+                itself; or `arrive_count` is larger, and threads of other roles arrive at the same `barrier_id`.
                 """,
                 _check_block_barrier,
             ),
@@ -172,10 +172,10 @@ register_operation(
         (
             Spelling(
                 Signature("T.fence_proxy_async", ()),
-                """Make what threads have written to shared memory visible to TMA and to the tensor cores.
+                """Make writes of threads to shared memory visible to TMA and to the tensor cores.
 
-                Fences that the kernel needs are there without it. Where the target has no asynchronous proxy it is
-                nothing.
+                tilec places the fences that the kernel needs without it. On a target without an asynchronous proxy it
+                does nothing.
                 """,
                 _check_fence,
             ),
@@ -192,7 +192,7 @@ register_operation(
                 Signature("T.ptx_commit_group", ()),
                 """Close a group of asynchronous copies, which T.ptx_wait_group counts.
 
-                T.async_copy closes a group of its own, so that this one is empty.
+                T.async_copy already closes a group of its own, so this one is empty.
                 """,
                 _check_commit_copies,
             ),
@@ -207,11 +207,10 @@ register_operation(
         (
             Spelling(
                 Signature("T.ptx_wait_group", (Parameter("n"),)),
-                """Wait until at most the newest `n` groups of asynchronous copies are under way.
+                """Wait until at most the newest `n` groups of asynchronous copies are pending.
 
                 Each T.async_copy is a group, and so is each T.ptx_commit_group. They are counted in the order of the
-                text: in a pipeline, where copies of later iterations are under way too, the number that is waited for
-                is another one.
+                text: in a pipeline tilec adapts the number, since copies of later iterations are in flight too.
                 """,
                 _check_wait_copies,
             ),

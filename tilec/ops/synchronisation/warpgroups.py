@@ -100,9 +100,8 @@ def _evaluate_warpgroup(op: TileOp, env: Environment) -> None:
 _COUNT = Parameter("reg_count")
 _REGISTERS = """Give each thread of the warpgroup `reg_count` registers from here on, a multiple of 8 from 24 to 256.
 
-                Whether that is more or less follows from what it has. All roles together must fit the block's
-                registers. It needs a target that moves registers between warps, as sm_90a. In a kernel whose roles
-                tilec makes it is nothing.
+                The registers of all roles together must fit the block. It needs a target with setmaxnreg, such as
+                sm_90a. In a kernel whose roles tilec makes it does nothing.
                 """
 
 register_operation(
@@ -123,9 +122,9 @@ register_operation(
         (
             Spelling(
                 Signature("T.wait_wgmma", (Parameter("num_mma"),)),
-                """Wait until at most the newest `num_mma` products of the warpgroup are under way.
+                """Wait until at most the newest `num_mma` products of the warpgroup are pending.
 
-                In a kernel whose roles tilec makes it is nothing: products are waited for where they are needed.
+                In a kernel whose roles tilec makes it does nothing: tilec waits for products where they are needed.
                 """,
                 _check_wait_wgmma,
             ),
@@ -140,9 +139,10 @@ register_operation(
         (
             Spelling(
                 Signature("T.named_barrier_arrive", (Parameter("barrier_id"), Parameter("arrive_count"))),
-                """Arrive at a named barrier and go on: others wait there with T.sync_threads(barrier_id, arrive_count).
+                """Arrive at a named barrier without waiting.
 
-                `arrive_count` are all threads that come to it, those that wait included.
+                Others wait there with T.sync_threads(barrier_id, arrive_count).
+                `arrive_count` is the number of all threads that arrive, the waiting ones included.
                 """,
                 _check_named_arrive,
             ),

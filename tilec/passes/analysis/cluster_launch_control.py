@@ -19,17 +19,17 @@ def check_block_request(op: TileOp, kernel: Kernel, target: Target) -> None:
     reason = _why_not_supported(kernel, target)
     if reason is not None:
         title, help_ = reason
-        raise_error("unsupported-operand", "this T.clc_try_cancel cannot be carried out", op.span, title, help=help_)
+        raise_error("unsupported-operand", "this T.clc_try_cancel is not possible", op.span, title, help=help_)
 
 
 def _why_not_supported(kernel: Kernel, target: Target) -> tuple[str, str] | None:
     if not target.has("cluster.launch_control"):
         return f"{target.name} has no cluster launch control", "let each block do its own work, or use T.Persistent"
     if kernel.cluster.blocks > 1:
-        return f"it would take a whole cluster of {kernel.cluster.blocks} blocks", "leave the clusters out"
+        return f"it would cancel a whole cluster of {kernel.cluster.blocks} blocks", "remove cluster_dims"
     if kernel.raster is not None:
-        help_ = "leave T.use_swizzle out, and reorder the indices that T.clc_get_first_ctaid_x gives"
-        return "it names blocks in the machine's order, and T.use_swizzle gives them another one", help_
+        help_ = "remove T.use_swizzle, and reorder the indices that T.clc_get_first_ctaid_x gives"
+        return "it gives block indices in hardware order, and T.use_swizzle changes that order", help_
     if any(isinstance(s, Rendezvous) for s in walk_statements(kernel.body)):
-        return "blocks that never begin cannot meet the others", "leave T.sync_grid out"
+        return "T.sync_grid waits for all blocks, and cancelled blocks never run", "remove T.sync_grid"
     return None

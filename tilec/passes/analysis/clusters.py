@@ -50,10 +50,10 @@ def read_cluster(call: Call, grid: Sequence[tile.Extent], default: tuple[int, in
         if isinstance(extent, int) and extent % size:
             raise_error(
                 "bad-cluster",
-                f"the grid is not made of whole clusters along {axis}",
+                f"the grid along {axis} is not a multiple of the cluster",
                 argument.span,
-                f"{size} blocks along {axis}, of which the grid has {extent}",
-                help="choose a divisor of the grid, or round the grid up to a multiple and skip the blocks too many",
+                f"the cluster has {size} blocks along {axis}, the grid {extent}",
+                help="choose a divisor of the grid, or round the grid up to a multiple and skip the extra blocks",
             )
     return cluster
 
@@ -91,10 +91,10 @@ def resolve_cluster_masks(
         if mask >> cluster.blocks:
             raise_error(
                 "bad-cluster",
-                f"cluster_mask={mask:#b} names a block that the cluster has not",
+                f"cluster_mask={mask:#b} has a bit outside the cluster",
                 op.span,
                 secondary=(Label(cluster.span, f"{cluster.blocks} blocks from here"),) if cluster.span.line else (),
-                help=None if cluster.span.line else "give the kernel cluster_dims",
+                help=None if cluster.span.line else "pass cluster_dims= to T.Kernel",
             )
         first = (mask & -mask).bit_length() - 1
         first_values: dict[tile.Var, tile.Expr] = {tile.CLUSTER_RANK: tile.int32_const(first)}
@@ -157,9 +157,9 @@ def check_pdl_sync(kernel: tile.Kernel) -> None:
             if isinstance(stmt, Rendezvous) and stmt.what == "pdl_sync":
                 raise_error(
                     "misplaced-statement",
-                    "T.pdl_sync cannot stand in a pipelined loop",
+                    "T.pdl_sync is not possible in a pipelined loop",
                     stmt.span,
-                    "loads of later iterations run ahead of it",
+                    "loads of later iterations would start before it",
                     secondary=(Label(loop.span, "the loop"),),
                     help="put it before the loop",
                 )
@@ -173,14 +173,14 @@ def check_cluster_support(kernel: tile.Kernel, target: Target) -> None:
             "needs-sm-90",
             f"{target.name} has no clusters of blocks",
             kernel.cluster.span,
-            "asked for here",
-            help="compile for sm_90a, or leave cluster_dims out",
+            "requested here",
+            help="compile for sm_90a, or remove cluster_dims",
         )
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, Rendezvous) and stmt.kind.feature is not None and not target.has(stmt.kind.feature):
             raise_error(
                 "needs-sm-90",
-                f"{target.name} cannot do {stmt.kind.spelled}",
+                f"{target.name} has no {stmt.kind.spelled}",
                 stmt.span,
                 secondary=(Label(kernel.span, "in this kernel"),),
                 help="compile for sm_90a",

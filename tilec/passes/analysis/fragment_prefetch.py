@@ -132,9 +132,9 @@ def check_prefetch_order(statements: Sequence[tile.Stmt], edges: Sequence[Edge])
         if behind is not None and behind + iterations <= 0:
             raise_error(
                 "pipeline-impossible",
-                f"{name} cannot be prefetched: what it is loaded from is known too late",
+                f"{name} cannot be prefetched: its source is ready too late",
                 statements[load].span,
-                "this load would begin before the use of the step before",
+                "this load would begin before the use in the previous step",
                 secondary=(Label(statements[use].span, "the use, for which the load has to wait"),),
                 help=f"give {name} one stage",
             )

@@ -78,12 +78,12 @@ def is_constant_per_run(condition: tile.Expr, var: tile.Var, run: int) -> bool:
 def analyse_gather(nest: tile.Parallel) -> GatheredCopy | str:
     """Return the gather that the nest is, or why cp.async cannot do it."""
     if any(isinstance(stmt, tile.If) for stmt in nest.body):
-        return "it leaves elements as they are: by T.if_then_else(condition, element, 0) it would set them to 0"
+        return "it stores under `if`; write T.if_then_else(condition, element, 0), which stores 0 otherwise"
     if len(nest.body) != 1 or not isinstance(nest.body[0], tile.Store) or nest.body[0].atomic is not None:
-        return "it does more than fill a tile"
+        return "it does more than store to one tile"
     store = nest.body[0]
     if store.buffer.scope != "shared":
-        return f"{store.buffer.name} is no shared tile"
+        return f"{store.buffer.name} is not a shared tile"
     load, condition = store.value, _TRUE
     if isinstance(guarded := load, tile.Select):
         if _is_zero(guarded.orelse):
@@ -91,29 +91,29 @@ def analyse_gather(nest: tile.Parallel) -> GatheredCopy | str:
         elif _is_zero(guarded.then):
             load, condition = guarded.orelse, tile.Unary("not", guarded.condition, BOOL)
         else:
-            return "where its condition does not hold it stores something else than 0"
+            return "it stores something other than 0 where its condition is false"
     if isinstance(load, tile.Cast) and isinstance(load.a, tile.Load):
-        return "elements change their type on the way"
+        return "it converts the elements to another type"
     if not isinstance(load, tile.Load) or load.buffer.scope != "global":
-        return "what it stores is not an element of a tensor as it is"
+        return "it stores a computed value, not an unchanged tensor element"
     if load.buffer.dtype != store.buffer.dtype or load.buffer.dtype.bits < 8:
-        return f"elements of {load.buffer.dtype} cannot go as they are"
+        return f"it would have to convert or unpack elements of {load.buffer.dtype}"
     extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
     single_values: dict[tile.Var, tile.Expr] = {v: tile.int32_const(0) for v in nest.vars if v not in extents}
     parts = (*store.indices, *load.indices, condition)
     if any(isinstance(e, tile.Load) for part in parts for e in tile.walk_expr(part)):
-        return "which element it is, or whether there is one, is read from memory"
+        return "its indices or its condition depend on loaded values"
     order: list[tile.Var | None] = []
     for index in store.indices:
         terms = affine_form(tile.substitute_variables(index, single_values)).terms
         moving = [(atom, factor) for atom, factor in terms if any(e in extents for e in tile.walk_expr(atom))]
         if len(moving) > 1 or (moving and (moving[0][1] != 1 or moving[0][0] not in extents)):
-            return f"it fills no box of {store.buffer.name}"
+            return f"the elements it stores are not a box of {store.buffer.name}"
         var = moving[0][0] if moving else None
         order.append(var if isinstance(var, tile.Var) else None)
     variables = tuple(v for v in order if v is not None)
     if len(set(variables)) < len(variables) or set(variables) != extents.keys():
-        return f"it fills no box of {store.buffer.name}"
+        return f"the elements it stores are not a box of {store.buffer.name}"
     corner = single_values | {v: tile.int32_const(0) for v in extents}
     start = tuple(fold_expr(tile.substitute_variables(index, corner)) for index in store.indices)
     box = tile.Region(store.buffer, start, tuple(1 if v is None else extents[v] for v in order), store.span)
@@ -126,7 +126,7 @@ def analyse_gather(nest: tile.Parallel) -> GatheredCopy | str:
         order[-1] is not None,
     )
     if not variables or found.choose_width(0) is None:
-        return f"no {CP_ASYNC_WIDTHS[-1]} bytes of it lie together in both, and are there or not there together"
+        return f"no {CP_ASYNC_WIDTHS[-1]} bytes are contiguous in both, under one value of the condition"
     return found
 
 

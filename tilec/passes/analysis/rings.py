@@ -76,7 +76,7 @@ class LoopBody:
             return f"{name} is read before it is filled"  # its value comes from the iteration before
         first = self.statements[producers[0]]
         if buffer not in find_filled_tiles(first):
-            return f"{first.span.place} may leave in {name} what the iteration before left there"
+            return f"{first.span.place} may not overwrite all of {name}, so elements of the iteration before remain"
         if not any(name in self.touched[i].reads for i in consumers):
             return f"nothing in the loop reads {name}"
         return None
@@ -85,10 +85,10 @@ class LoopBody:
         """Return why a role of its own could not fill the copy's tile, or None."""
         buffer = copy.regions[1]
         if not buffer.is_whole:
-            return f"it fills a part of {buffer.buffer.name}"
+            return f"it fills only a part of {buffer.buffer.name}"
         reason = self.why_not_versioned(buffer.buffer)
         if reason is None and self.statements[self.find_users(buffer.buffer.name)[0][0]] is not copy:
-            return f"another statement of the loop fills {buffer.buffer.name} before"
+            return f"an earlier statement of the loop also fills {buffer.buffer.name}"
         return reason
 
 

@@ -30,7 +30,7 @@ def list_asynchronous_hints(loop: tile.For) -> Iterator[Label | bool | None]:
     )
     for again in mark_replayable_binds(loop.body):
         flag = None if again else next(flags, None)
-        yield Label(loop.scheduling_hints.span, "asked for here") if flag and loop.scheduling_hints else flag
+        yield Label(loop.scheduling_hints.span, "requested here") if flag and loop.scheduling_hints else flag
 
 
 def apply_asynchronous_hint(part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
@@ -44,14 +44,14 @@ def apply_asynchronous_hint(part: tuple[tile.Stmt, ...], hint: Label | bool | No
         source, destination = copy.regions
         reason = f"it converts {source.buffer.dtype} to {destination.buffer.dtype}"
         if source.buffer.dtype == destination.buffer.dtype:
-            reason = "its rows are not aligned to 4 bytes, or it fills a part of a tile"
+            reason = "its rows are not aligned to 4 bytes, or it fills only a part of a tile"
         raise_error(
             "async-impossible",
             "this copy cannot be asynchronous",
             copy.span,
             reason,
             secondary=(hint,),
-            help="leave its stage out of the asynchronous ones",
+            help="remove its stage from the asynchronous stages",
         )
     return part
 

@@ -8,7 +8,7 @@ from tilec.passes.explicit_roles.split_roles import split_roles
 from tilec.passes.grid.rasterise import rasterise_blocks
 from tilec.passes.state import LAYOUTS_ROW, ChoiceWithdrawn, Explorer, KernelState
 
-LOSES_ROLES = "with a loop over blocks the kernel would lose its producer warp"
+LOSES_ROLES = "a persistent grid would cost the kernel its producer warp"
 
 
 def apply_launch_grid(state: KernelState, explore: Explorer) -> KernelState:

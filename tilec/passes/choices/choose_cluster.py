@@ -92,7 +92,7 @@ def _ask_for_cluster(
     if options.opt_level < DECIDING_LEVEL:
         return choose_none(f"decided from -O{DECIDING_LEVEL} on")
     if not all(isinstance(extent, int) for extent in kernel.grid):
-        return choose_none("how many blocks there are is known only at launch")
+        return choose_none("the number of blocks is known only at launch")
     fitting = {
         axis: _build_candidate(PAIRS[axis])
         for axis in PAIRS
@@ -100,22 +100,21 @@ def _ask_for_cluster(
     }
     if target.has("tcgen05"):
         if not walks:
-            return choose_none(
-                "only blocks of a persistent grid multiply in pairs, so that they meet once for many tiles"
-            )
+            return choose_none("CTA pairs need a persistent grid, which synchronises them once for many tiles")
         return _choose_product_pairs(assignment, target, options, fitting)
     if not options.multicast:
-        return choose_none("with --no-multicast blocks gain nothing by it")
+        return choose_none("--no-multicast leaves clusters no use")
     if not (target.has("cluster") and target.has("wgmma")):
-        return choose_none(f"{target.name} has no clusters whose blocks multiply by wgmma", *fitting.values())
+        return choose_none(f"{target.name} has no clusters with wgmma", *fitting.values())
     loops = find_pipelined_loops(kernel.body)
     if not loops or assignment.form != "warp_specialised" or has_own_order(kernel):
-        return choose_none("no producer warp loads what blocks have in common", *fitting.values())
+        return choose_none("no producer warp loads tiles that blocks share", *fitting.values())
     load = _estimate_cache_load(assignment, target)
     keep_pace = walks and all(map(only_multiplies, loops))
     if not keep_pace and load < (MIN_CACHE_LOAD if walks else MIN_CACHE_LOAD_ONE_WAVE):
         why = (
-            f"loops keep the L2 cache busy for {show_share(load)} of their time: less would not pay for blocks' waiting"
+            f"loops keep the L2 cache busy for {show_share(load)} of their time, too little to pay for the "
+            "waiting between blocks"
         )
         return choose_none(why, *fitting.values())
     uneven = {"xyz"[axis] for axis in find_deciding_axes(kernel)}
@@ -123,10 +122,10 @@ def _ask_for_cluster(
     axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
     if not size:
         return choose_none(
-            "no two neighbours in a grid of even extent load the same tile at the same time", *fitting.values()
+            "no adjacent blocks of a grid with an even extent load the same tile at the same time", *fitting.values()
         )
     others = (_build_candidate(tile.NO_CLUSTER), *(fitting[other] for other in fitting if other != axis))
-    why = f"neighbours along {axis} need the same {tiles}, the most that two of them can load together"
+    why = f"adjacent blocks along {axis} need the same {tiles}, the most bytes that two blocks can share"
     if not keep_pace:
         why = f"{why}, and loops keep the L2 cache busy for {show_share(load)} of their time"
     return make_ruled_question("cluster", "the compiler", why, fitting[axis], *others)
@@ -194,11 +193,11 @@ def _choose_product_pairs(
 ) -> Question[tile.Cluster]:
     alone = _build_candidate(tile.NO_CLUSTER)
     if not options.cta_pairs:
-        return make_ruled_question("cluster", "the compiler", "with --no-cta-pairs blocks gain nothing by it", alone)
+        return make_ruled_question("cluster", "the compiler", "--no-cta-pairs leaves clusters no use", alone)
     reasons: list[str] = []
     for axis in PAIRS:
         if not _has_even_extent(assignment, axis):
-            reasons.append(f"the grid has no even extent along {axis}")
+            reasons.append(f"the extent of the grid along {axis} is not even")
             continue
         paired, reason = pair_products(_set_pair_cluster(assignment, axis), target)
         if paired is not None:
@@ -219,15 +218,15 @@ def _weigh_product_pairs(
 
     def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen == "none":
-            return f"by pairs along {axis} an interval takes at least {after} cycles, and {before} without"
+            return f"with pairs along {axis} an interval is at least {after} cycles, without {before}"
         tiles = [
             (b, half) for b, half in zip(assignment.kernel.buffers, paired.kernel.buffers, strict=True) if b != half
         ]
         names = ", ".join(whole.name for whole, _ in tiles)
         whole, halves = (sum(each[at].bytes for each in tiles) / 2**10 for at in (0, 1))
         return (
-            f"neighbours along {axis} multiply together, each with half of {names}, {halves:g} KiB in place of "
-            f"{whole:g}: an interval takes at least {after} cycles in place of {before}"
+            f"adjacent blocks along {axis} multiply together, each with half of {names}, {halves:g} KiB instead of "
+            f"{whole:g}: an interval is at least {after} cycles instead of {before}"
         )
 
     return Question(

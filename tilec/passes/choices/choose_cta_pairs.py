@@ -23,5 +23,5 @@ def choose_cta_pairs(
     if paired is None:
         return make_ruled_question("CTA pairs", "the compiler", answer, single)
     both = Candidate(answer, lambda: paired, "--cta-pairs")
-    why = "they need the same columns, which their tensor cores can read from each other"
+    why = "both blocks need the same columns, and each can read half of them from the other"
     return make_ruled_question("CTA pairs", "the compiler", why, both, single)

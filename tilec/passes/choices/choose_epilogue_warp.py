@@ -45,8 +45,8 @@ def _ask_for_epilogue_warp(scheduled_loop: ScheduledLoop, solution: Solution) ->
 
     def explain_outcome(outcome: Outcome) -> str:
         if others:
-            return f"an interval of {ii} cycles, and {by_rule} with the roles by rule"
-        return f"no other roles have an interval below {by_rule} cycles"
+            return f"an interval of {ii} cycles; with the roles by rule {by_rule}"
+        return f"no other assignment of roles has an interval below {by_rule} cycles"
 
     chosen = (Candidate(names, lambda: ii, "--epilogue-warp"),) if others else ()
     return Question(

@@ -26,5 +26,5 @@ def choose_multicast(assignment: LayoutAssignment, options: CompileOptions) -> Q
         return make_ruled_question("multicast", "the compiler", why, each)
     chosen = ", ".join(f"{name} along {' and '.join(axes)}" for name, axes in found)
     slices = Candidate(chosen, lambda: marked, "--multicast")
-    why = "each block loads a slice, for all that need the tile"
+    why = "each block loads one slice of the tile and multicasts it"
     return make_ruled_question("multicast", "the compiler", why, slices, each)

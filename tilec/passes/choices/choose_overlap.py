@@ -20,5 +20,5 @@ def choose_overlap(assignment: LayoutAssignment, options: CompileOptions) -> Que
     if not options.overlap:
         return make_ruled_question("overlap", "the command line", "--no-overlap", in_order)
     mixed = Candidate("yes", lambda: assignment, "--overlap")
-    why = "a role may compute in an iteration before it is done with the last one"
+    why = "a role may start an iteration before it has finished the previous one"
     return make_ruled_question("overlap", "the compiler", why, mixed, in_order)

@@ -37,7 +37,7 @@ def _ask_for_persistence(state: KernelState, residency: int) -> Question[bool]:
     if not options.persistent:
         return make_ruled_question("persistent grid", "the command line", "--no-persistent", stays)
     if against is None:
-        against = "no warp only loads, and so could begin with the next block's tiles"
+        against = "without a producer warp no loads of the next tile start early"
         if assignment.form == "warp_specialised":
             against = why_not_persistent(kernel, at_once)
     if against is not None:
@@ -67,6 +67,9 @@ def _ask_for_persistence(state: KernelState, residency: int) -> Question[bool]:
     def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen == walks.answer:
             return why
-        return f"its blocks differ in length: of {at_once} that go on by one stride, some would have much more to do"
+        return (
+            f"its blocks differ in length: with a static stride some of {at_once} persistent blocks would get "
+            "much more work"
+        )
 
     return Question("persistent grid", order, price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN)

@@ -51,7 +51,7 @@ def _ask_for_ping_pong(what: str, division: PingPongVariants, max_interval: int 
     together, per_group = division.together, division.ping_ponging
     stay = Candidate("no", lambda: together, "--no-ping-pong")
     if per_group is None:
-        return make_ruled_question(what, "the compiler", "there is no room for more of them in shared memory", stay)
+        return make_ruled_question(what, "the compiler", "shared memory has no room for tiles per warpgroup", stay)
     try:
         of_one, of_more = compute_bounds(together.problem), compute_bounds(per_group.problem)
     except Unschedulable:
@@ -67,11 +67,13 @@ def _ask_for_ping_pong(what: str, division: PingPongVariants, max_interval: int 
 
     def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen != "no" and are_alike:
-            room = f"dependences of one iteration on the next take {possible} cycles in place of {least}"
-            return f"one computes while another one multiplies: no interval is below {of_one.mii}, and {room}"
+            room = f"the dependences between iterations take {possible} cycles instead of {least}"
+            return (
+                f"one warpgroup computes while another multiplies: no interval is below {of_one.mii} cycles, and {room}"
+            )
         if outcome.chosen == "no":
-            return f"no interval below {of_more.mii} cycles with more, nor below {of_one.mii} with one"
-        return "one computes while another one multiplies"
+            return f"no interval is below {of_more.mii} cycles with ping-pong, or below {of_one.mii} without"
+        return "one warpgroup computes while another multiplies"
 
     if max_interval is not None and of_one.mii > max_interval:
         return make_ruled_question(what, "the command line", f"--max-scheduled-ii {max_interval}", stay)

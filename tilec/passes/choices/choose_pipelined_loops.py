@@ -34,7 +34,7 @@ def choose_pipelined_loops(state: KernelState, explore: Explorer) -> QuestionGen
             question = make_ruled_question(what, *against, serial)
         else:
             pipelined = Candidate("pipelined", lambda: replace(written, kernel=found, layouts=layouts))
-            why = "it loads tiles for a product, and nothing speaks against it"
+            why = "it loads tiles for a product, and nothing prevents pipelining"
             question = make_ruled_question(what, "the compiler", why, pipelined, serial)
         state = (yield from ask_question(question)).value
     return state

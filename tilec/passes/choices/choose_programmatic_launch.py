@@ -39,8 +39,8 @@ def choose_programmatic_launch(
     if "sync_grid" in rendezvous:
         return rule_out("all blocks of its grid must run at the same time")
     if not has_barriers:
-        return rule_out("it begins with its loads, and has nothing to do before them")
+        return rule_out("it has no barriers or tensor maps to set up before its first loads")
     if options.opt_level < DECIDING_LEVEL:
         return rule_out(f"not at -O{options.opt_level}")
-    why = "its barriers and tensor maps are made ready while the kernel before it ends"
+    why = "its barriers and tensor maps are set up while the previous kernel ends"
     return make_ruled_question("programmatic dependent launch", "the compiler", why, yes, no)

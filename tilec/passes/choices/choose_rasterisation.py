@@ -48,11 +48,11 @@ def choose_rasterisation(
             "rasterisation", "the kernel", "T.use_swizzle", Candidate(_show_raster(kernel.raster), lambda: kernel)
         )
     if has_block_requests(kernel):
-        return keep_order("blocks ask for others' work by the numbers that the machine gives them")
+        return keep_order("the kernel uses cluster launch control, whose block numbers are the hardware's")
     if options.rasterisation == 0:
         return make_ruled_question("rasterisation", "the command line", "--rasterisation none", x_first)
     if len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
-        return keep_order("the grid is a line of blocks")
+        return keep_order("the grid has one dimension")
     loads = find_load_footprints(assignment.kernel)
     at_once = residency * blocks_at_once(target, kernel.cluster.blocks)
     if options.rasterisation is not None:
@@ -66,13 +66,13 @@ def choose_rasterisation(
     if assignment.roles:
         return keep_order("the kernel has explicit roles")
     if has_own_order(kernel):
-        return keep_order("blocks may wait for others that were begun before them")
+        return keep_order("blocks may wait for earlier blocks")
     if not is_persistent or why_not_dynamically_scheduled(kernel, target) is None:
         by_length = _choose_longest_first(kernel, assignment, target, at_once, x_first, set_raster)
         if by_length is not None:
             return by_length
     if any(strip.by_data for strip in loads):
-        return keep_order("which tiles a block loads depends on elements of a tensor")
+        return keep_order("the tiles that a block loads depend on elements of a tensor")
     if fits_in_cache(kernel, target):
         return keep_order("all tensors together fit into the L2 cache")
     walk = build_grid_walk(kernel, loads, at_once)
@@ -80,7 +80,7 @@ def choose_rasterisation(
     best = find_best_raster(walk)
     if best == AS_NUMBERED:
         return keep_order(
-            "all blocks run at once" if waves == 1 else "no other order lets a wave touch less of the tensors"
+            "all blocks run at once" if waves == 1 else "no other order lets a wave read fewer bytes of the tensors"
         )
     raster = scale_to_blocks(best, kernel.cluster.extents)
     panels = Candidate(_show_raster(raster), partial(set_raster, raster), f"--rasterisation {raster.panel}")
@@ -88,9 +88,9 @@ def choose_rasterisation(
 
     def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen == "x first":
-            return "no other order lets a wave touch less of the tensors"
+            return "no other order lets a wave read fewer bytes of the tensors"
         before, after = (each / waves / 2**20 for each in touched)
-        return f"a wave of {at_once} blocks touches {after:.1f} MiB of the tensors, and {before:.1f} MiB with x first"
+        return f"a wave of {at_once} blocks touches {after:.1f} MiB of the tensors; with x first {before:.1f} MiB"
 
     def count_cycles(ordered: Kernel) -> int:
         return -(-touched[ordered.raster is not None] // target.limit("dram_bytes_per_cycle"))
@@ -127,7 +127,7 @@ def _choose_longest_first(
         "rasterisation",
         (x_first, Candidate(_show_raster(Y_FIRST), partial(with_raster, Y_FIRST), None)),
         price=lambda ordered: before if ordered.raster is None else after,
-        explain=lambda _: "its blocks differ in length, and those that take longest begin first",
+        explain=lambda _: "its blocks differ in length, and the longest start first",
         least_gain=LEAST_GAIN,
     )
 

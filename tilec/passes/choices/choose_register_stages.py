@@ -106,17 +106,17 @@ def _build_question(
     try:
         rooms, others = predict_by_stages(assignment, target), predict_by_stages(prefetching, target)
     except DoesNotFit as refused:
-        return make_ruled_question("", "the compiler", f"with fragments prefetched it {refused}", plain)
+        return make_ruled_question("", "the compiler", f"with prefetched fragments the kernel {refused}", plain)
     before, now = _choose_built_stages(rooms, assignment), _choose_built_stages(others, prefetching)
     more = (
-        f"for about {estimate_registers(prefetching, target) - estimate_registers(assignment, target)} registers more"
+        f"with about {estimate_registers(prefetching, target) - estimate_registers(assignment, target)} more registers"
     )
     share = next((room.together for room in others if room.stages == before.stages), 0)
     gain = 1 - now.predicted.cycles / before.predicted.cycles
 
     def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen == "1" and share < before.together:
-            return f"{more} only {share} of the {before.together} blocks of a multiprocessor would fit"
+            return f"{more} only {share} instead of {before.together} blocks would fit on a multiprocessor"
         if outcome.chosen == "1":
             return _explain_small_gain(gain, before, more)
         steps = [
@@ -125,9 +125,10 @@ def _build_question(
             if one.inner is None
         ]
         exposed = [s.exposed_cycles for s in steps if s is not None]
-        waits = f"{max(exposed)} cycles in which each iteration" if exposed else "each step of the loop in it"
-        first = "its first fragments" if exposed else "its fragments"
-        return f"{waits} would wait for {first} by ldmatrix: {show_share(gain)} less time by the model, {more}"
+        waits = "each step of the inner loop would wait for its fragments"
+        if exposed:
+            waits = f"each iteration would wait {max(exposed)} cycles for its first fragments by ldmatrix"
+        return f"without prefetching {waits}: {show_share(gain)} less time by the model, {more}"
 
     return Question(
         "",
@@ -141,7 +142,7 @@ def _build_question(
 def _explain_small_gain(gain: float, before: StageOption, more: str) -> str:
     # Assumptions before anything is solved: the built kernel may have other stages, and take more registers.
     stages = f"{before.stages} stages" if before.stages > 1 else "1 stage"
-    shared = f", with {stages} and {before.together} blocks a multiprocessor, which compute while one waits"
+    shared = f", with {stages} and {before.together} blocks on a multiprocessor, which compute while one waits"
     return f"{show_share(max(gain, 0))} less time by the model{shared if before.together > 1 else ''}, {more}"
 
 
@@ -157,7 +158,7 @@ def _assign_prefetching_layouts(
         return f"with {REGISTER_STAGES} stages, {title}" if are_there else f"with its operands in registers, {title}"
     loads = [s for s in walk_statements(prefetching.kernel.body) if is_fragment_prefetch(s)]
     if not loads:
-        return "it is not a product that the kernel's text has"
+        return "the product is not in the kernel's text, a pass has made it"
     plain = [s for s in loads if any(d.kind != "ldmatrix" for d in count_demands(s, prefetching))]
     return f"ldmatrix cannot load its fragments as {plain[0].span.place} needs them" if plain else prefetching
 

@@ -49,9 +49,7 @@ def _ask_for_roles(state: KernelState, explore: Explorer) -> Question[KernelStat
 
     if assignment.roles:
         names = ", ".join(part.name for part in assignment.roles)
-        return make_ruled_question(
-            "roles", "the kernel", "it says which threads run which statements", Candidate(names, keep_state)
-        )
+        return make_ruled_question("roles", "the kernel", "it has explicit roles", Candidate(names, keep_state))
     loops = find_pipelined_loops(assignment.kernel.body)
     if assignment.form != "warp_specialised":
         in_order = ", loops one iteration after the other" if loops and assignment.form == "serial" else ""
@@ -65,7 +63,7 @@ def _ask_for_roles(state: KernelState, explore: Explorer) -> Question[KernelStat
     by_role = Candidate("producer, consumer", keep_state, "--pipeline-strategy warp-specialize")
     if state.strategy == "warp-specialize":
         return make_ruled_question("roles", "the command line", "--pipeline-strategy warp-specialize", by_role)
-    why = "a warp of its own loads ahead by TMA"
+    why = "a producer warp prefetches tiles by TMA"
     expected = _predict_as_written(state) if all(map(_is_plain_product, loops)) else None
     if expected is None or options.opt_level < DECIDING_LEVEL or expected.iterations < MIN_ROUNDS * expected.stages:
         alike = Candidate(_ALIKE, lambda: None, "--pipeline-strategy unspecialize")

@@ -70,9 +70,9 @@ def _ask_for_stages(
     def explain_outcome(outcome: Outcome) -> str:
         best, now = rooms[int(outcome.chosen)], rooms[taken]
         if best is now:
-            return "by the model no fewer would save a tenth of the time"
+            return "the model predicts less than a tenth saved with fewer stages"
         gain = 1 - best.predicted.cycles / now.predicted.cycles
-        blocks = f"{best.together} blocks share a multiprocessor, where {taken} stages leave room for {now.together}"
+        blocks = f"{best.together} blocks share a multiprocessor; {taken} stages leave room for {now.together}"
         return f"{blocks}: {show_share(gain)} less time by the model"
 
     return Question(

@@ -135,19 +135,19 @@ def _compare_splits(
     def explain_outcome(outcome: Outcome) -> str:
         best = outcome.prices.get(outcome.chosen, ii)
         if requested is not None:
-            given = f"--subtile {requested}; an interval of {best} cycles, and {ii} with whole tiles"
-            missing = f"no way to cut its tiles into {requested} parts leaves products for wgmma"
+            given = f"--subtile {requested}; an interval of {best} cycles; with whole tiles {ii}"
+            missing = f"no split of its tiles into {requested} parts leaves products for wgmma"
             return missing if outcome.chosen == "none" else given
         if outcome.chosen != "none":
-            gained = "one part computes while another one multiplies"
-            return f"an interval of {best} cycles, and {ii} with whole tiles: {gained}"
+            gained = "one part computes while another multiplies"
+            return f"an interval of {best} cycles instead of {ii}: {gained}"
         others = {answer: price for answer, price in outcome.prices.items() if answer != "none"}
         if others:
             way = min(others, key=others.__getitem__)
-            return f"an interval of {others[way]} cycles with {way}, and {ii} with whole tiles"
+            return f"an interval of {others[way]} cycles with {way}; with whole tiles {ii}"
         if busy.ii * LEAST_GAIN.denominator > ii * (LEAST_GAIN.denominator - LEAST_GAIN.numerator):
-            return f"{busy.name} is held in {busy.ii} of the interval's {ii} cycles: parts would wait for it too"
-        return "no way to cut its tiles is faster"
+            return f"{busy.name} is busy in {busy.ii} of the interval's {ii} cycles, so parts would also wait for it"
+        return "no split of its tiles is faster"
 
     return Question(
         "subtile",

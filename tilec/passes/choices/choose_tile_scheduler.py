@@ -41,7 +41,7 @@ def _ask_for_scheduler(state: KernelState) -> Question[Kernel]:
         return make_ruled_question(
             "tile scheduler", "the command line", f"--tile-scheduler {requested}", dynamic, static
         )
-    why = "a block that is done early, or could begin early, does more of the tiles (as in CUTLASS, by default)"
+    why = "a block that ends early, or could start early, gets more tiles (the default of CUTLASS)"
     tiles = estimate_blocks(replace(assignment, kernel=kernel), target, MAX_TILES)
     if tiles is None:
         return make_ruled_question("tile scheduler", "the compiler", why, dynamic, static)
@@ -51,7 +51,7 @@ def _ask_for_scheduler(state: KernelState) -> Question[Kernel]:
         "tile scheduler",
         (dynamic, static),
         price=lambda made: simulate_persistent(in_order, at_once, is_dealt=made is by_machine),
-        explain=lambda outcome: why if outcome.chosen == dynamic.answer else "a fixed stride ends sooner",
+        explain=lambda outcome: why if outcome.chosen == dynamic.answer else "a static stride ends sooner",
         least_gain=LEAST_GAIN,
     )
 

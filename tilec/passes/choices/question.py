@@ -20,16 +20,16 @@ from tilec.support.records import dataclass
 T = TypeVar("T")
 
 RULES: Mapping[str, str] = {
-    "CTA pairs": "in a given cluster they load less, and do nothing more",
-    "cluster": "where blocks keep one pace they load less; the price of waiting where they do not is not known",
-    "loop": "its stages are priced, one of them among others",
-    "mask": "fewer iterations test it, and none does more",
-    "multicast": "in a given cluster blocks load less, and do nothing more",
-    "overlap": "every schedule without it is one of those with it",
-    "persistent grid": "priced but where the blocks, or what they do, are known only at launch",
-    "programmatic dependent launch": "what kernel is launched before, and how it ends, is not known",
-    "roles": "the estimate of a loop takes its loads to cost the other warps nothing in either form",
-    "tile scheduler": "priced but where the blocks, or what they do, are known only at launch",
+    "CTA pairs": "pairs load less in a given cluster, and cost nothing",
+    "cluster": "blocks in step load less; the cost of waiting for blocks out of step is not known",
+    "loop": "the number of its stages is priced, and one is a candidate",
+    "mask": "fewer iterations test the mask, and none does more work",
+    "multicast": "blocks load less in a given cluster, and it costs nothing",
+    "overlap": "with overlap the solver can still choose every schedule without it",
+    "persistent grid": "priced, unless the grid or the work of its blocks is known only at launch",
+    "programmatic dependent launch": "the previous kernel and how it ends are not known",
+    "roles": "the estimate assumes that loads cost the other warps nothing in either form",
+    "tile scheduler": "priced, unless the grid or the work of its blocks is known only at launch",
 }
 """Decisions by a rule though other answers are possible, and why no price distinguishes these."""
 

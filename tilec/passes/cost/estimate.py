@@ -257,10 +257,10 @@ def _find_stage_options(
     """Yield the numbers of stages with which a block fits a multiprocessor, and how many blocks then do."""
     most_registers, most_bytes = target.limit("registers_per_thread"), target.limit("smem_bytes_per_cta")
     if registers > most_registers:
-        raise DoesNotFit(f"needs about {registers} registers a thread, of {most_registers}")
+        raise DoesNotFit(f"needs about {registers} registers a thread; the limit is {most_registers}")
     sizes = {name: layout.bytes for name, layout in assignment.shared.items()}
     if (least := sum(sizes.values())) > most_bytes:
-        raise DoesNotFit(f"needs {least} bytes of shared memory, of {most_bytes}")
+        raise DoesNotFit(f"needs {least} bytes of shared memory; the limit is {most_bytes}")
     ringed = [sum(sizes[name] for name in _find_loaded_tiles(loop) & set(sizes)) for loop in loops]
     # A tile that no loop uses, as one that a store goes through, takes the place of others, unless a producer warp
     # fills these for the next block already.

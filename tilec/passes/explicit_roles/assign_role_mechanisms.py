@@ -86,10 +86,10 @@ def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> t
         if reason is not None:
             raise_error(
                 "unsupported-operand",
-                "this T.tma_copy cannot go by TMA",
+                "TMA cannot do this T.tma_copy",
                 op.span,
                 reason,
-                help="write T.copy, and T.barrier_arrive behind it",
+                help="write T.copy, and T.barrier_arrive after it",
             )
     elif isinstance(op, ScaledGemm | ScaleCopy):
         op = replace(op, via="tcgen05")
@@ -104,11 +104,11 @@ def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> t
         if reason is not None:
             raise_error(
                 "unsupported-operand",
-                "this T.tcgen05_gemm cannot go by tcgen05.mma",
+                "tcgen05.mma cannot do this T.tcgen05_gemm",
                 op.span,
                 reason,
                 secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
-                help="write T.gemm into a fragment, which takes the instruction that there is",
+                help="use T.gemm into a fragment: tilec chooses the instruction",
             )
     elif isinstance(op, WaitWgmma):
         op = replace(op, via="wgmma" if target.has("wgmma") else "nothing")
@@ -117,9 +117,9 @@ def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> t
         if not target.has("setmaxnreg"):
             raise_error(
                 "unsupported-operand",
-                f"{target.name} cannot move registers from one warp to another",
+                f"{target.name} has no setmaxnreg, so roles cannot have different numbers of registers",
                 op.span,
-                help="leave it out, or compile for a target that can, as sm_90a",
+                help="remove it, or compile for a target that has it, such as sm_90a",
             )
     return op
 

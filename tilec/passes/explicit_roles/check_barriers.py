@@ -47,7 +47,7 @@ def _run_with_size(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
     try:
         run_barriers(kernel, roles, {scalars[0]: ASSUMED_SIZE})
     except CompileError as error:
-        note = f"so it is where {scalars[0].name} = {ASSUMED_SIZE:,}"
+        note = f"counted where {scalars[0].name} = {ASSUMED_SIZE:,}"
         raise CompileError(*(replace(d, notes=(*d.notes, note)) for d in error.diagnostics)) from None
 
 
@@ -58,9 +58,9 @@ def _check_arrivals(allocations: dict[str, AllocBarrier], statements: list[tile.
         if isinstance(op, AwaitBarrier) and barrier_name(op) not in arrived and op.drains is None:
             raise_error(
                 "missing-arrival",
-                f"nobody arrives at {barrier_name(op)}, which is waited for here",
+                f"no role arrives at {barrier_name(op)}, but this waits for it",
                 op.span,
-                "waits for ever",
+                "this wait never ends",
                 secondary=(Label(allocations[barrier_name(op)].span, "allocated here"),),
-                help=f"write T.barrier_arrive({barrier_name(op)}) where the work is done, also behind T.tma_copy",
+                help=f"write T.barrier_arrive({barrier_name(op)}) after the work, also after a T.tma_copy",
             )

@@ -50,9 +50,11 @@ def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
     if kernel.cluster.blocks != 2:
         raise_error(
             "bad-cta-pair",
-            "only clusters of two blocks are pairs",
+            "use_2cta needs a cluster of two blocks",
             paired[0].span,
-            f"this kernel's have {kernel.cluster.blocks}" if kernel.cluster.blocks > 1 else "this kernel has none",
+            f"clusters of this kernel have {kernel.cluster.blocks} blocks"
+            if kernel.cluster.blocks > 1
+            else "this kernel has no clusters",
             help="write cluster_dims=2 in T.Kernel",
         )
     products = [op for op in operations if op.is_in_tensor_memory]
@@ -60,15 +62,15 @@ def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
     if alone is not None or not products:
         raise_error(
             "bad-cta-pair",
-            "all products of a kernel are done by two blocks, or none",
+            "either all products of a kernel use two blocks, or none",
             (alone or paired[0]).span,
-            "done by one block" if alone else "no product is",
-            secondary=(Label(paired[0].span, "done by two"),) if alone else (),
+            "this product uses one block" if alone else "no product uses two",
+            secondary=(Label(paired[0].span, "this product uses two"),) if alone else (),
             help="pass use_2cta=True to each T.tcgen05_gemm",
         )
     for op in products:
         if reason := _why_not_paired(op):
-            raise_error("bad-cta-pair", "two blocks cannot do this product together", op.span, reason)
+            raise_error("bad-cta-pair", "a CTA pair cannot do this product", op.span, reason)
     factors = {r.buffer: op for op in products for r in op.regions[:2]}
     for stmt in tile.walk_statements(kernel.body):
         _check_filled_by_tma(stmt, factors)
@@ -78,11 +80,11 @@ def _why_not_paired(op: tile.TileOp) -> str | None:
     a, _, c = op.regions
     rows, columns = get_matrix_shape(c)
     if a.buffer.scope != "shared":
-        return f"A must be a shared tile, and {a.buffer.name} lies in tensor memory"
+        return f"A must be a shared tile, and {a.buffer.name} is in tensor memory"
     if rows % TENSOR_LANES:
-        return f"each has {rows} rows of {c.buffer.name}, which are no multiple of {TENSOR_LANES}"
+        return f"each block has {rows} rows of {c.buffer.name}, not a multiple of {TENSOR_LANES}"
     if columns > MAX_COLUMNS or columns % COLUMN_MULTIPLE:
-        return f"{c.buffer.name} has {columns} columns, which are no multiple of {COLUMN_MULTIPLE} up to {MAX_COLUMNS}"
+        return f"{c.buffer.name} has {columns} columns, not a multiple of {COLUMN_MULTIPLE} up to {MAX_COLUMNS}"
     return None
 
 
@@ -98,7 +100,7 @@ def _check_filled_by_tma(stmt: tile.Stmt, factors: Mapping[tile.Buffer, tile.Til
     if buffer is not None:
         raise_error(
             "bad-cta-pair",
-            f"{buffer.name} is multiplied by two blocks, so TMA alone fills it",
+            f"{buffer.name} is an operand of two blocks, so only TMA may fill it",
             stmt.span,
             "filled by threads here",
             secondary=(Label(factors[buffer].span, "multiplied here"),),

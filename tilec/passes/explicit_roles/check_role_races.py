@@ -224,9 +224,9 @@ def _refuse_race(kernel: tile.Kernel, first: _Access, second: _Access) -> NoRetu
     blamed, other = (second, first) if second.footprint.is_write else (first, second)
     buffer, (one, another) = blamed.footprint.tile, (blamed.actor[0], other.actor[0])
     if one == another:
-        title = f"{one} reaches a part of {buffer} that it has not waited for"
+        title = f"{one} accesses {buffer} without a wait for its earlier access"
     else:
-        title = f"{one} and {another} reach the same elements of {buffer}, and no barrier orders them"
+        title = f"{one} and {another} access the same elements of {buffer}, and no barrier orders them"
     raise_error(
         "role-race",
         title,
@@ -249,15 +249,15 @@ def _describe_access(access: _Access) -> str:
 def _suggest_fix(kernel: tile.Kernel, blamed: _Access, other: _Access) -> str:
     products = next((a for a in (blamed, other) if a.actor[1] == "products"), None)
     if products is not None:
-        return "write T.wait_wgmma behind the product, before the barrier is arrived at or the tile is used"
+        return "write T.wait_wgmma after the product, before the arrival at the barrier or the use of the tile"
     if blamed.actor[0] == other.actor[0]:
         return "wait for the barrier that it signals before the tile is used again"
     buffer = blamed.footprint.tile
     if any(
         buffer in _find_stage_tiles(stmt) for stmt in tile.walk_statements(kernel.body) if isinstance(stmt, tile.TileOp)
     ):
-        return f"all who take a stage may read it at once: let none of them write {buffer}, or hand it on by a pipeline"
-    return "let the one arrive at a barrier when it is done, and the other one wait for that"
+        return f"several roles may read a stage at once: none may write {buffer}; pass it on through another pipeline"
+    return "let the first role arrive at a barrier when it is done, and the other wait for it"
 
 
 def _find_stage_tiles(op: tile.TileOp) -> tuple[str, ...]:

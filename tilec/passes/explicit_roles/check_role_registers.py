@@ -33,12 +33,12 @@ def check_role_registers(assignment: LayoutAssignment, target: Target) -> None:
         others = tuple(Label(where, f"{n} for {other}") for other, (n, where) in requests.items() if other != name)
         raise_error(
             "too-many-registers",
-            f"the roles ask for {total:,} registers, {target.name} has {limit:,}",
+            f"the roles request {total:,} registers, {target.name} has {limit:,}",
             span,
             f"{count} for each thread of {name}",
             secondary=others,
             notes=(
                 f"without T.set_max_nreg a thread of this block has {at_first}; a warpgroup has {WARPGROUP_THREADS}",
             ),
-            help="ask for fewer here, or let other roles give up more",
+            help="request fewer here, or fewer in other roles",
         )

@@ -88,12 +88,12 @@ def _check_pipeline(pipeline: str, counts: Sequence[_StageCount], block_name: st
     where = "".join(f", where {var.name} = {ASSUMED_SIZE:,}" for var in sizes)
     raise_error(
         "unbalanced-acquires",
-        f"{blamed.role} {does} {_stages_text(blamed)} of {pipeline}, of which {majority.stages[0]:,} are {are}",
+        f"{blamed.role} {does} {_stages_text(blamed)} of {pipeline}, but {majority.stages[0]:,} are {are}",
         blamed.span,
         _describe_count(blamed),
         secondary=tuple(Label(c.span, _describe_count(c)) for c in others),
-        notes=(f"so it is in {block_name} block of the grid{where}",),
-        help="let every role of a pipeline make as many iterations; compare the bounds of the loops",
+        notes=(f"counted in {block_name} block of the grid{where}",),
+        help="give all roles of a pipeline the same number of iterations; compare the bounds of their loops",
     )
 
 

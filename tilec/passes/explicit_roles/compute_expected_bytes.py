@@ -73,11 +73,11 @@ def _build_announcement(
             if not target.has("tma"):
                 raise_error(
                     "unsupported-operand",
-                    f"{target.name} has no TMA, which alone brings bytes that are announced",
+                    f"{target.name} has no TMA, and only TMA copies complete announced bytes",
                     op.span,
-                    help="write T.barrier_arrive: what threads copy has come when they arrive"
+                    help="write T.barrier_arrive: copies by threads are complete when the threads arrive"
                     if op.arrives
-                    else "leave it out: what threads copy has come when they arrive at the barrier",
+                    else "remove it: copies by threads are complete when the threads arrive",
                 )
             yield op
         case "payload":

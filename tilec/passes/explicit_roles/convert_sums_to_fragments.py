@@ -142,10 +142,10 @@ def _convert_product(op: Gemm) -> tile.TileOp:
     if not isinstance(initialises, tile.Const):
         raise_error(
             "unsupported-operand",
-            "this T.gemm clears its sum in some iterations of a loop",
+            "this T.gemm clears C in some iterations of a loop only",
             op.span,
-            "only the first iteration of the loop that it stands in can do that, before anything else touches C",
+            "that is possible only in the first iteration of its own loop, before any other use of C",
             secondary=(Label(op.regions[2].buffer.span, "C is allocated here"),),
-            help="T.clear C before the loop",
+            help="write T.clear(C) before the loop instead",
         )
     return replace(op, clear_when=None, leader=None, clear_accum=bool(initialises.value))

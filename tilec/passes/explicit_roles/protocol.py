@@ -259,7 +259,7 @@ def _walk_operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Bar
                 yield BarrierStep(place, op.span, bytes=copied_bytes, blocks=blocks)
             yield BarrierStep(place, op.span, bytes=-copied_bytes, blocks=blocks)
         case _:
-            raise InternalError(f"nobody knows what T.{op.name} does to a barrier")
+            raise InternalError(f"the effect of T.{op.name} on a barrier is not defined")
 
 
 def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
@@ -301,7 +301,7 @@ def _advance_role(
             name, index = step.barrier
             raise_error(
                 "out-of-range",
-                f"the index leaves {name}",
+                f"the index is out of the bounds of {name}",
                 step.span,
                 f"there is no {name}[{index}] in role {state.name}",
             )
@@ -329,9 +329,9 @@ def _advance_role(
 def _refuse_second_block(step: BarrierStep) -> None:
     raise_error(
         "bad-cta-pair",
-        "the second block of a pair asks for this too",
+        "the second block of a CTA pair also issues this",
         step.span,
-        "one thread of the first says what the tensor cores of both do",
+        "one thread of the first block issues it for the tensor cores of both",
         help="put it under `if T.block_rank_in_cluster() == 0:`",
     )
 
@@ -358,7 +358,7 @@ def _refuse_deadlock(barriers: dict[BarrierPlace, _TrackedBarrier], waiting: lis
     places = [(s, s.waiting, barriers[s.block, *s.waiting.barrier]) for s in waiting if s.waiting is not None]
     notes = tuple(
         f"{s.name} waits for {_barrier_text(step.barrier)}: {barrier.phase} phases have completed, "
-        f"{barrier.arrived} of {barrier.count} arrivals of the next one have come"
+        f"the next one has {barrier.arrived} of {barrier.count} arrivals"
         for s, step, barrier in places
     )
     raise_error(
@@ -368,7 +368,8 @@ def _refuse_deadlock(barriers: dict[BarrierPlace, _TrackedBarrier], waiting: lis
         f"{places[0][0].name} waits here for ever",
         secondary=tuple(Label(step.span, f"and {s.name} here") for s, step, _ in places[1:]),
         notes=notes,
-        help="compare the count of the barrier with the threads that arrive, and the parity with the phases before",
+        help="compare the count of the barrier with the threads that arrive, and the parity with the number of "
+        "completed phases",
     )
 
 
@@ -382,7 +383,7 @@ def _refuse_byte_count(place: BarrierPlace, barrier: _TrackedBarrier) -> None:
         first,
         "its phase never completes" if barrier.bytes > 0 else "announced here",
         secondary=tuple(Label(span, "and here") for span in others),
-        help="announce the bytes of all tiles that T.tma_copy fills, or none: then each copy announces its own",
+        help="announce the bytes of all tiles that T.tma_copy fills, or of none: then each copy announces its own",
     )
 
 

@@ -178,10 +178,10 @@ def _take_share(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.S
     if _is_collective(stmt) and role != runners:
         raise_error(
             "cross-role-operation",
-            "warpgroups that divide the work do this together",
+            "all warpgroups would have to run this together",
             stmt.span,
-            f"warpgroups {runners.start} to {runners.stop - 1} come here, of which some run other statements alone",
-            help="put it under `with T.ws(…):` of one of them, or before the first of these blocks",
+            f"warpgroups {runners.start} to {runners.stop - 1} reach this, but they have divided their work",
+            help="put it under `with T.ws(…):` of one of them, or move it before the first `with T.ws(…):`",
         )
     mine = range(WARPGROUP_THREADS * role.start, WARPGROUP_THREADS * role.stop)
     if isinstance(stmt, tile.TileOp) and stmt.leader is not None and stmt.leader not in mine:
@@ -227,14 +227,14 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
                     owning, using = _role_text(other), _role_text(part)
                     raise_error(
                         "cross-role-fragment",
-                        f"{buffer.name} lies in the registers of {owning}, which {using} cannot reach",
+                        f"{buffer.name} is in the registers of {owning}, which {using} cannot access",
                         stmt.span,
                         f"used here by {using}",
                         secondary=(
                             Label(where, f"used here by {owning}"),
                             Label(buffer.span, "allocated here"),
                         ),
-                        help="hand it over through a tile made by T.alloc_shared, or give each its own fragment",
+                        help="pass it through a shared tile, or give each role its own fragment",
                     )
 
 

@@ -74,9 +74,9 @@ def _why_not_paired(assignment: LayoutAssignment, axis: str) -> str | None:
     kernel = assignment.kernel
     products = _find_products(kernel)
     if kernel.cluster.blocks != 2:
-        return "only clusters of two blocks are pairs"
+        return "CTA pairs need a cluster of two blocks"
     if not products:
-        return "no product is done by tcgen05"
+        return "no product uses tcgen05"
     for loop in find_pipelined_loops(kernel.body):
         if any(p in products for p in loop.body) and not all(map(_is_asynchronous, loop.body)):
             return f"the loop at line {loop.span.line} does more than load tiles and multiply them"
@@ -85,21 +85,21 @@ def _why_not_paired(assignment: LayoutAssignment, axis: str) -> str | None:
         a, b, c = (r.buffer for r in product.regions)
         rows, columns = c.shape
         if a.scope != "shared" or a in halved:
-            return "A must be a shared tile of its own"
+            return "A must be a shared tile that is not also B of a product"
         if rows % TENSOR_LANES:
             return f"{rows} rows of {c.name.removesuffix('.tmem')} are not a multiple of {TENSOR_LANES}"
         if columns > MAX_COLUMNS or columns % COLUMN_MULTIPLE:
             name = c.name.removesuffix(".tmem")
-            return f"{columns} columns of {name} are no multiple of {COLUMN_MULTIPLE} up to {MAX_COLUMNS}"
+            return f"{columns} columns of {name} are not a multiple of {COLUMN_MULTIPLE} up to {MAX_COLUMNS}"
         if not all(r.is_whole for r in product.regions):
-            return "a product of parts of tiles"
+            return "a product uses only a part of a tile"
         if reason := _why_not_shared(kernel, a, b, axis):
             return reason
         if (
             halved[b] != (0 if product.transpose_B else 1)
             or _halve_layout(assignment.shared[b.name], halved[b]) is None
         ):
-            return f"no bank swizzle begins anew in the middle of {b.name}"
+            return f"half of {b.name} does not start on a swizzle boundary"
     return None
 
 
@@ -121,11 +121,11 @@ def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: s
             continue
         touched = {a, b} & {*find_reads(stmt), *find_writes(stmt)}
         if touched and not (isinstance(stmt, tile.TileOp) and _is_tma_load(stmt)):
-            return f"{min(buffer.name for buffer in touched)} is not for products alone"
+            return f"{min(buffer.name for buffer in touched)} is also used by other statements than products"
         if b in touched and get_multicast_axes(stmt) != axis:
             return f"blocks along {axis} do not load the same {b.name} at the same time"
         if a in touched and get_multicast_axes(stmt):
-            return f"blocks along {axis} have the same rows of {a.name}, and pairs need the same columns"
+            return f"blocks along {axis} load the same rows of {a.name}, and pairs need the same columns"
     return None
 
 

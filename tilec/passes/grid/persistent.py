@@ -51,9 +51,9 @@ def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
         size for size, e in zip(kernel.cluster.extents, kernel.grid, strict=False) if not isinstance(e, int)
     )
     if any(size > 1 for size in open_extents):
-        return "whether the grid is made of whole clusters is known only at launch"
+        return "whether the grid is a multiple of the cluster is known only at launch"
     if any(is_ordering_statement(stmt) or _is_send(stmt) for stmt in tile.walk_statements(kernel.body)):
-        return "it synchronises by hand, and its barriers may count on being new"
+        return "its explicit barriers may rely on their initial phase"
     return None
 
 
@@ -70,7 +70,7 @@ def why_not_dynamically_scheduled(kernel: tile.Kernel, target: Target) -> str | 
     if not target.has("cluster.launch_control"):
         return f"{target.name} has no cluster launch control"
     if has_own_order(kernel):
-        return "blocks may wait for others, which must have begun"
+        return "blocks may wait for other blocks, which must already run"
     total = _count_all_clusters(kernel)
     if isinstance(total, tile.Const) and int(total.value) * kernel.cluster.extents[0] > MAX_STEP:
         return "a grid of one dimension cannot have so many blocks"

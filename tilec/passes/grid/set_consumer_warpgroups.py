@@ -30,11 +30,11 @@ def set_consumer_warpgroups(kernel: tile.Kernel, consumer_warpgroups: int) -> ti
     for span, reason in _find_thread_dependences(kernel):
         raise_error(
             "bad-consumer-warpgroups",
-            f"--consumer-warpgroups {groups} does not fit this kernel, which depends on its {kernel.threads} threads",
+            f"--consumer-warpgroups {groups} is not possible: this kernel depends on its {kernel.threads} threads",
             span,
             reason,
             secondary=(Label(kernel.span, "the kernel"),),
-            help=f"write threads={threads} in the kernel, and change what depends on it",
+            help=f"write threads={threads} in the kernel, and adapt the statements that depend on it",
         )
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, Gemm) and not _can_share(stmt, groups):
@@ -60,14 +60,14 @@ def _find_thread_dependences(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
     """Yield the places of a kernel that name single threads, or count them, each with a description."""
     for pinned in kernel.layouts:
         if isinstance(pinned.layout, tile.LoopLayout):
-            yield pinned.span, f"a layout says which thread has what of {pinned.buffer.name}"
+            yield pinned.span, f"a layout assigns elements of {pinned.buffer.name} to threads"
     for buffer in kernel.buffers:
         if buffer.scope == "barrier":
             yield buffer.span, f"{buffer.name} counts the threads that arrive"
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.Parallel) and (stmt.is_per_thread or stmt.layout is not None):
-            yield stmt.span, "this says which thread does what"
+            yield stmt.span, "this assigns work to threads"
         elif any(
             part in (tile.THREAD, tile.WARPGROUP) for expr in list_expressions(stmt) for part in tile.walk_expr(expr)
         ):
-            yield stmt.span, "this asks which thread it is"
+            yield stmt.span, "this reads the thread index"

@@ -296,7 +296,7 @@ def _build_given_layout(
         with mistakes.caught():
             raise_error(
                 "layout-conflict",
-                f"{pinned.buffer.name} cannot have the layout that it is given",
+                f"the given layout of {pinned.buffer.name} does not allow its accesses",
                 pinned.span,
                 "given here",
                 secondary=(Label(unable.span, _LAYOUT_NEEDS[str(unable.pattern)]),),

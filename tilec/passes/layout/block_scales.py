@@ -12,7 +12,7 @@ def why_not_scaled(op: ScaledGemm | ScaleCopy, target: Target) -> str | None:
     if not target.has("tcgen05"):
         return f"{target.name} has no tensor memory"
     if part := next((r for r in op.regions if not r.is_whole), None):
-        return f"a part of {part.buffer.name} is given: T.copy it to a tile of its own first"
+        return f"it needs whole tiles, and this is a part of {part.buffer.name}: T.copy it to a tile of its own first"
     if isinstance(op, ScaleCopy):
         return None
     m, n, k = get_gemm_shape(op)
@@ -22,7 +22,7 @@ def why_not_scaled(op: ScaledGemm | ScaleCopy, target: Target) -> str | None:
     if n % 16 or (n > 256 and n % 256):
         return f"C has {n} columns, not a multiple of 16 up to 256 or one of 256"
     if k * tiles[0].dtype.bytes % 32:
-        return "it takes 32 bytes along K at a time"
+        return "K must be a multiple of 32 bytes"
     if any(t.shape[-1] * t.dtype.bytes % 32 for t in tiles):
         return "no bank swizzle fits rows that are not a multiple of 32 bytes"
     return None

@@ -23,8 +23,8 @@ def check_generator_nest(nest: tile.Parallel, layout: Fragment, groups: int = 1)
         name = stored["fragment"].name
         raise_error(
             "thread-dependent",
-            f"several threads have a copy of each element of {name}, and each would draw a number of its own",
+            f"several threads hold a copy of each element of {name}, and each would draw a different number",
             nest.span,
-            f"sets {name} by random numbers",
-            help="let the loop set a shared tile, of which there is one",
+            f"fills {name} with random numbers",
+            help="store the numbers in a shared tile, which has no copies",
         )

@@ -39,7 +39,7 @@ def check_registers(assignment: LayoutAssignment, mistakes: ErrorCollector = RAI
                 with mistakes.caught():
                     raise_error(
                         "too-many-instructions",
-                        f"each thread computes {count} elements, {MAX_ELEMENTS} are the most",
+                        f"each thread computes {count} elements; the limit is {MAX_ELEMENTS}",
                         nest.span.first_line(),
                         "they are unrolled",
                         help="compute with a smaller tile in a T.serial loop, or in more blocks",
@@ -51,7 +51,7 @@ def check_assembler_work(assignment: LayoutAssignment, instructions: int) -> Non
     for one in assignment.kernels:
         registers = sum(_count_registers(one).values())
         if registers > _THREAD_REGISTERS and registers * instructions > MAX_WORK:
-            _refuse_fragments(one, f"and {instructions:,} instructions use them: too many to assemble")
+            _refuse_fragments(one, f"used by {instructions:,} instructions: more than ptxas can handle")
 
 
 def _count_registers(assignment: LayoutAssignment) -> dict[str, int]:

@@ -126,10 +126,10 @@ def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.B
         if len(nest.body) > 1 or nest.body[0] is not stores[0]:
             raise_error(
                 "fragment-index",
-                f"{buffer.name} is set in this nest, which also uses elements of it that other threads have",
+                f"this loop stores to {buffer.name} and also reads elements of {buffer.name} that other threads hold",
                 stores[0].span,
-                "set here",
-                secondary=(Label(buffer.span, "a fragment lives in registers"),),
+                "stored here",
+                secondary=(Label(buffer.span, "a fragment is in the registers of the threads"),),
                 help="put the results in another fragment, or use a tile made by T.alloc_shared",
             )
         # A single store reads the old elements in shared memory, and sets the new ones in the fragment.

@@ -30,7 +30,7 @@ def check_four_rows(
     if reason := _why_not_by_tma(op, target, placed, ordered, coordinates):
         raise_error(
             "unsupported-operand",
-            f"this T.tma_{op.name} cannot go by TMA",
+            f"TMA cannot do this T.tma_{op.name}",
             op.span,
             reason,
             secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions if r.buffer.scope == "shared"),
@@ -48,13 +48,13 @@ def _why_not_by_tma(
     line, part = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     tile, size = part.buffer, part.buffer.dtype.bytes
     if not target.has("tma.gather4"):
-        return f"{target.name} has no copies of rows by their indices"
+        return f"{target.name} has no TMA copies of rows by index"
     if tile in placed:
-        return f"{tile.name} is given a layout that TMA does not know"
+        return f"the given layout of {tile.name} is none that TMA has"
     if isinstance(op, Scatter4) and line.buffer.name in ordered:
-        return f"the kernel touches {line.buffer.name} elsewhere too"
+        return f"another statement of the kernel also accesses {line.buffer.name}"
     if isinstance(op, Scatter4) and not coordinates.is_never_negative(line.start[-1]):
-        return f"it begins in column {show_expr(line.start[-1])} of {line.buffer.name}, perhaps below 0"
+        return f"its first column, {show_expr(line.start[-1])} of {line.buffer.name}, may be negative"
     row = tile.shape[-1]
     if not part.is_whole and row * size * ROWS % _ALIGNMENT_BYTES:
         return f"four rows of {tile.name} are {row * size * ROWS} bytes, not a multiple of {_ALIGNMENT_BYTES}"

@@ -25,7 +25,7 @@ from tilec.target.table import Target
 
 KernelForm = Literal["serial", "unspecialised", "warp_specialised"]
 
-NO_ROLE_WARPS = "the strategy leaves no warps for that"
+NO_ROLE_WARPS = "--pipeline-strategy leaves no producer warp"
 """The reason why no role loads for a loop where roles were not asked for."""
 
 
@@ -66,7 +66,11 @@ def _why_no_roles(target: Target) -> str | None:
 
 
 def _why_roles_not_needed(loops: tuple[tile.For, ...]) -> str | None:
-    return None if _can_fill_multiprocessor(loops) else "other blocks hide the latencies of its loops"
+    return (
+        None
+        if _can_fill_multiprocessor(loops)
+        else "other blocks of the multiprocessor hide the latencies of its loops"
+    )
 
 
 def _can_fill_multiprocessor(loops: tuple[tile.For, ...]) -> bool:
@@ -89,27 +93,27 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
     ordered, placed, coordinates = find_ordered_tensors(kernel), find_placed_tiles(kernel), collect_coordinates(kernel)
     tiles = {b.name for b in kernel.buffers} - find_replicated_variables(kernel)
     if control_reads := find_scalar_reads(kernel.body) & (ordered | tiles):
-        return f"the kernel computes {min(control_reads)}, which decides what is copied"
+        return f"the copies depend on {min(control_reads)}, which the kernel computes"
     if own := next(
         (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.Bind) and is_per_thread(s.value)), None
     ):
-        return f"in {own.span.place}, each thread reads for itself"
+        return f"{own.span.place} defines a value per thread, which a producer warp cannot compute"
     for loop in loops:
         if barrier := next((s for s in tile.walk_statements(loop.body) if is_for_every_role(s)), None):
-            return f"in line {barrier.span.line}, {get_spelling(barrier)} stands in the loop"
+            return f"the loop has {get_spelling(barrier)} (line {barrier.span.line}), which every role must run"
         if find_pipelined_loops(loop.body):
             continue
         for stmt, hint, waits in zip(
             loop.body, list_asynchronous_hints(loop), build_explicit_waits(kernel, loop), strict=True
         ):
             if hint is False and isinstance(stmt, tile.TileOp) and is_load(stmt):
-                return f"the copy in {stmt.span.place} is to be synchronous"
+                return f"a scheduling hint makes the copy in {stmt.span.place} synchronous"
             if waits and isinstance(stmt, tile.TileOp) and is_load(stmt):
-                return f"`sync` lets the copy in {stmt.span.place} wait for others"
+                return f"`sync` makes the copy in {stmt.span.place} wait for other statements"
             inner = [s for s in tile.walk_statements((stmt,)) if isinstance(s, tile.TileOp) and is_load(s)]
             for copy in inner:
                 if copy is not stmt:
-                    return f"the copy in {copy.span.place} is conditional or in a loop of its own"
+                    return f"the copy in {copy.span.place} is under a condition or in an inner loop"
                 reason = why_not_tma(copy, placed, coordinates)
                 if copy.regions[0].buffer.name in ordered:
                     reason = f"the kernel also writes {copy.regions[0].buffer.name}"

@@ -75,11 +75,11 @@ def check_product_parts(op: Gemm) -> None:
             continue
         what = f"a part of {buffer.name}, which is {' × '.join(map(str, buffer.shape))}"
         if buffer.scope != "shared":
-            title, way = "T.gemm takes whole fragments", "copy the part to a fragment of its own first"
+            title, way = "T.gemm needs whole fragments", "copy the part to a fragment of its own first"
         elif whole:
-            title, way = f"this product of {buffer.dtype} takes whole tiles", "copy the part to a tile of its own first"
+            title, way = f"this product of {buffer.dtype} needs whole tiles", "copy the part to a tile of its own first"
         else:
-            title = "T.gemm cannot begin there"
+            title = "T.gemm cannot use a part of a tile that begins here"
             what = f"not known to be a multiple of {ROW_BYTES} bytes along the rows of {buffer.name}"
             way = f"begin at a multiple of {ROW_BYTES // buffer.dtype.bytes} elements, or copy the part to another tile"
         raise_error(
@@ -95,49 +95,51 @@ def check_narrow_sum(op: Gemm) -> None:
             "unsupported-type",
             f"T.gemm of {a.dtype} accumulates in float16 only by wgmma or tcgen05",
             op.span,
-            "which take whole warpgroups of 64 rows, and rows of 32 bytes or more",
+            "they need whole warpgroups of 64 rows, and rows of 32 bytes or more",
             help="allocate the accumulator as float32",
         )
 
 
 def refuse_tensor_fill(op: tile.TileOp) -> NoReturn:
-    """Refuse a T.clear of a tile in tensor memory."""
+    """Refuse a T.clear cannot write a tile in tensor memory."""
     raise_error(
         "wrong-scope",
-        "T.clear of a tile in tensor memory",
+        "T.clear cannot write a tile in tensor memory",
         op.span,
         f"only products write {op.regions[0].buffer.name}",
         secondary=(Label(op.regions[0].buffer.span, "allocated here"),),
-        help="let the first product clear it, by clear_accum=",
+        help="pass clear_accum=True to the first product",
     )
 
 
 def refuse_missing_barrier(op: tile.TileOp) -> NoReturn:
     """Refuse a T.gemm into tensor memory without a barrier, in a kernel that orders its threads itself."""
-    title = "T.gemm into tensor memory needs `mbar` in a kernel with barriers or roles of its own"
-    _refuse_unawaited_product(op, title, help="pass mbar= what T.alloc_barrier made, and wait for it")
+    title = "T.gemm into tensor memory needs `mbar` in a kernel with explicit barriers or roles"
+    _refuse_unawaited_product(op, title, help="pass a barrier of T.alloc_barrier as mbar=, and wait for it")
 
 
 def refuse_tcgen05_gemm(op: tile.TileOp) -> NoReturn:
     """Refuse a T.tcgen05_gemm in a kernel without barriers."""
-    title = "T.tcgen05_gemm is for kernels that order their threads by barriers of their own"
-    _refuse_unawaited_product(op, title, help="write T.gemm, also into tensor memory: tilec waits for it")
+    title = "T.tcgen05_gemm needs a kernel with explicit barriers"
+    _refuse_unawaited_product(op, title, help="write T.gemm, also for tensor memory: tilec inserts the wait")
 
 
 def _refuse_unawaited_product(op: tile.TileOp, title: str, help: str) -> NoReturn:
     sum_at = Label(op.regions[2].buffer.span, "C is allocated here")
-    raise_error("unsupported-operand", title, op.span, "nothing says when it is done", secondary=(sum_at,), help=help)
+    raise_error(
+        "unsupported-operand", title, op.span, "no barrier signals its completion", secondary=(sum_at,), help=help
+    )
 
 
 def refuse_wgmma_gemm(op: tile.TileOp, target: Target) -> NoReturn:
     """Refuse a T.wgmma_gemm that wgmma cannot do."""
-    why = "wgmma takes whole warpgroups and blocks of 64 rows, and float16 and bfloat16 alone transposed"
+    why = "it needs whole warpgroups, a multiple of 64 rows, and transposes float16 and bfloat16 only"
     if any(not r.is_whole for r in op.regions):
-        why = "wgmma takes parts of tiles from every eighth row and 32 bytes on, across K whole panels of 128 bytes"
+        why = "parts of tiles begin at multiples of 8 rows and 32 bytes; across K they are whole panels of 128 bytes"
     raise_error(
         "unsupported-operand",
-        "this T.wgmma_gemm cannot go by wgmma",
+        "wgmma cannot do this T.wgmma_gemm",
         op.span,
-        why if target.has("wgmma") else f"{target.name} has none",
-        help="write T.gemm, which takes the instruction that there is",
+        why if target.has("wgmma") else f"{target.name} has no wgmma",
+        help="write T.gemm: tilec chooses the instruction",
     )

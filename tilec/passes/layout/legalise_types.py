@@ -69,12 +69,14 @@ def _check_rows(buffer: tile.Buffer) -> None:
     if _is_packed(buffer) and (not isinstance(last, int) or last % 2):
         raise_error(
             "packed-row",
-            f"the rows of {buffer.name} do not end with a byte",
+            f"the rows of {buffer.name} are not a whole number of bytes",
             buffer.span,
-            f"two {buffer.dtype} share one, and a row has {last} of them"
+            f"two {buffer.dtype} share a byte, and a row has {last}"
             if isinstance(last, int)
-            else f"two {buffer.dtype} share one, and how many a row has is known only at launch",
-            help="give the last dimension an even size" if isinstance(last, int) else "give it a size that is a number",
+            else f"two {buffer.dtype} share a byte, and the length of a row is known only at launch",
+            help="give the last dimension an even size"
+            if isinstance(last, int)
+            else "make the last dimension a constant",
         )
 
 
@@ -299,12 +301,12 @@ def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
     ):
         raise_error(
             "packed-store",
-            f"{pairs[0].buffer.name} is not set byte by byte",
+            f"{pairs[0].buffer.name} must be stored in pairs of elements that share a byte",
             pairs[0].span,
             f"two {pairs[0].buffer.dtype} share a byte",
             secondary=(Label(pairs[0].buffer.span, "from here"),),
-            help="let a variable of T.Parallel with an even extent be its last index, and choose values by "
-            "T.if_then_else instead of `if`; or keep the values in an int8 tile",
+            help="use a T.Parallel variable with an even extent as the last index, and choose values by "
+            "T.if_then_else instead of `if`; or use an int8 tile",
         )
     place = nest.vars.index(var)
     extents = (*nest.extents[:place], nest.extents[place] // 2, *nest.extents[place + 1 :])

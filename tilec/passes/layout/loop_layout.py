@@ -71,9 +71,9 @@ def build_iteration_table(layout: LoopLayout) -> dict[tuple[int, int], tuple[int
             number = counts[thread] if layout.index is None else _evaluate_index(layout.index, values, layout)
             taken = found.setdefault((thread, number), element)
             if taken != element:
-                _refuse_layout(layout, f"iterations {taken} and {element} are both number {number} of thread {thread}")
+                _refuse_layout(layout, f"iterations {taken} and {element} both have index {number} in thread {thread}")
             if thread < 0 or number < 0:
-                _refuse_layout(layout, f"iteration {element} is number {number} of thread {thread}")
+                _refuse_layout(layout, f"iteration {element} has index {number} in thread {thread}")
     return found
 
 
@@ -92,11 +92,13 @@ def _build_digits(layout: LoopLayout, threads: int | None) -> Fragment:
     threads = threads or used
     build_fitting_table(layout, threads)
     if len(found) != used * numbers or found[(0, 0)] != (0,) * len(layout.shape):
-        raise _IrregularLayout(f"{used} threads with {numbers} iterations each are not {math.prod(layout.shape)}")
+        raise _IrregularLayout(
+            f"the loop has {math.prod(layout.shape)} iterations, not {used} threads with {numbers} each"
+        )
     thread_axes = _find_axes([found[(t, 0)] for t in range(used)])
     registers = _find_axes([found[(0, r)] for r in range(numbers)])
     if any(axis.dim < 0 for axis in registers):
-        raise _IrregularLayout("a thread has an iteration twice")
+        raise _IrregularLayout("a thread runs an iteration twice")
     made = _extend_to_threads(Fragment(layout.shape, thread_axes, registers), used, threads)
     thread_elements = [_sum_axes(thread_axes, t, len(layout.shape)) for t in range(used)]
     for (thread, number), element in found.items():
@@ -128,14 +130,16 @@ def _find_axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
         step = elements[base]
         changed_dims = [d for d, s in enumerate(step) if s]
         if len(changed_dims) > 1 or (changed_dims and step[changed_dims[0]] < 0):
-            raise _IrregularLayout(f"a step from {elements[0]} to {step} goes along no dimension")
+            raise _IrregularLayout(
+                f"the step from {elements[0]} to {step} is along more than one dimension, or negative"
+            )
         size = 2
         while size * base < len(elements) and elements[size * base] == tuple(size * s for s in step):
             size += 1
         while len(elements) % (size * base):
             size -= 1
         if size == 1:
-            raise _IrregularLayout("its steps are no digits")
+            raise _IrregularLayout("its steps do not divide the count evenly")
         axes.append(Axis(size, changed_dims[0], step[changed_dims[0]]) if changed_dims else Axis(size, -1, 0))
         base *= size
     return tuple(axes)
@@ -148,7 +152,7 @@ def _sum_axes(axes: tuple[Axis, ...], value: int, rank: int) -> tuple[int, ...]:
 def _evaluate_index(expr: Expr, values: Mapping[Var, int], layout: LoopLayout) -> int:
     result = compute_expr(expr, values)
     if result is None:
-        _refuse_layout(layout, "it is more than arithmetic on the loop variables")
+        _refuse_layout(layout, "it uses more than arithmetic on the loop variables")
     return int(result)
 
 
@@ -158,5 +162,5 @@ def _refuse_layout(layout: LoopLayout, reason: str) -> NoReturn:
         "this layout cannot be used",
         layout.span,
         reason,
-        help="give each iteration a thread of the block and a number of its own there, both from 0 on",
+        help="give each iteration a thread of the block and an index of its own in that thread, both from 0",
     )

@@ -29,7 +29,9 @@ def build_placement(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Pl
         if math.prod(extents) == len(places) and _has_same_places(layout, places):
             return layout.swizzle
     if buffer.dtype.per_byte > 1:
-        _refuse_map(buffer, span, f"elements of {buffer.dtype} share bytes, which go together")
+        _refuse_map(
+            buffer, span, f"elements of {buffer.dtype} share bytes: only row-major order and its swizzles are possible"
+        )
     place: tile.Expr = tile.int32_const(0)
     for index, extent in zip(given.indices, extents, strict=True):
         place = add_exprs(scale_expr(place, extent), index)
@@ -46,18 +48,20 @@ def _linearise_map(
     except NoValue:
         _refuse_map(buffer, span, "it divides by zero")
     except NotArithmetic:
-        _refuse_map(buffer, span, "it is more than arithmetic on the indices")
+        _refuse_map(buffer, span, "it uses more than arithmetic on the indices")
     elements = list(itertools.product(*(range(e) for e in given.shape)))
     extents = list(among) or [1 + max(values) for values in found]
     places = [0] * len(elements)
     for values, extent in zip(found, extents, strict=True):
         if min(values) < 0:
-            _refuse_map(buffer, span, f"element {list(elements[values.index(min(values))])} lies at {min(values)}")
+            _refuse_map(
+                buffer, span, f"element {list(elements[values.index(min(values))])} has the offset {min(values)}"
+            )
         places = [place * extent + value for place, value in zip(places, values, strict=True)]
     taken: dict[int, tuple[int, ...]] = {}
     for element, place in zip(elements, places, strict=True):
         if place in taken:
-            _refuse_map(buffer, span, f"elements {list(taken[place])} and {list(element)} lie at one place")
+            _refuse_map(buffer, span, f"elements {list(taken[place])} and {list(element)} have the same offset")
         taken[place] = element
     return places, extents
 
@@ -71,10 +75,14 @@ def check_tensor_map(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexM
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
     reached = [value_interval(index, ranges) for index in given.indices]
     if any(low < 0 or high == math.inf for low, high in reached):
-        _refuse_map(tensor, span, "it is more than arithmetic on the indices, or leaves the tensor")
+        _refuse_map(tensor, span, "it uses more than arithmetic on the indices, or leaves the tensor")
     extents = tuple(int(high) + 1 for _, high in reached)
     if math.prod(extents) != math.prod(given.shape):
-        _refuse_map(tensor, span, f"{show_shape(extents)} places are not the {math.prod(given.shape)} of the tensor")
+        _refuse_map(
+            tensor,
+            span,
+            f"the map has {show_shape(extents)} offsets, but the tensor has {math.prod(given.shape)} elements",
+        )
     corner = list(given.shape)
     while math.prod(corner) > MAX_CHECKED_ELEMENTS:
         corner[corner.index(max(corner))] = -(-max(corner) // 2)
@@ -119,9 +127,9 @@ def _has_same_places(layout: SharedLayout, places: list[int]) -> bool:
 def _refuse_map(buffer: tile.Buffer, span: Span, reason: str) -> NoReturn:
     raise_error(
         "layout-map",
-        f"this is no layout for {buffer.name}",
+        f"this map is not a valid layout of {buffer.name}",
         span,
         reason,
         secondary=(Label(buffer.span, "from here"),),
-        help="give each element a place of its own, from 0 on, by arithmetic on its indices",
+        help="give each element an offset of its own, from 0, by arithmetic on its indices",
     )

@@ -2,7 +2,7 @@
 
 Afterwards every copy and gemm has an attribute `via`:
 copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; im2col: the first three; gemm: "wgmma" | "mma".
-A gemm whose sum lies in tensor memory, and the copy that loads it, go by "tcgen05" (`layout.tensor_memory`).
+A gemm whose sum is in tensor memory, and the copy that loads it, go by "tcgen05" (`layout.tensor_memory`).
 """
 
 from __future__ import annotations
@@ -401,10 +401,10 @@ class _MechanismSelector:
             with self.mistakes.caught():
                 raise_error(
                     "unsupported-operand",
-                    f"this T.atomic_{op.kind} cannot go by TMA",
+                    f"TMA cannot do this T.atomic_{op.kind}",
                     op.span,
-                    reason or f"{source.buffer.name} is a fragment that no T.gemm adds to",
-                    help="leave out use_tma, or put the values in a shared tile",
+                    reason or f"{source.buffer.name} is a fragment, and no T.gemm adds to it",
+                    help="remove use_tma, or put the values in a shared tile",
                 )
         return (replace(op, via="registers"),)
 
@@ -416,13 +416,13 @@ class _MechanismSelector:
         if dtype not in TMA_REDUCTIONS.get(kind, ()):
             return f"TMA has no {kind} of {dtype}"
         if op.order != "relaxed":
-            return "TMA reductions are relaxed"
+            return "TMA reductions have relaxed order only"
         if destination.buffer.scope != "global" or destination.buffer.name in self.ordered:
-            return f"the kernel touches {destination.buffer.name} elsewhere too"
+            return f"another statement of the kernel also accesses {destination.buffer.name}"
         if not source.is_whole:
-            return f"a part of {source.buffer.name} is taken"
+            return f"it needs a whole tile, and this is a part of {source.buffer.name}"
         if source.buffer in self.placed:
-            return f"{source.buffer.name} is given a layout that TMA does not know"
+            return f"the given layout of {source.buffer.name} is none that TMA has"
         if source.buffer.scope == "shared":
             return why_no_tma_store(destination, source.buffer, self.coordinates)
         return None
@@ -565,7 +565,7 @@ def _refuse_product(op: Gemm, threads: int) -> NoReturn:
             "unsupported-shape",
             f"tensor cores cannot multiply along K = {k}",
             op.span,
-            f"they take {step} elements of {dtype} at a time",
+            f"they multiply {step} elements of {dtype} at a time",
             help=f"make K, the dimension that A and B share, a multiple of {step}",
         )
     if m % 16 or n % 8:

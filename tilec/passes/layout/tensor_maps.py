@@ -16,7 +16,8 @@ from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.layout.atoms import MAX_BOX_EXTENT, can_hold_boxes
 
 NO_BOXES_REASON = (
-    f"no boxes of at most {MAX_BOX_EXTENT} columns, each from a multiple of {BOX_BYTES} bytes on, make up the tile"
+    f"the tile cannot be divided into boxes of at most {MAX_BOX_EXTENT} columns that begin at "
+    f"multiples of {BOX_BYTES} bytes"
 )
 
 
@@ -24,13 +25,13 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer], coordinates: Coordinates)
     """Return why TMA cannot, or should not, load the tile, or None."""
     source, destination = op.regions
     if destination.buffer in placed:
-        return f"{destination.buffer.name} is given a layout that TMA does not know"
+        return f"the given layout of {destination.buffer.name} is none that TMA has"
     if is_tma_disabled(op):
-        return "by disable_tma"
+        return "disable_tma is set"
     if isinstance(op, Im2col):
         return im2col.find_tma_obstacle(op) or (None if can_hold_boxes(destination.buffer) else NO_BOXES_REASON)
     if not destination.is_whole:
-        return "it fills a part of a tile"
+        return "it fills only a part of a tile"
     return why_no_tensor_map(source, destination.buffer, coordinates, least_dimensions=1)
 
 
@@ -49,7 +50,7 @@ def why_no_tensor_map(
         return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.extents)}"
     size = tensor.dtype.bytes
     if global_region.extent[-1] != tile.shape[-1] or global_region.shape != _squeeze_shape(tile.shape):
-        return "the region has another shape than the tile"
+        return "the region and the tile differ in shape"
     row = size * row_divisor(tensor)
     if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
         if isinstance(tensor.extents[-1], int):
@@ -60,8 +61,8 @@ def why_no_tensor_map(
         )
     column = global_region.start[-1]
     if coordinates.find_divisor(column) * size % TMA_ALIGNMENT:
-        where = f"in column {show_expr(column)} of {tensor.name}"
-        return f"it begins {where}, not known to be a multiple of {TMA_ALIGNMENT} bytes"
+        where = f"{show_expr(column)} of {tensor.name}"
+        return f"its first column, {where}, is not known to be a multiple of {TMA_ALIGNMENT} bytes"
     if tile.shape[-1] * size % TMA_ALIGNMENT:
         return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
     if any(e > MAX_BOX_EXTENT for e in global_region.extent[:-1]):
@@ -76,7 +77,7 @@ def why_no_tma_store(global_region: Region, tile: Buffer, coordinates: Coordinat
     for start in global_region.start:
         if not coordinates.is_never_negative(start):
             name = global_region.buffer.name
-            return f"it begins at {show_expr(start)} of {name}, perhaps below 0, where TMA stores nothing"
+            return f"it begins at {show_expr(start)} of {name}, which may be negative, where TMA stores nothing"
     return why_no_tensor_map(global_region, tile, coordinates)
 
 

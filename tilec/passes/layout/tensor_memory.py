@@ -282,8 +282,8 @@ def build_copied_layout(op: Copy, threads: int) -> Fragment | None:
 def refuse_tensor_copy(op: Copy) -> NoReturn:
     refuse_scopes(
         op,
-        "tensor memory is copied to and from a fragment of the same shape and type, in all rows",
-        help="T.copy it to such a fragment, and that on to where it is wanted",
+        "a copy to or from tensor memory needs a fragment of the same shape and type, and all rows",
+        help="T.copy it to such a fragment first, and copy the fragment",
     )
 
 
@@ -321,9 +321,9 @@ def is_tensor_product(op: Gemm, threads: int, target: Target) -> bool:
 def why_no_tensor_product(op: Gemm, target: Target) -> str | None:
     """Return why tcgen05.mma cannot do this product of tiles, or None (PTX ISA, tcgen05 "Matrix shape")."""
     if len(op.regions) > 3 or op.nibbles is not None:
-        return "it takes dense operands of 8, 16 or 32 bits"
+        return "it needs dense operands of 8, 16 or 32 bits"
     if part := next((r for r in op.regions if not r.is_whole), None):
-        return f"a part of {part.buffer.name} is given: T.copy it to a tile of its own first"
+        return f"it needs whole tiles, and this is a part of {part.buffer.name}: T.copy it to a tile of its own first"
     a, b, c = (r.buffer for r in op.regions)
     rows, width = c.shape
     k = a.shape[0] if op.transpose_A else a.shape[1]
@@ -334,13 +334,14 @@ def why_no_tensor_product(op: Gemm, target: Target) -> str | None:
     if a.dtype.bits not in (8, 16, 32) or a.dtype.per_byte > 1 or c.dtype not in (FLOAT16, FLOAT32, INT32):
         return f"it has no products of {a.dtype} in {c.dtype}"
     if not a.dtype.is_float and not target.has("tcgen05.i8"):
-        return f"{target.name} has no products of integers there"
+        return f"{target.name} has no integer products in tensor memory"
     if c.dtype == FLOAT16 and a.dtype == FLOAT32:
         return f"it has no products of {a.dtype} in {c.dtype}"
     if k * a.dtype.bytes % _K_BYTES:
-        return f"it takes {_K_BYTES} bytes along K at a time"
+        return f"K must be a multiple of {_K_BYTES} bytes"
     if a.dtype.bits == 32 and (op.transpose_A or not op.transpose_B):
-        return "32-bit types are stored along K here"  # else a swizzle of atoms of 32 bytes, which TMA maps here lack
+        # Otherwise a swizzle of atoms of 32 bytes is needed, which the TMA maps here lack.
+        return "tiles of a 32-bit type must be stored along K"
     if any(t.shape[-1] * t.dtype.bytes % 32 for t in (a, b) if t.scope == "shared"):
         return "no bank swizzle fits rows that are not a multiple of 32 bytes"
     if rows != 64 and rows % TENSOR_LANES:
@@ -366,10 +367,10 @@ def check_tensor_sums(kernel: tile.Kernel, target: Target, unfed: str | None) ->
         if tensor.scope == "fragment":
             raise_error(
                 "unsupported-operand",
-                "the sum of this T.gemm cannot be in tensor memory",
+                "the accumulator of this T.gemm cannot be in tensor memory",
                 op.span,
                 _why_not_in_tmem(op, kernel, target, unfed),
-                help="T.gemm into a fragment takes the instruction that there is",
+                help="use T.gemm into a fragment: tilec chooses the instruction",
             )
 
 
@@ -377,13 +378,15 @@ def _why_not_in_tmem(op: Gemm, kernel: tile.Kernel, target: Target, unfed: str |
     tensor = op.regions[2].buffer
     rows, width = tensor.shape
     if not target.has("tcgen05"):
-        return f"{target.name} has none"
+        return f"{target.name} has no tensor memory"
     if reason := why_no_tensor_product(op, target):
         return reason
     if tensor_accumulator((rows, width), kernel.threads) is None:
-        return f"{kernel.threads} threads cannot share {rows} × {width} elements of it"
+        return f"{kernel.threads} threads cannot share {rows} × {width} elements of tensor memory"
     if unfed is not None:
-        return f"the tiles must come by TMA, but {unfed}"
+        return f"the tiles must be loaded by TMA, but {unfed}"
     if tensor.name in {t.name for t in find_crowded_out_sums(kernel, target)}:
-        return f"the sums together take more than {target.limit('tmem_columns')} columns"
-    return "it must be all that a T.Pipelined loop does with C, cleared before, of tiles that the loop fills by TMA"
+        return f"the accumulators together take more than {target.limit('tmem_columns')} columns"
+    return (
+        "C must be cleared before a T.Pipelined loop, and only products of tiles loaded by TMA in that loop may use C"
+    )

@@ -49,12 +49,12 @@ def _explain_fallback(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignmen
         return FallbackProduct(op, why, "use 128 threads, or as many times that as the sum has rows for", False)
     if assignment.roles:
         return FallbackProduct(
-            op, "the kernel says itself which threads multiply", "T.tcgen05_gemm into T.alloc_tmem", False
+            op, "the kernel assigns the product to threads itself", "use T.tcgen05_gemm into T.alloc_tmem", False
         )
     if assignment.form != "warp_specialised":
         why = assignment.why_alike or NO_ROLE_WARPS
         return FallbackProduct(
-            op, why, "load its tiles in a T.Pipelined loop, by TMA", bool(_find_enclosing_loop(op, kernel))
+            op, why, "load its tiles by TMA in a T.Pipelined loop", bool(_find_enclosing_loop(op, kernel))
         )
     why, remedy = _explain_loop(op, kernel, target)
     return FallbackProduct(op, why, remedy, not _is_sum_per_iteration(op, kernel))
@@ -67,7 +67,7 @@ def _is_sum_per_iteration(op: Gemm, kernel: tile.Kernel) -> bool:
     return used or op.clear_accum
 
 
-_OTHER_TILES_HELP = "use whole tiles in shared memory of 64 rows or a multiple of 128, and types that it has"
+_OTHER_TILES_HELP = "use whole shared tiles with 64 rows or a multiple of 128, and types that tcgen05.mma has"
 
 
 def _find_enclosing_loop(op: Gemm, kernel: tile.Kernel) -> tile.For | None:
@@ -83,45 +83,49 @@ def _explain_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, s
         is_nested = any(
             op is s for other in find_pipelined_loops(kernel.body) for s in tile.walk_statements(other.body)
         )
-        what = (
-            "a condition or another loop stands between it and its T.Pipelined loop" if is_nested else "it is in none"
+        what = "it is under a condition or in an inner loop of one" if is_nested else "it is in none"
+        return (
+            f"it must be directly in the body of a T.Pipelined loop, and {what}",
+            "move it directly into the body of a T.Pipelined loop",
         )
-        return f"its sum must be made in a T.Pipelined loop, and {what}", "let it stand in such a loop's body"
     if any(is_pipelined(s) for s in tile.walk_statements(loop.body) if isinstance(s, tile.For)):
-        return "another pipelined loop stands in its loop", "make the outer loop a serial one"
+        return "its loop contains another pipelined loop", "make the outer loop serial"
     if loop.stage is not None or loop.scheduling_hints is not None:
-        return "its loop's schedule is given by hand", "leave out stage=, order= and the other hints"
+        return "its loop has a manual schedule", "remove stage=, order= and the other hints"
     if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)):
-        return "where its loop begins is read from memory", "let the loop begin at 0, and add what was read to indices"
+        return "the start of its loop is read from memory", "start the loop at 0, and add the start to the indices"
     if any(isinstance(s, tile.Break) for s in tile.walk_statements(loop.body)):
-        return "its loop may be left early", "run all its iterations"
+        return "its loop may end early, by `break`", "run all its iterations"
     if op.clear_accum or op.wait == "later":
-        return "it clears its sum itself, or says when it is waited for", f"T.clear({sums.name}) in front of the loop"
+        return "it has clear_accum or an explicit wait", f"write T.clear({sums.name}) before the loop instead"
     fed = {b for ring in plan_rings(kernel, loop) for b in ring.buffers}
     for buffer in dict.fromkeys(r.buffer for r in op.regions[:2] if r.buffer not in fed):
         fills = any(buffer in find_filled_tiles(s) for s in loop.body)
-        what = "has one version only, which other statements use too" if fills else "is not filled in its loop"
-        return f"{buffer.name} {what}", f"T.copy what it holds to {buffer.name} in the loop"
+        what = "has a single version, since other statements use it" if fills else "is not filled in its loop"
+        return f"{buffer.name} {what}", f"fill {buffer.name} by T.copy in the loop, for the product only"
     users = [s for s in loop.body if sums in find_reads(s) or sums in find_writes(s)]
     for stmt in users:
         other = not (isinstance(stmt, Gemm) and stmt.regions[2].buffer == sums)
         if other or any(sums == r.buffer for r in getattr(stmt, "regions", ())[:2]):
-            where = f"line {stmt.span.line} uses {sums.name} in the loop, which only products may"
-            return where, "use it behind the loop"
+            where = f"line {stmt.span.line} uses {sums.name} in the loop, where only products may use it"
+            return where, "use it after the loop"
         if isinstance(stmt, Gemm) and stmt is not op and why_no_tensor_product(stmt, target):
             return (
-                f"the product in line {stmt.span.line} adds to {sums.name} too, by mma.sync",
-                "give it a sum of its own",
+                f"the product in line {stmt.span.line} also adds to {sums.name}, by mma.sync",
+                "give it an accumulator of its own",
             )
     if sums.name in {t.name for t in find_crowded_out_sums(kernel, target)}:
-        return f"the sums together take more than {target.limit('tmem_columns')} columns", "use smaller tiles"
+        return (
+            f"the accumulators together take more than {target.limit('tmem_columns')} columns of tensor memory",
+            "use smaller tiles",
+        )
     if loop.span in find_loops_sharing_tiles(kernel, target):
         others = {other.span.line for loops in find_sharing_loops(kernel, loop).values() for other in loops} - {
             loop.span.line
         }
         where = ", ".join(map(str, sorted(others)))
         return (
-            f"the loop in line {where} loads the same tiles, and its products go by mma.sync",
+            f"the loop in line {where} loads the same tiles, and its products use mma.sync",
             "give each loop shared tiles of its own",
         )
-    return f"{sums.name} is not cleared right in front of the loop", f"T.clear({sums.name}) there"
+    return f"{sums.name} is not cleared directly before the loop", f"write T.clear({sums.name}) there"

@@ -91,16 +91,17 @@ def _refuse_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place:
                 Label(source.span, f"still reads it: stage {stages[edge.src]}, place {place[edge.src]}"),
                 _hints_label(loop, "the schedule"),
             ),
-            help="leave num_stages out, or raise it",
+            help="remove num_stages, or raise it",
         )
     later = _iteration_suffix(edge)
     is_carried = edge.distance > 0 and kind != "data"
     single = next((entry for entry in loop.single if entry[0] == name and is_carried), None)
     blamed = single[2] if single is not None else None
-    outside = () if blamed is None else (Label(blamed.span, f"uses {name} too"),)
+    outside = () if blamed is None else (Label(blamed.span, f"also uses {name}"),)
     raise_error(
         "schedule-order",
-        f"stage= and order= put a statement before one{later} that it depends on through {name}",
+        f"stage= and order= break a dependence through {name}: this statement needs one{later} that comes later in "
+        "the schedule",
         destination.span,
         f"{needs} {name}: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
         secondary=(first, _hints_label(loop, "the schedule"), *outside),
@@ -123,7 +124,7 @@ def _refuse_explicit_order(
     later = _iteration_suffix(edge)
     raise_error(
         "schedule-order",
-        f"stage= and order= do not keep the order that {name} asks for",
+        f"stage= and order= break the order that {name} requires",
         destination.span,
         f"runs too early: stage {stages[edge.dst]}, place {place[edge.dst]} in the order",
         secondary=(
@@ -150,28 +151,28 @@ def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: ErrorCol
 
 
 def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int]) -> None:
-    separate_groups = "put them into different groups"
+    separate_groups = "put them in different groups"
     first = loop.statements[members[0]]
     for i in members:
         ring = next((r for r in loop.rings if i in r.producers), None)
         if ring is None:
-            _refuse_group(loop, i, "fills no tile that can have versions of its own", "leave it out of the group")
+            _refuse_group(loop, i, "fills no tile that can have several versions", "remove it from the group")
         if loop.roles[i] != loop.roles[members[0]]:
             _refuse_group(
                 loop, i, "is run by other warps", separate_groups, Label(first.span, "the first of the group")
             )
         if stages[i] != stages[members[0]]:
-            first_label = Label(first.span, f"the first of the group stands in stage {stages[members[0]]}")
-            _refuse_group(loop, i, f"stands in stage {stages[i]}", "give them one stage", first_label)
+            first_label = Label(first.span, f"the first of the group is in stage {stages[members[0]]}")
+            _refuse_group(loop, i, f"is in stage {stages[i]}", "give them the same stage", first_label)
         if ring.consumers[0] < i:
             reader = Label(loop.statements[ring.consumers[0]].span, "reads it")
             if reader.span == loop.statements[i].span:  # the reader is a wait in front of this statement
                 filling = (loop.statements[p].span for p in ring.producers if p < ring.consumers[0])
-                awaited = tuple(Label(span, "the one that it waits for") for span in dict.fromkeys(filling))
-                why = "waits for another one of the group, as `sync` says"
-                _refuse_group(loop, i, why, "leave that out of `sync`: a group is waited for as a whole", *awaited)
+                awaited = tuple(Label(span, "it waits for this one") for span in dict.fromkeys(filling))
+                why = "waits, by `sync`, for another statement of its group"
+                _refuse_group(loop, i, why, "remove that from `sync`: a wait for a group is for all of it", *awaited)
             _refuse_group(
-                loop, i, "fills its tile after that of another one of the group is read", separate_groups, reader
+                loop, i, "fills its tile after another tile of the group has been read", separate_groups, reader
             )
 
 
@@ -192,9 +193,9 @@ def _suggest_fix(source: Stmt, destination: Stmt, name: str, carried: bool) -> s
         return "give the statement that comes first a lower stage, or the same stage and a lower order"
     touched = (*find_reads(source), *find_writes(source), *find_reads(destination), *find_writes(destination))
     scope = next((b.scope for b in touched if b.name == name), "global")
-    first = "give both one stage, the one that comes first the lower order"
+    first = "give both the same stage, and the one that comes first the lower order"
     if scope == "fragment":
-        return f"{name} lies in registers, which have one version: {first}, or hand the value on in shared memory"
+        return f"{name} is in registers, which have one version: {first}, or pass the value through shared memory"
     return first
 
 

@@ -46,13 +46,13 @@ def _apply_subtile(kernel: tile.Kernel, cut: tile.Subtile) -> tile.Kernel:
         return kernel
     try:
         if cut.buffer not in kernel.buffers:
-            raise Indivisible("it is in parts already, with another tile")
+            raise Indivisible("it is already split, together with another tile")
         return split_dimension(kernel, cut.buffer, cut.parts.index(parts), parts)
     except Indivisible as reason:
         raise_error(
             "bad-subtile",
-            f"{cut.buffer.name} cannot be cut into {parts} parts",
+            f"{cut.buffer.name} cannot be split into {parts} parts",
             cut.span,
             str(reason),
-            help="leave T.annotate_subtile out: the compiler cuts tiles where it can and where that pays",
+            help="remove T.annotate_subtile: the compiler splits tiles where it can and where that pays",
         )

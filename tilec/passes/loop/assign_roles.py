@@ -150,7 +150,7 @@ def find_store_candidates(assignment: LayoutAssignment, loop: tile.For, plans: S
         copies = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))
         reason = _why_no_store_role(statements, ring, copies[0], assignment) if copies else None
         if copies and not elsewhere.isdisjoint(b.name for b in ring.buffers):
-            reason = "another loop has the same tiles"
+            reason = "another loop uses the same tiles"
         if copies and reason is None:
             together.append(copies)
         kept += [(i, reason) for i in copies if reason is not None]
@@ -165,18 +165,21 @@ def _why_no_store_role(
     names = ", ".join(sorted(tiles))
     is_loaded = any(is_producer(statements[i], assignment) for i in ring.producers)
     if is_loaded and assignment.kernel.cluster.blocks > 1:
-        return f"{names} may be loaded for several blocks, whose consumers give it back"
+        return f"{names} may be loaded by multicast: the consumers of all blocks release it"
     for i in dict.fromkeys((*ring.producers, *ring.consumers)):
         stmt = statements[i]
         writes = find_accesses(stmt).writes & tiles
         if is_bulk_store(stmt) or is_producer(stmt, assignment):
             continue
         if is_loaded and writes:
-            return f"line {stmt.span.line} changes {names} between the load and the store: three roles would share it"
+            return (
+                f"line {stmt.span.line} changes {names} between the load and the store, so that three roles "
+                "would share it"
+            )
         if not is_loaded and not writes:
             return f"line {stmt.span.line} also reads {names}"
         if not is_loaded and i > first:
-            return f"line {stmt.span.line} writes {names} again behind the store"
+            return f"line {stmt.span.line} writes {names} again after the store"
     return None
 
 

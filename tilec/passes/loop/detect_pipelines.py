@@ -75,19 +75,19 @@ def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decid
 def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> str | None:
     """Return why a loop that loads tiles runs as written, or None."""
     if loop.kind == "pipelined":
-        return None if is_pipelined(loop) else "the kernel says so: num_stages=0, or one stage for its tiles"
+        return None if is_pipelined(loop) else "the kernel sets it: num_stages=0, or one stage for its tiles"
     if loop.kind == "unroll":
-        return "it is written out, iteration after iteration"
+        return "it is unrolled"
     if any(isinstance(s, AllocBarrier) for s in tile.walk_statements(kernel.body)):
-        return "the kernel orders its threads by barriers of its own"
+        return "the kernel has explicit barriers"
     if (trip_count := get_static_trip_count(loop)) is not None and trip_count < 2:
-        return f"it makes {trip_count} iteration{'s' * (trip_count != 1)}"
+        return f"it runs {trip_count} iteration{'s' * (trip_count != 1)}"
     if any(
         isinstance(s, tile.For) and (is_pipelined(s) or any(find_loads(s))) for s in tile.walk_statements(loop.body)
     ):
-        return "a loop in it loads too, and is the one to be pipelined"
+        return "an inner loop also loads, and is pipelined instead"
     if (odd := next((s for s in tile.walk_statements(loop.body) if _has_fixed_order(s)), None)) is not None:
-        return f"{odd.span.place} {_why_fixed_order(odd)} in the order of the text"
+        return f"{odd.span.place} {_why_fixed_order(odd)}, so the loop keeps the order of the text"
     inside = rings.analyse_loop_body(kernel, loop)
     reasons = [
         (buffer, inside.why_not_versioned(buffer)) for buffer in (load.regions[1].buffer for load in find_loads(loop))
@@ -96,14 +96,14 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
         return reason
     tiles = [buffer for buffer, _ in reasons]
     if not _are_multiplied(tiles, loop):
-        return "no product uses what it loads: T.Pipelined pipelines it"
+        return "no product uses its tiles; only T.Pipelined pipelines such a loop"
     changed = {b.name for s in tile.walk_statements(kernel.body) for b in find_writes(s) if b.scope == "global"}
     if changed_load := next((load for load in find_loads(loop) if load.regions[0].buffer.name in changed), None):
         return f"the kernel also writes {changed_load.regions[0].buffer.name}"
     others = sum(b.bytes for b in kernel.buffers if b.scope == "shared" and b not in tiles)
     room, wanted = target.limit("smem_bytes_per_cta") - others, 2 * sum(buffer.bytes for buffer in tiles)
     if wanted > room:
-        return f"two versions of its tiles take {wanted:,} bytes, and there are {room:,}"
+        return f"two versions of its tiles take {wanted:,} bytes, and {room:,} are free"
     return None
 
 
@@ -122,19 +122,19 @@ def _are_multiplied(tiles: Sequence[tile.Buffer], loop: tile.For) -> bool:
 def _why_fixed_order(stmt: tile.Stmt) -> str:
     match stmt:
         case tile.If() if any(isinstance(s, tile.Break) for s in tile.walk_statements((stmt,))):
-            return "may leave the loop, and stays"
+            return "may leave the loop"
         case tile.If():
-            return "is done on a condition, and stays"
+            return "is conditional"
         case tile.While():
-            return "has no number of iterations, and stays"
+            return "has no trip count"
         case tile.Break():
-            return "may leave the loop, and stays"
+            return "may leave the loop"
         case tile.Print():
-            return "prints, and stays"
+            return "prints"
         case tile.Store():
-            return "is atomic, and stays"
+            return "is atomic"
         case _:
-            return "must run"
+            return "cannot be reordered"
 
 
 def _has_fixed_order(stmt: tile.Stmt) -> bool:

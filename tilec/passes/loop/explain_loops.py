@@ -18,7 +18,10 @@ def explain_loops(
     yield from _explain_operand_transposes([planned.loop for planned in loops], options, decisions)
     if budget.is_spent:
         is_default = options.search_budget == CompileOptions().search_budget
-        why = f"the search took all of its {options.search_budget} units: a larger --search-budget may find more"
+        why = (
+            f"the search used all of its {options.search_budget} units; "
+            "a larger --search-budget may find a better schedule"
+        )
         yield Decision("search", "budget spent", "the compiler" if is_default else "the command line", why)
 
 
@@ -34,7 +37,9 @@ def _explain_operand_transposes(
             continue
         if loop.groups > 1:
             chosen = f"a copy for each of {loop.groups} warpgroups"
-            yield Decision(f"copies of {names}", chosen, "the compiler", "none waits for what another one turns")
+            yield Decision(
+                f"copies of {names}", chosen, "the compiler", "no warpgroup waits for another one's transpose"
+            )
         elif not options.ping_pong:
             yield Decision(f"copies of {names}", "one for all warpgroups", "the command line", "--no-ping-pong")
         else:

@@ -37,7 +37,7 @@ def _explain_consumer_warpgroups(assignment: LayoutAssignment, options: CompileO
 def _explain_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
     """Explain which threads load in a kernel without a producer role, and which arrive at its barriers."""
     if assignment.has_one_loader:
-        yield Decision("loads", "by TMA", "the compiler", "one of the threads begins all that wgmma takes")
+        yield Decision("loads", "by TMA", "the compiler", "one thread issues all loads of wgmma operands")
     elif assignment.form != "warp_specialised" and not options.tma_loads:
         yield Decision("loads", "by all threads", "the command line", "--no-tma-loads")
     if (assignment.has_one_loader or assignment.form == "warp_specialised") and options.arrivals == "thread":
@@ -66,5 +66,5 @@ def _explain_products(assignment: LayoutAssignment, target: Target) -> Iterator[
             "products",
             f"{columns} columns by {pieces} instructions",
             "the compiler",
-            f"{threads} threads start with {start} registers each, and the assembler wants more for m64n{columns}",
+            f"{threads} threads start with {start} registers each, and ptxas needs more for m64n{columns}",
         )

@@ -100,13 +100,13 @@ def _find_statement_loads(
             return
         if source.name.startswith(CONVERSION_PREFIX):
             return
-        why = "a copy by the threads that use it: the assembler starts it as early as its barrier lets it"
+        why = "copied by the threads that use it: the assembler starts the copy as early as its barrier allows"
         yield LoadedTile(tile.name, source.name, "shared → registers", op.span.line, line, 1, why)
     elif isinstance(op, Gemm):
         via = op.via
         for operand in dict.fromkeys(r.buffer.name for r in op.regions[:2] if r.buffer.scope == "shared"):
             if via == "mma":
-                why = "its steps are written out, and the assembler reads a step ahead by ldmatrix within an iteration"
+                why = "its steps are unrolled, and within an iteration the assembler issues ldmatrix one step early"
                 yield LoadedTile(f"operand of {op.regions[2].buffer.name}", operand, "shared → registers",
                                  op.span.line, line, 2, why)  # fmt: skip
             else:
@@ -118,7 +118,10 @@ def _describe_prefetch(op: Copy) -> tuple[int, str]:
     distance = op.prefetch_distance
     assert distance is not None
     steps = "a step" if distance == 1 else f"{distance} steps"
-    return distance + 1, f"loaded {steps} before its use, of the next iteration's first steps in this one's last"
+    return (
+        distance + 1,
+        f"prefetched {steps} before its use; the last steps of an iteration load for the first steps of the next",
+    )
 
 
 def _count_shared_versions(
@@ -133,23 +136,23 @@ def _count_shared_versions(
     if not loops:
         return 1, "no loop loads it again"
     if explicit_roles:
-        return 1, "the kernel orders its roles by barriers: it has the versions that it makes itself"
+        return 1, "the kernel has explicit roles: it declares its own versions"
     loop = loops[-1]
     if isinstance(loop, While):
-        return 1, "a `while` has no number of iterations, and runs as it is written"
+        return 1, "a `while` has no trip count, and runs as written"
     counted = (one for one in reversed(loops) if isinstance(one, For))
     known = next((decided[one.var] for one in counted if one.var in decided), None)
     if known is None:
         return 1, _explain_serial(assignment, loop, by, target)
     if known.loop.loop is not loop:
-        inside = f"the loop at line {loop.span.line} in it" if is_pipelined(known.loop.loop) else "a loop in it"
+        inside = f"the inner loop at line {loop.span.line}" if is_pipelined(known.loop.loop) else "an inner loop"
         return 1, f"{inside} is a statement of the pipelined loop at line {known.loop.loop.span.line}"
     for at, (plan, depth) in enumerate(zip(known.loop.rings, known.schedule.depth, strict=True)):
         if tile in plan.buffers:
             return depth, f"{by}; {_explain_versions(tile.bytes, depth, loop, has_room=_has_room(known, at))}"
     return 1, rings.analyse_loop_body(assignment.kernel, loop).why_not_versioned(
         tile
-    ) or "it has no version of its own in each iteration"
+    ) or "it does not have a version for each iteration"
 
 
 def _describe_mechanism(op: TileOp) -> str:
@@ -169,17 +172,17 @@ def _has_room(scheduled_loop: ScheduledLoop, ring: int) -> bool:
 def _explain_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:
     most = loop.num_stages
     if most == 1:
-        return "one version, as the loop says"
+        return "one version, as the loop requests"
     count = f"{depth} × {size:,} bytes" if depth > 1 else "one version"
     if depth == most or (depth > 1 and most is None):
         return count
-    why = "another one would not let the loop run faster" if has_room else "there is no room for another one"
-    return f"{count}, of {most} that it may have: {why}" if most is not None else f"{count}, and {why}"
+    why = "another one would not make the loop faster" if has_room else "shared memory has no room for another one"
+    return f"{count} of at most {most}: {why}" if most is not None else f"{count}, and {why}"
 
 
 def _explain_serial(assignment: LayoutAssignment, loop: For, by: str, target: Target) -> str:
     if is_pipelined(loop):
         return "pipelined loops run serially with this strategy"
     if by == _BY_THREADS and not any(find_loads(loop)):
-        return f"{by}, so that only T.Pipelined pipelines the loop"
-    return why_not_pipelined(assignment.kernel, loop, target) or "the loop runs as it is written: see the decisions"
+        return f"{by}; only T.Pipelined pipelines such a loop"
+    return why_not_pipelined(assignment.kernel, loop, target) or "the loop runs as written: see the decisions"

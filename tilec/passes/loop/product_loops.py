@@ -92,7 +92,7 @@ def _match_product_loop(
                 if loaded.intersection(operand.buffer.name for operand in product.regions[:2]):
                     steps, why = _count_written_steps(loop, stmt, is_asked)
                     if not loaded <= written:
-                        steps, why = 0, "a fragment that it loads has to lie otherwise for the product"
+                        steps, why = 0, "a fragment that it loads needs another layout for the product"
                     return ProductLoop(loop, product, numbers[IdentityKey(product)], steps, why, stmt)
     return None
 
@@ -118,7 +118,7 @@ def _count_written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tup
     if why := _why_loop_unsuitable(loop, inner, is_asked):
         return 0, why
     if steps is None:
-        return 0, "how many steps it has is known at launch only"
+        return 0, "its number of steps is known only at launch"
     return steps, ""
 
 
@@ -129,10 +129,10 @@ def _why_loop_unsuitable(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
     ]
     trip_count = get_static_trip_count(loop)
     reasons = (
-        (loop.stage is not None, "the loop has its schedule by hand"),
+        (loop.stage is not None, "the loop has a manual schedule"),
         (bool(others), f"the loop does more than load and multiply: {others[0].span.place}" if others else ""),
-        (trip_count is None and not is_asked, "how many iterations the loop makes is known at launch only"),
-        (trip_count is not None and trip_count < 2, f"the loop makes {trip_count} iteration{'s' * (trip_count != 1)}"),
+        (trip_count is None and not is_asked, "the trip count of the loop is known only at launch"),
+        (trip_count is not None and trip_count < 2, f"the loop runs {trip_count} iteration{'s' * (trip_count != 1)}"),
     )
     return next((why for is_so, why in reasons if is_so), "")
 
@@ -144,12 +144,12 @@ def _count_steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, st
         return 0, around
     in_registers = next((r.buffer.name for r in (a, b) if r.buffer.scope == "fragment"), None)
     reasons = (
-        (in_registers is not None, f"{in_registers} is in registers as it is"),
+        (in_registers is not None, f"{in_registers} is a fragment already"),
         (bool(metadata) or product.nibbles is not None, "its operands are packed"),
         (a.buffer.dtype.bits != 16, f"ldmatrix fills fragments of 16 bits an element, and these have {a.buffer.dtype}"),
-        (product.transpose_A, f"{a.buffer.name} lies along M, and fragments along K"),
+        (product.transpose_A, f"{a.buffer.name} is stored along M, and fragments need K"),
         (product.clear_accum, f"it clears {c.buffer.name} in each iteration"),
-        (steps == 1, "it is one step along K"),
+        (steps == 1, "it has only one step along K"),
     )  # fmt: skip
     if why := next((why for is_so, why in reasons if is_so), None):
         return 0, why

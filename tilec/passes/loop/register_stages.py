@@ -181,8 +181,8 @@ def _find_checked_loop(kernel: tile.Kernel, request: StageRequest) -> tile.For:
         refuse_request(
             request,
             f"no loop loads {name} from shared memory in each iteration",
-            Label(request.tile.span, "it lies in registers"),
-            help=f"T.copy to the whole of {name} directly in a loop, or give the stages to a shared tile",
+            Label(request.tile.span, "it is in registers"),
+            help=f"T.copy to all of {name} directly in a loop, or give the stages to a shared tile",
         )
     place = Label(loop.span, "the loop that loads it")
     if request.stages == 1:
@@ -192,19 +192,19 @@ def _find_checked_loop(kernel: tile.Kernel, request: StageRequest) -> tile.For:
                help="put the copy and the product in a T.serial loop in it, over parts of the tiles")  # fmt: skip
     trip_count = get_static_trip_count(loop)
     if trip_count is None:
-        refuse_request(request, f"how often the loop that loads {name} runs is known at run time only", place,
-               help="registers are named in the code: make the trip count a constant")  # fmt: skip
+        refuse_request(request, f"the trip count of the loop that loads {name} is known only at run time", place,
+               help="the loop must be unrolled for that: make its trip count a constant")  # fmt: skip
     if trip_count < request.stages:
         count = f"{trip_count} iteration{'s' * (trip_count != 1)}"
-        refuse_request(request, f"{name} has {request.stages} stages, and the loop that loads it {count}", place,
+        refuse_request(request, f"{name} has {request.stages} stages, but the loop that loads it has {count}", place,
                help="give it at most as many stages as the loop has iterations")  # fmt: skip
     if trip_count * len(loop.body) > MAX_UNROLLED_STATEMENTS:
         statements = f"{trip_count} iterations of {len(loop.body)} statements"
-        refuse_request(request, f"{statements} are too many to be written out", place,
-               help=f"at most {MAX_UNROLLED_STATEMENTS} statements together: take larger steps")  # fmt: skip
+        refuse_request(request, f"{statements} are too many to unroll", place,
+               help=f"the limit is {MAX_UNROLLED_STATEMENTS} statements together: use larger steps")  # fmt: skip
     if left := next((s for s in tile.walk_statements(loop.body) if isinstance(s, tile.Break)), None):
-        refuse_request(request, f"the loop that loads {name} is left in the middle", place,
-               Label(left.span, "when the loads of later steps would be under way"),
+        refuse_request(request, f"the loop that loads {name} may end early", place,
+               Label(left.span, "left here, with loads of later steps pending"),
                help="guard the rest of the body with `if`")  # fmt: skip
     if (reason := _why_not_versioned(rings.analyse_loop_body(kernel, loop), name)) is not None:
         refuse_request(request, f"{name} cannot have versions: {reason}", place,
@@ -212,11 +212,11 @@ def _find_checked_loop(kernel: tile.Kernel, request: StageRequest) -> tile.For:
     around = next((outer for outer in loops if any(s is loop for s in outer.body)), None)
     if around is None or not (is_pipelined(around) or (around.kind == "serial" and any(find_loads(around)))):
         where = () if around is None else (Label(around.span, "the loop around it"),)
-        refuse_request(request, f"the loop that loads {name} stands in no pipelined loop", place, *where,
+        refuse_request(request, f"the loop that loads {name} is not directly in a pipelined loop", place, *where,
                help="put it directly in a T.Pipelined loop, which loads its first steps early")  # fmt: skip
     if around.stage is not None:
-        refuse_request(request, f"the loop around the one that loads {name} has its schedule by hand",
-               Label(around.span, "here"), help="leave out `stage` and `order`, or this")  # fmt: skip
+        refuse_request(request, f"the loop around the one that loads {name} has a manual schedule",
+               Label(around.span, "here"), help="remove `stage` and `order`, or this")  # fmt: skip
     return loop
 
 

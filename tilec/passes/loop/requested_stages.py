@@ -31,7 +31,7 @@ class StageRequest:
 
 
 def refuse_request(request: StageRequest, title: str, *secondary: Label, help: str) -> NoReturn:
-    label = f"{request.stages} stage{'s' * (request.stages > 1)} asked for here"
+    label = f"{request.stages} stage{'s' * (request.stages > 1)} requested here"
     raise_error("pipeline-impossible", title, request.span, label, secondary=secondary, help=help)
 
 
@@ -87,14 +87,14 @@ def _check_tile(kernel: Kernel, request: StageRequest, loops: Sequence[For]) -> 
     """Refuse a request for a tile that is not shared, or that no loop loads in each iteration."""
     tile = request.tile
     if tile.scope != "shared":
-        what = "a tensor" if tile.scope == "global" else "no tile of shared memory"
+        what = "a tensor" if tile.scope == "global" else "not a shared tile"
         refuse_request(
-            request, f"{tile.name} is {what}, which has no stages", help="give stages to what T.alloc_shared makes"
+            request, f"{tile.name} is {what}, which has no stages", help="give stages to tiles of T.alloc_shared"
         )
     if any(isinstance(s, AllocBarrier) for s in walk_statements(kernel.body)):
         refuse_request(
             request,
-            f"{tile.name} cannot be pipelined: the kernel orders its threads by barriers of its own",
+            f"{tile.name} cannot be pipelined: the kernel has explicit barriers",
             help="use T.InputTilePipeline, whose stages the roles acquire and release",
         )
     if any(load.regions[1].buffer == tile for loop in loops for load in find_loads(loop)):
@@ -106,7 +106,7 @@ def _check_tile(kernel: Kernel, request: StageRequest, loops: Sequence[For]) -> 
         request,
         f"no loop loads {tile.name} in each iteration",
         *(Label(load.span, "loaded here, under a condition or in no loop") for load in elsewhere[:1]),
-        help="stages hold what later iterations of a loop will use: load it by T.copy directly in the loop",
+        help="load it by T.copy directly in a loop: stages hold tiles of later iterations",
     )
 
 
@@ -122,21 +122,22 @@ def _agree_on_stages(kernel: Kernel, loop: For, requests: Sequence[StageRequest]
                 f"{first.stages}, in one loop",
                 Label(first.span, f"{first.stages} here"),
                 Label(loop.span, "the loop that loads both"),
-                help="a loop has one number of stages: give both tiles the same",
+                help="give both tiles the same number: a loop has only one",
             )
     if first.stages == 1:
         return 1
     if loop.stage is not None:
-        refuse_request(first, f"the loop that loads {first.tile.name} has its schedule by hand", place,
-                help="leave out `stage` and `order`, or this")  # fmt: skip
+        refuse_request(first, f"the loop that loads {first.tile.name} has a manual schedule", place,
+                help="remove `stage` and `order`, or this")  # fmt: skip
     if loop.num_stages is not None and loop.num_stages != first.stages:
-        refuse_request(first, f"{first.stages} stages for {first.tile.name}, whose loop has {loop.num_stages}", place,
-                help="give the number once")  # fmt: skip
+        refuse_request(first, f"{first.tile.name} has {first.stages} stages, but its loop has "
+            f"num_stages={loop.num_stages}", place,
+                help="remove one of the two numbers")  # fmt: skip
     if loop.kind == "unroll":
-        refuse_request(first, f"the loop that loads {first.tile.name} is written out, iteration after iteration", place,
+        refuse_request(first, f"the loop that loads {first.tile.name} is unrolled", place,
                 help="write T.serial or T.Pipelined")  # fmt: skip
     if left := next((s for s in walk_statements(loop.body) if isinstance(s, Break)), None):
-        refuse_request(first, f"the loop that loads {first.tile.name} is left in the middle", place,
-                Label(left.span, "when the loads of later iterations would be under way"),
+        refuse_request(first, f"the loop that loads {first.tile.name} may end early", place,
+                Label(left.span, "left here, with loads of later iterations pending"),
                 help="guard the rest of the body with `if`")  # fmt: skip
     return first.stages

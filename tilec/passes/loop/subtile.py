@@ -50,7 +50,7 @@ def find_related_dimensions(kernel: tile.Kernel, first: Dimension) -> dict[tile.
     for buffer in kernel.buffers:
         dimensions = [d for subtiled, d in found if subtiled == buffer]
         if len(dimensions) > 1:
-            raise Indivisible(f"two dimensions of {buffer.name} would be cut")
+            raise Indivisible(f"two dimensions of {buffer.name} would be split")
         split.update((buffer, d) for d in dimensions)
     return split
 
@@ -93,10 +93,12 @@ class _KernelSplitter:
         self.parts = parts
         for pinned in kernel.layouts:
             if pinned.buffer in split:
-                raise Indivisible(f"{pinned.buffer.name} has a layout of its own")
+                raise Indivisible(f"{pinned.buffer.name} has a given layout")
         for buffer, dim in split.items():
             if buffer.shape[dim] % parts or buffer.lanes != 1:
-                raise Indivisible(f"the {buffer.shape[dim]} elements of {buffer.name} do not make {parts} equal parts")
+                raise Indivisible(
+                    f"the {buffer.shape[dim]} elements of {buffer.name} cannot be split into {parts} equal parts"
+                )
         named = (*kernel.params, *kernel.buffers, *kernel.block_vars, *_declared_variables(kernel.body))
         self.unique = UniqueNames({one.name for one in named})
         self.tiles = {buffer: tuple(self._build_part(buffer) for _ in range(parts)) for buffer in split}
@@ -117,7 +119,7 @@ class _KernelSplitter:
             return (stmt,)
         match stmt:
             case tile.For(stage=stage) if stage is not None:
-                raise Indivisible("the loop's schedule is given by hand, statement by statement")
+                raise Indivisible("the loop has a manual schedule")
             case tile.For() | tile.While():
                 return (map_nested_bodies(stmt, self.rewrite_body),)
             case tile.If() if not self.is_about_one_part(stmt):
@@ -125,7 +127,7 @@ class _KernelSplitter:
             case tile.If() | tile.TileOp() | tile.Parallel():
                 return tuple(_StatementPart(self, stmt, part).rewrite_statement(stmt) for part in range(self.parts))
             case _:
-                raise Indivisible(f"line {stmt.span.line} is about elements of tiles")
+                raise Indivisible(f"line {stmt.span.line} accesses single elements of a tile")
 
     def touches(self, stmt: tile.Stmt) -> bool:
         return any(buffer in self.split for buffer in (*find_reads(stmt), *find_writes(stmt)))
@@ -156,7 +158,7 @@ class _StatementPart:
                 named = map_expressions(map_declared_variables(stmt, self.names.__getitem__), self.rewrite_expression)
                 return map_nested_bodies(named, lambda body: tuple(map(self.rewrite_statement, body)))
             case _:
-                raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
+                raise Indivisible(f"line {stmt.span.line} cannot be split into parts")
 
     def rewrite_expression(self, expr: tile.Expr) -> tile.Expr:
         if isinstance(expr, tile.Var):
@@ -173,7 +175,7 @@ class _StatementPart:
             if axis.folded and self.part:
                 op = op.continued()
         if any(r.buffer in self.of.split for r in regions):
-            raise Indivisible(f"T.{op.name} in line {op.span.line} cannot be done part by part")
+            raise Indivisible(f"T.{op.name} in line {op.span.line} cannot be split into parts")
         return op.with_regions(tuple(regions))
 
     def slice_region(self, whole: tile.Region, region: tile.Region, dim: int) -> tile.Region:
@@ -182,7 +184,7 @@ class _StatementPart:
         extent = tuple(size if d == dim else e for d, e in enumerate(region.extent))
         if region.buffer in self.of.split:
             if whole.extent[dim] != region.buffer.shape[dim]:
-                raise Indivisible(f"a statement takes only some of {region.buffer.name}")
+                raise Indivisible(f"a statement uses only a part of {region.buffer.name}")
             return replace(region, buffer=self.of.tiles[region.buffer][self.part], extent=extent)
         start = tuple(_add_offset(s, size * self.part) if d == dim else s for d, s in enumerate(region.start))
         return replace(region, start=start, extent=extent)
@@ -191,9 +193,9 @@ class _StatementPart:
         split = {indices[self.of.split[b]] for b, indices in _list_accesses(nest) if b in self.of.split}
         var, extent = next((v for v in zip(nest.vars, nest.extents, strict=True) if v[0] in split), (None, 0))
         if var is None or len(split) > 1 or nest.layout is not None or nest.is_per_thread:
-            raise Indivisible(f"line {nest.span.line} takes elements of tiles by other indices than its own")
+            raise Indivisible(f"line {nest.span.line} indexes tiles by something other than its loop variables")
         if any(b.shape[self.of.split[b]] != extent for b, _ in _list_accesses(nest) if b in self.of.split):
-            raise Indivisible(f"line {nest.span.line} takes only some elements of a tile")
+            raise Indivisible(f"line {nest.span.line} uses only some elements of a tile")
         size = extent // self.of.parts
         inside = _NestPart(self.of, self.part, self.names, var, size)
         return replace(
@@ -225,7 +227,7 @@ class _NestPart:
                     map_expressions(named, self.rewrite_expression), lambda body: tuple(map(self.stmt, body))
                 )
             case _:
-                raise Indivisible(f"line {stmt.span.line} cannot be done part by part")
+                raise Indivisible(f"line {stmt.span.line} cannot be split into parts")
 
     def locate_element(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]

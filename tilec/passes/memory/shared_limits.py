@@ -25,7 +25,7 @@ def format_size_sum(total: int, sizes: Mapping[str, int]) -> str:
     if others:
         parts.append(f"{sum(size for _, size in others):,} ({len(others)} smaller tiles)")
     if rest := total - sum(sizes.values()):
-        parts.append(f"{rest:,} (barriers, and what lies between tiles)")
+        parts.append(f"{rest:,} (barriers and padding)")
     return f"{total:,} = {' + '.join(parts)}"
 
 
@@ -44,7 +44,7 @@ def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int, size
     def describe_size(tile: Buffer) -> str:
         """Return the label of a tile; one that is not in the text has its purpose."""
         is_made = tile.span not in {b.span for b in assignment.kernel.buffers if "." not in b.name}
-        return f"{assignment.shared[tile.name].bytes:,} bytes" + " to pass values through here" * is_made
+        return f"{assignment.shared[tile.name].bytes:,} bytes" + " to exchange values between threads here" * is_made
 
     tiles = sorted((b for b in assignment.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
     capacity = target.limit("smem_bytes_per_cta")

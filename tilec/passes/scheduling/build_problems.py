@@ -95,5 +95,6 @@ def _check_trace_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> N
         "bad-schedule",
         "the schedule file was written for other constants of this kernel",
         notes=tuple(found),
-        help=f"compile with {again or 'no -D'}, as the schedule file was, or write one anew with --schedule-trace-file",
+        help=f"compile with {again or 'no -D'}, as the schedule file was, or write a new one with "
+        "--schedule-trace-file",
     )

@@ -47,7 +47,7 @@ def describe_placement(problem: Problem, schedule: Schedule, op: int) -> str:
     bounds = f"[{'0' if low is None else max(low, 0)}, {'∞' if high is None else high}]"
     return (
         f"{spec.place}: {spec.name} starts in cycle {schedule.start[op]} at II {schedule.ii}; "
-        f"it holds {describe_footprint(problem, spec)}; its dependences leave it cycles {bounds}"
+        f"it holds {describe_footprint(problem, spec)}; its dependences allow cycles {bounds}"
     )
 
 
@@ -76,7 +76,8 @@ def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[Refusal
         if issues < ready:
             name = edge.why or f"{problem.ops[edge.src].name} → {problem.ops[edge.dst].name}"
             text = (
-                f"dependence {name} needs {edge.latency} cycles over {edge.distance} iterations, {ready - issues} more"
+                f"dependence {name} needs {edge.latency} cycles over {edge.distance} iterations, "
+                f"{ready - issues} more than it has"
             )
             yield Refusal("dependence", name, (edge.dst, edge.src), text)
 
@@ -92,7 +93,7 @@ def _check_slots(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
             holders = [o for o, u, since in held for _ in range(u.cycles // ii + (since < u.cycles % ii))]
             if len(holders) > slot.width:
                 others = tuple(dict.fromkeys(o for o in holders if o != op))
-                names = ", ".join(problem.ops[o].name for o in others) or "itself, an iteration before"
+                names = ", ".join(problem.ops[o].name for o in others) or "itself, in the previous iteration"
                 text = f"slot {slot.name} of width {slot.width} is full in row {row} of {ii}, held by {names}"
                 yield Refusal("slot", slot.name, (op, *others), text)
                 break
@@ -106,7 +107,10 @@ def _check_rings(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
             continue
         life = schedule.start[last] + problem.ops[last].latency - schedule.start[first]
         if life > depth * schedule.ii:
-            text = f"ring {ring.name} of depth {depth} lasts {depth * schedule.ii} cycles, a version lives {life}"
+            text = (
+                f"ring {ring.name} of depth {depth} keeps a version for {depth * schedule.ii} cycles, and it is "
+                f"live for {life}"
+            )
             yield Refusal("ring", ring.name, (last, first), text)
 
 
@@ -179,7 +183,7 @@ def _describe_resources(problem: Problem, op: int) -> str:
         if op in value.producers
     ]
     return ", ".join(
-        [describe_footprint(problem, spec), f"its result is there after {spec.latency} cycles", *rings, *values]
+        [describe_footprint(problem, spec), f"its result is ready after {spec.latency} cycles", *rings, *values]
     )
 
 
@@ -193,7 +197,7 @@ def find_exceeded_ceiling(problem: Problem, ceilings: Sequence[Limit]) -> Refusa
     if cycles <= lowest.value:
         return None
     names = " → ".join(problem.ops[op].name for op, _ in chain)
-    text = f"ceiling {lowest.name} allows a chain of dependences {lowest.value} cycles, {names} takes {cycles}"
+    text = f"ceiling {lowest.name} allows {lowest.value} cycles for a chain of dependences, and {names} takes {cycles}"
     return Refusal("ceiling", lowest.name, tuple(op for op, _ in chain), text)
 
 

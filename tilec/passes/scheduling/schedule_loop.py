@@ -103,7 +103,7 @@ def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
         # One label a statement: its first refusal.
         blamed = {refusal.ops[0]: refusal.text for refusal in reversed(refused)}
         labels = tuple(Label(loop.statements[op].span, text) for op, text in sorted(blamed.items()))
-        title = "the given schedule does not hold for this loop"
+        title = "the given schedule is not valid for this loop"
         raise_error("bad-schedule", title, loop.loop.span, secondary=labels, notes=(*broken, *placed))
     return PlannedLoop(loop, record_given_schedule(loop.problem, schedule))
 

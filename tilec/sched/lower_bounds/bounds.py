@@ -227,7 +227,7 @@ def _find_cycle_bound(
         ops = tuple(arc.src for arc in cycle)
         name = next((arc.why for arc in cycle if arc.why.startswith("ring ")), path) if kind == "ring" else path
         if distance <= 0:
-            reason = f"{path} takes {latency} cycles and comes back to the same iteration"
+            reason = f"{path} is a cycle of dependences within one iteration, of {latency} cycles"
             raise Unschedulable(kind, name, reason, ops)
         ii = -(-latency // distance)
         by_ring = f" ({name})" if kind == "ring" else ""
@@ -249,8 +249,8 @@ def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | N
     parts = _join_terms(f"{use.cycles} {problem.ops[op].name}" for op, use in uses)
     width = f" of {spec.width}" if spec.width > 1 else ""
     culprit = (
-        f"slot {spec.name}{width} is held {sum(use.cycles for _, use in uses)} cycles within {window} by what the "
-        f"dependences keep together at II {ii - 1}: {parts}"
+        f"at II {ii - 1} the dependences force {sum(use.cycles for _, use in uses)} cycles of slot {spec.name}{width} "
+        f"into a window of {window} cycles: {parts}"
     )
     return Bound("density", spec.name, ii, culprit, tuple(dict.fromkeys(op for op, _ in uses)))
 
@@ -356,7 +356,9 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
     living = [value for value, life in zip(values, find_min_lifetimes(ceiling), strict=True) if life > 0]
     starts = {op for value in living for op in value.producers if len(value.producers) == 1}
     if any(sum(value.amount for value in living if value.producers == (op,)) > room for op in sorted(starts)):
-        raise Unschedulable("pool", spec.name, describe_pool("is too small for what is held at once"), ops)
+        raise Unschedulable(
+            "pool", spec.name, describe_pool("is too small for the values that live at the same time"), ops
+        )
 
     def count_held(ii: int) -> int:
         return sum(value.amount * life for value, life in zip(values, find_min_lifetimes(ii), strict=True))
@@ -365,9 +367,7 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
         return None
     ii = _bisect_smallest_ii(lambda ii: count_held(ii) <= room * ii, floor, ceiling)
     average = -(-count_held(ii - 1) // (ii - 1))
-    return Bound(
-        "pool", spec.name, ii, describe_pool(f"would be asked for {average} on the average at II {ii - 1}"), ops
-    )
+    return Bound("pool", spec.name, ii, describe_pool(f"would hold {average} on average at II {ii - 1}"), ops)
 
 
 def _find_stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
@@ -385,7 +385,7 @@ def _find_stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | Non
     starts = find_earliest_starts(problem, ii - 1, constraints)
     op = starts.index(max(starts))
     culprit = (
-        f"op {problem.ops[op].name} issues in cycle {starts[op]} at the earliest, {limit} stages of {ii - 1} end before"
+        f"op {problem.ops[op].name} cannot issue before cycle {starts[op]}, after the end of {limit} stages of {ii - 1}"
     )
     return Bound("stages", "max_stages", ii, culprit, (op,))
 

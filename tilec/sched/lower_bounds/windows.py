@@ -139,4 +139,5 @@ def _tighten_distances(separation: list[list[int | None]], u: int, v: int, least
 
 def _describe_conflict(problem: Problem, u: int, v: int, slot: int, cycles: int) -> str:
     names = f"{problem.ops[u].name} and {problem.ops[v].name}"
-    return f"{names} hold slot {problem.slots[slot].name} for {cycles} cycles, and the dependences keep them closer"
+    need = f"{names} need slot {problem.slots[slot].name} for {cycles} cycles together"
+    return f"{need}, and the dependences leave a smaller window"

@@ -171,7 +171,7 @@ def guess_roles(problem: Problem, budget: Budget | None = None) -> Roles:
     if budget is not None:
         budget.spend(separate.spent)
     if answer.outcome != "found":
-        reason = "no division of the ops among the roles leaves enough registers, or tied ops have no role in common"
+        reason = "no assignment of ops to roles fits the register file, or tied ops share no candidate role"
         raise Unschedulable("role", "registers", reason, tuple(op for op, spec in enumerate(problem.ops) if spec.roles))
     return answer.role
 

@@ -25,8 +25,8 @@ _TITLES: dict[RemarkKind, str] = {
 }
 _HELP: dict[RemarkKind, str] = {
     "register-spill": "use a smaller tile, or more threads to share it",
-    "wgmma-serialised": "touch accumulators and operand registers only after the loop, or use a smaller tile",
-    "inserted-wait": "keep what touches the accumulator out of the loop, or let it stand right behind the product",
+    "wgmma-serialised": "use accumulators and operand registers only after the loop, or use a smaller tile",
+    "inserted-wait": "move other uses of the accumulator out of the loop, or directly after the product",
     "setmaxnreg-ignored": "use more threads, or --pipeline-strategy unspecialize",
 }
 
@@ -69,6 +69,6 @@ def _build_warning(kind: RemarkKind, span: Span, group: list[Remark], ptx: list[
         if remark.ptx_line is not None and 0 < remark.ptx_line <= len(ptx):
             notes.append(f"PTX line {remark.ptx_line}: {ptx[remark.ptx_line - 1].strip()}")
     if len(group) > _MAX_NOTES:
-        notes.append(f"and {len(group) - _MAX_NOTES} more of the kind")
+        notes.append(f"and {len(group) - _MAX_NOTES} more like this")
     primary = None if span == NOWHERE else Label(span)
     return Diagnostic(kind, _TITLES[kind], primary, (), tuple(notes), _HELP.get(kind), "warning")

@@ -29,13 +29,14 @@ MAX_INTERVAL_RATIO = Fraction(11, 10)
 _MAX_NOTES = 3
 
 _HELP: dict[OpcodeKind, str] = {
-    "load": "copy the tile in its own type into shared memory, where it can run ahead, and work on it from there",
-    "copy": "let copies run further ahead: a larger num_stages, if shared memory has room for it",
-    "wgmma": "give the tensor cores something to do meanwhile: a product that does not need this one's result",
+    "load": "copy the tile to shared memory without converting it, so that the copy overlaps the loop; convert it "
+    "after",
+    "copy": "let copies start earlier: use a larger num_stages, if shared memory has room for it",
+    "wgmma": "put a product that does not depend on this one between it and its use",
 }
 """By the kind of instruction that is waited for."""
 
-_ROWS = "make the rows of {} a multiple of 16 bytes, known at compile time, so that its copy can run ahead"
+_ROWS = "make the rows of {} a multiple of 16 bytes, known at compile time, so that its copy overlaps the loop"
 """For a tile that is copied in its own type already, by threads: its rows are not known to be aligned."""
 
 
@@ -80,7 +81,7 @@ def _warn_of_slow_loop(one: LoopCode, help: str, source: SourceFile) -> Diagnost
     rest = waits[1:] if secondary else waits
     return Diagnostic(
         "assembled-interval",
-        f"an iteration takes a warp {one.interval.cycles:,.0f} cycles in machine code, where {one.ii:,} are scheduled",
+        f"one iteration takes a warp {one.interval.cycles:,.0f} cycles in machine code; the schedule has {one.ii:,}",
         Label(one.place.first_line(), f"{one.interval.issue:,.0f} cycles by stall counts alone"),
         secondary,
         tuple(describe_wait(wait) + _describe_line(wait) for wait in rest[:_MAX_NOTES]),

@@ -18,10 +18,8 @@ def find_lower_level(file: FileState) -> Iterator[Diagnostic]:
     if forced is None and level < wanted:
         yield Diagnostic(
             "assembled-at-lower-level",
-            f"the assembler optimised at -O{level} instead of -O{wanted}, which would take it minutes",
-            notes=(
-                f"{count_consecutive_waits(file.ptx)} products by wgmma stand in a straight line, each with a wait",
-            ),
+            f"the assembler optimised at -O{level} instead of -O{wanted}, which would take minutes",
+            notes=(f"{count_consecutive_waits(file.ptx)} wgmma products are in straight-line code, each with a wait",),
             help=f"put them in a T.serial loop; or wait, with --assembler-level {wanted}",
             severity="warning",
         )

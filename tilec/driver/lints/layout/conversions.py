@@ -16,9 +16,9 @@ def find_conversions(work: KernelState) -> Iterator[Diagnostic]:
         origin = () if change.origin == change.span else (Label(change.origin, "its layout comes from here"),)
         yield Diagnostic(
             "layout-conversion",
-            f"{change.buffer.name} goes through shared memory, since this needs it in other registers",
+            f"{change.buffer.name} goes through shared memory, because this statement needs it in another layout",
             Label(change.span, f"{change.bytes:,} bytes are written and read again each time"),
             origin,
-            help="use fragments of one layout together, or keep what all threads need in a shared tile",
+            help="use fragments of one layout together, or put values that all threads need in a shared tile",
             severity="warning",
         )

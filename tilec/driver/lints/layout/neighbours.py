@@ -38,8 +38,8 @@ def _check_nest_widths(assignment: LayoutAssignment) -> Iterator[Diagnostic]:
             given = "loop_layout" if nest.layout is not None else "a fragment's layout"
             yield make_warning(
                 "hint-not-used",
-                f"neighbours that are to go {nest.width} to a thread do not",
+                f"the hint asks for {nest.width} adjacent elements per thread, and the layout does not give them",
                 nest.span,
-                f"{given} gives a thread {math.gcd(run, nest.width)} at a time",
-                help="let each thread have neighbours in that layout, or ask for no width",
+                f"{given} gives each thread {math.gcd(run, nest.width)} at a time",
+                help="give each thread adjacent elements in that layout, or remove the hint",
             )

@@ -26,8 +26,8 @@ def find_exhausted_tensor_memory(work: KernelState) -> Iterator[Diagnostic]:
     yield Diagnostic(
         "tensor-memory-exhausted",
         f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}",
-        Label(left[0].span, f"{left[0].name} needs {count_columns(left[0])}, and stays in registers"),
-        tuple(Label(b.span, f"{count_columns(b)} are taken here") for b in allocated),
+        Label(left[0].span, f"{left[0].name} needs {count_columns(left[0])} and stays in registers"),
+        tuple(Label(b.span, f"{count_columns(b)} are used here") for b in allocated),
         help="use a smaller tile, or split the kernel",
         severity="warning",
     )
@@ -44,7 +44,7 @@ def find_mma_sync_products(work: KernelState) -> Iterator[Diagnostic]:
         if left.is_supported and left.op.regions[2].buffer.span not in crowded:
             yield Diagnostic(
                 "mma-sync-fallback",
-                "this product goes by mma.sync, not by tcgen05.mma",
+                "this product uses mma.sync, not tcgen05.mma",
                 Label(left.op.span, left.why),
                 help=left.help,
                 severity="warning",

@@ -42,7 +42,7 @@ def rows(work: KernelState) -> Iterator[Diagnostic]:
             "rows-without-tma",
             f"the pipelined loop loads {tensor.name} without TMA, which is several times slower",
             Label(tensor.span, f"whether rows are a multiple of {TMA_ALIGNMENT} bytes is known only at launch"),
-            tuple(Label(span, "this copy could go by TMA") for span in by_tensor),
+            tuple(Label(span, "this copy could use TMA") for span in by_tensor),
             help=f'if they always are, declare the last extent as {factor} * T.dynamic("n")',
             severity="warning",
         )

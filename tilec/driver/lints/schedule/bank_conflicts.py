@@ -51,7 +51,7 @@ def _build_warning(one: tuple[str, Span, float], another: tuple[str, Span, float
     (tile, first, ways), (other, second, others_ways) = one, another
     return Diagnostic(
         "bank-conflict",
-        f"{tile} and {other} are reached at the same time, on the same banks of shared memory",
+        f"{tile} and {other} are accessed at the same time and conflict in the banks of shared memory",
         Label(first, f"{tile} takes {ways:g} times as long as its bytes need"),
         (Label(second, f"and {other} {others_ways:g} times"),) if first != second else (),
         (f"{other} takes {others_ways:g} times as long",) if first == second else (),

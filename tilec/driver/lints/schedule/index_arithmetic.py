@@ -54,11 +54,11 @@ def _find_inflating_statements(loop: LoopProblem, assignment: LayoutAssignment, 
         if math.ceil(memory / max(inflated, 1)) < math.ceil(memory / honest) and 2 * spent >= op.issue:
             yield Diagnostic(
                 "address-latency",
-                "computing addresses takes longer than the work on what they point to",
+                "computing addresses takes longer than the work on the data",
                 Label(stmt.span, f"{spent} cycles of index arithmetic in each iteration"),
                 notes=(
-                    f"with it, {math.ceil(memory / max(inflated, 1))} stages look enough to hide {memory} cycles of "
-                    f"loading; without, {math.ceil(memory / honest)}",
+                    f"with it, {math.ceil(memory / max(inflated, 1))} stages seem enough to hide {memory} cycles of "
+                    f"loading; without it {math.ceil(memory / honest)}",
                 ),
                 help="compute the index once outside the loop, or divide by powers of two",
                 severity="warning",

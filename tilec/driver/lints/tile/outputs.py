@@ -23,7 +23,7 @@ def find_unwritten_outputs(work: KernelState) -> Iterator[Diagnostic]:
     if not _has_effect(kernel, written):
         yield make_warning(
             "nothing-written",
-            f"{kernel.name} writes no tensor: whatever it computes is lost",
+            f"{kernel.name} writes no tensor: its results are lost",
             kernel.span,
             "no statement writes to a parameter",
             help="T.copy(tile, C[…]) stores a tile in a tensor",

@@ -174,9 +174,9 @@ def _build_write_warning(store: tile.Store, var: str, extent: int) -> Diagnostic
         way_out = f"write T.atomic_{kind.replace('sum', 'add')}({name}[…], value)"
     return make_warning(
         "repeated-write",
-        f"{extent} iterations write the same element of {name} at the same time, and one of them is left",
+        f"{extent} iterations write the same element of {name} at the same time, and only one value remains",
         store.span,
-        f"the index leaves out `{var}`",
+        f"the index does not contain `{var}`",
         help=way_out,
     )
 
@@ -205,7 +205,7 @@ def _find_neighbour_reads(body: _NestBody) -> Iterator[Diagnostic]:
                     "neighbour-read",
                     f"this reads an element of {name} that another iteration writes at the same time",
                     read.span,
-                    "before or after that: nothing says which",
+                    "the order of the read and the write is undefined",
                     secondary=also,
                     help=f"read a copy of {name} made before the loop, or write a T.serial loop",
                 )

@@ -34,10 +34,10 @@ def _find_redundant_nests(body: tuple[tile.Stmt, ...], threads: int) -> Iterator
             extents = ", ".join(str(_get_constant_trip_count(loop)) for loop in nest)
             yield make_warning(
                 "serial-elements",
-                f"{_count_elements(nest):,} elements one after the other, each by all {threads} threads",
+                f"each of the {threads} threads runs all {_count_elements(nest):,} iterations of this loop",
                 stmt.span,
-                "every thread runs all iterations",
-                help=f"write T.Parallel({extents}) in place of the loop{'s' if len(nest) > 1 else ''}",
+                "a serial loop over elements",
+                help=f"write T.Parallel({extents}) instead of the loop{'s' if len(nest) > 1 else ''}",
             )
         elif isinstance(stmt, tile.For | tile.While | tile.If):
             for inner in tile.nested_bodies(stmt):

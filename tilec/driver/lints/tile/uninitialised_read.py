@@ -33,10 +33,10 @@ def find_uninitialised_reads(work: KernelState) -> Iterator[Diagnostic]:
             adds = buffer in find_writes(first[buffer])
             yield make_warning(
                 "uninitialised-read",
-                f"nothing gives {buffer.name} a value",
+                f"{buffer.name} is read but never written",
                 buffer.span,
                 "allocated here",
-                secondary=(Label(first[buffer].span, "adds to what it holds" if adds else "reads it"),),
+                secondary=(Label(first[buffer].span, "adds to it" if adds else "reads it"),),
                 help=f"write T.clear({buffer.name}) before" if adds else f"fill {buffer.name} first, as by T.copy",
             )
 

@@ -116,13 +116,13 @@ class _TailTracker:
         if tail is None or not op.source.is_whole or (tail.is_zero and _is_neutral(op, tail)):
             return
         name = op.source.buffer.name
-        becomes = "" if tail.is_zero else ", and the loops in between make other numbers of these zeros"
+        becomes = "" if tail.is_zero else ", and loops in between change these zeros"
         yield (
             make_warning(
                 "zero-filled-reduction",
-                f"T.reduce_{op.kind} takes elements that {tail.tensor.name} does not have",
+                f"T.reduce_{op.kind} includes elements outside of {tail.tensor.name}",
                 op.span,
-                f"{name} reaches beyond {tail.tensor.name}, where it is filled with zeros{becomes}",
+                f"{name} extends beyond {tail.tensor.name} and is zero there{becomes}",
                 secondary=(Label(tail.span, f"reads beyond {tail.tensor.name}"),),
                 help=_suggest_fix(op, tail),
             ),
@@ -348,10 +348,10 @@ def _suggest_fix(op: Reduce, tail: _Tail) -> str:
     if tail.tensor.dtype.is_float and (op.kind in ("max", "min") and tail.is_zero):
         return f"write T.annotate_safe_value({{{tail.tensor.name}: {'-' * (op.kind == 'max')}{infinity}}})"
     if tail.tensor.dtype.is_float and op.kind == "sum" and tail.by_exponential:
-        return f"write T.annotate_safe_value({{{tail.tensor.name}: -{infinity}}}), of which an exponential makes 0"
+        return f"write T.annotate_safe_value({{{tail.tensor.name}: -{infinity}}}), whose exponential is 0"
     if tail.is_zero:
-        return f"write T.annotate_safe_value({{{tail.tensor.name}: value}}), with a value that changes nothing"
-    return f"choose the elements of {op.source.buffer.name} beyond {tail.tensor.name} by T.if_then_else"
+        return f"write T.annotate_safe_value({{{tail.tensor.name}: value}}), with the neutral value of the reduction"
+    return f"mask the elements of {op.source.buffer.name} outside of {tail.tensor.name} with T.if_then_else"
 
 
 # ---- what reads beyond a tensor --------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
                 "barriers-exhausted",
                 f"the kernel {what} {len(ids)} named barriers, {target.name} allows {limit}",
                 Label(where, "the last of them"),
-                help="let hand-overs that fall together share a barrier, or split the loop",
+                help="synchronise several tiles at one barrier, or split the loop",
                 severity="warning",
             )
     limit = target.limit("named_barriers_carried")
@@ -48,7 +48,7 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
                 "barriers-exhausted",
                 f"each iteration stops at a barrier {len(stops)} times, {target.name} carries {limit} to the next",
                 Label(loop.span, f"all its warps wait for one another before lines {', '.join(map(str, lines))}"),
-                help="hand tiles over together: fill all of them, then read; or keep values in fragments",
+                help="fill all tiles, then read them, so that they share a barrier; or keep values in fragments",
                 severity="warning",
             )
 

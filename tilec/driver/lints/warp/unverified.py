@@ -19,7 +19,7 @@ def find_unverified_roles(work: KernelState) -> Iterator[Diagnostic]:
         yield Diagnostic(
             "not-verified",
             f"the waits and barriers of role {one.role} are verified for its first {one.steps} operations only",
-            Label(one.at.span if one.at.span.line else work.source_kernel.span, "followed up to here"),
-            help="verify a copy of the kernel whose loops run fewer times: what they wait for is the same",
+            Label(one.at.span if one.at.span.line else work.source_kernel.span, "verified up to here"),
+            help="verify a copy of the kernel with fewer iterations: its waits are the same",
             severity="warning",
         )

@@ -59,7 +59,11 @@ class Budget:
     def step(self, span: Span, count: int = 1) -> None:
         self.steps += count
         if self.steps > MAX_STEPS:
-            self._end("the evaluation does not end", span, f"{MAX_STEPS} steps had been made when it got here")
+            self._end(
+                "the evaluation at compile time takes too long",
+                span,
+                f"the limit of {MAX_STEPS} steps was reached here",
+            )
 
     def count_comprehension(self, span: Span) -> None:
         self.step(span, _STEPS_PER_COMPREHENSION)
@@ -67,14 +71,14 @@ class Budget:
     def expression(self, span: Span) -> None:
         self.expressions += 1
         if self.expressions > MAX_EXPRESSIONS:
-            note = f"{MAX_EXPRESSIONS} expressions had been evaluated when it got here"
-            self._end("the evaluation does not end", span, note)
+            note = f"the limit of {MAX_EXPRESSIONS} expressions was reached here"
+            self._end("the evaluation at compile time takes too long", span, note)
 
     def statement(self, span: Span) -> None:
         """Count a statement of the kernel."""
         self.statements += 1
         if self.statements > MAX_STATEMENTS:
-            note = f"{MAX_STATEMENTS} are the most, those of macros and of loops over values counted each time"
+            note = f"{MAX_STATEMENTS} are the limit; macros and loops over values count each time they run"
             self._end("the kernel has too many statements", span, note)
 
     def look(self, value: Value, span: Span) -> None:
@@ -87,7 +91,7 @@ class Budget:
         if isinstance(value, EXPR_TYPES):
             count, depth = self._measure_expression(value)
             if count > MAX_OPERATIONS or depth > MAX_DEPTH:
-                limits = f"{MAX_OPERATIONS} operations, {MAX_DEPTH} of them inside each other, are the most"
+                limits = f"the limits are {MAX_OPERATIONS} operations and {MAX_DEPTH} levels of nesting"
                 self._end("the expression becomes too large", span, limits)
 
     def _measure_expression(self, expr: Expr) -> tuple[int, int]:
@@ -100,7 +104,7 @@ class Budget:
 
     def _end(self, title: str, span: Span, note: str) -> NoReturn:
         self.is_spent = True
-        help_text = "what runs many times belongs into a loop of the kernel, T.serial or T.Parallel"
+        help_text = "write repeated work as a loop of the kernel, T.serial or T.Parallel"
         raise_error("evaluation-too-long", title, span.first_line(), note, help=help_text)
 
     @contextmanager
@@ -111,7 +115,7 @@ class Budget:
             if self.calls > MAX_CALLS:
                 self.is_spent = True
                 raise_error(
-                    "evaluation-too-long", "too many calls inside each other", span, f"{MAX_CALLS} are the most"
+                    "evaluation-too-long", "calls are nested too deeply", span, f"the limit is {MAX_CALLS} levels"
                 )
             yield
         finally:
@@ -124,7 +128,9 @@ def _count_parts(value: Value, span: Span) -> int:
     while pending:
         part, depth = pending.pop()
         if depth > MAX_NESTING:
-            raise_error("evaluation-too-long", "tuples too deep inside each other", span, f"{MAX_NESTING} are the most")
+            raise_error(
+                "evaluation-too-long", "tuples are nested too deeply", span, f"the limit is {MAX_NESTING} levels"
+            )
         match part:
             case tuple():
                 count += len(part)
@@ -139,5 +145,5 @@ def _count_parts(value: Value, span: Span) -> int:
             case _:
                 pass
         if count > MAX_LENGTH:
-            raise_error("evaluation-too-long", "the result is too large", span, f"{MAX_LENGTH} items are the most")
+            raise_error("evaluation-too-long", "the result is too large", span, f"the limit is {MAX_LENGTH} items")
     return count

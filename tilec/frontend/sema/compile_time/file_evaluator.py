@@ -59,7 +59,7 @@ class Defines:
                 f"-D {name}={value} has the wrong type",
                 span,
                 f"the file has {describe_value(file_value)} here",
-                help=f"write {name} = {file_value}.0 in the file to allow fractions" if fraction else None,
+                help=f"write {name} = {file_value}.0 in the file to allow a fraction" if fraction else None,
             )
         return value
 
@@ -101,7 +101,7 @@ class Defines:
             listed = ", ".join(self.known)
             raise_error(
                 "unknown-define",
-                f"-D {name} names no constant of the file",
+                f"-D {name} is not a constant of the file",
                 help=f"did you mean {near}?" if near else f"the constants are {listed}" if listed else None,
             )
 
@@ -298,7 +298,7 @@ class FileEvaluator:
 
 
 def _refuse_statement(node: ast.Stmt | ast.Expr) -> NoReturn:
-    title = "only constants and functions stand at the top of the file"
+    title = "only constants and functions are allowed at the top level of a file"
     raise_error("misplaced-statement", title, node.span.first_line())
 
 

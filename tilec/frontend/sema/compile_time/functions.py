@@ -175,9 +175,9 @@ def run_statement(context: Context, node: ast.Stmt) -> None:
         case _:
             raise_error(
                 "misplaced-statement",
-                "this cannot be carried out at compile time",
+                "this statement cannot run at compile time",
                 node.span.first_line(),
-                help="what a kernel does stands in a function with @T.prim_func or @T.macro",
+                help="put it into a function under @T.prim_func or @T.macro",
             )
 
 
@@ -243,7 +243,7 @@ def check_assert(context: Context, node: ast.Assert) -> None:
     """Check `assert condition, message`, whose condition is known at compile time."""
     condition = arithmetic.as_condition(evaluate.evaluate_argument(context, node.condition))
     if not isinstance(condition, bool):
-        raise_error("not-a-constant", "an assertion must be decidable at compile time", node.condition.span)
+        raise_error("not-a-constant", "an assertion must be known at compile time", node.condition.span)
     if not condition:
         message = None if node.message is None else context.value(node.message)
         note = (str(message),) if isinstance(message, str) else ()
@@ -259,7 +259,7 @@ def refuse_raise(context: Context, node: ast.Raise) -> NoReturn:
             notes = (text,) if isinstance(text, str) else ()
         case _:
             pass
-    raise_error("assertion-failed", "the file refuses these values", node.span, notes=notes)
+    raise_error("assertion-failed", "a `raise` of the file rejects these values", node.span, notes=notes)
 
 
 def find_function_kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
@@ -336,7 +336,7 @@ def call_function(
             "not-a-value",
             f"{function.name} is a macro",
             span,
-            help="a macro stands in a kernel, as a statement of its own or on the right of `=`",
+            help="call a macro inside a kernel, as a statement or on the right of `=`",
         )
     with _enter_call(context, function, positional, keywords, span):
         if isinstance(node, ast.Lambda):

@@ -60,10 +60,10 @@ def _make_reference(context: Context, argument: Argument, name: str) -> Argument
     if not isinstance(value, Access) or value.has_extent:
         raise_error(
             "wrong-argument",
-            f"`{name}` is set by the macro",
+            f"`{name}` is a T.Ref parameter, which the macro sets",
             argument.span,
             f"this is {describe_value(value)}",
-            help="give it what T.alloc_var made, or an element of a buffer",
+            help="pass a T.alloc_var variable or an element of a buffer",
         )
     now = tuple(
         _freeze_index(context, index, argument.span) for index in value.indices if isinstance(index, EXPR_TYPES)
@@ -121,10 +121,10 @@ def _refuse_nested_return(statement: ast.For | ast.While | ast.With) -> NoReturn
     what = "a `with`" if isinstance(statement, ast.With) else "a loop"
     raise_error(
         "misplaced-statement",
-        f"a macro does not return out of {what}",
+        f"a macro cannot return inside {what}",
         where.span,
-        secondary=(Label(statement.span.first_line(), "stands in this"),),
-        help="return behind it, or in the branches of an `if`",
+        secondary=(Label(statement.span.first_line(), "this one"),),
+        help="return after it, or in the branches of an `if`",
     )
 
 
@@ -151,10 +151,10 @@ def _run_both_branches(
     if acts:
         raise_error(
             "misplaced-statement",
-            "a macro returns under a condition known only at run time, and does something there",
+            "a macro may not both return a value and have effects under a run-time condition",
             where,
-            "decided at run time",
-            secondary=(Label(acts[0].span, "done on one side"),),
+            "known only at run time",
+            secondary=(Label(acts[0].span, "this effect is conditional"),),
             help="let the macro write its result to a tile, or return a value that T.if_then_else chooses",
         )
     context.out += (*done, *otherwise)  # binds have no effect where the other side runs

@@ -66,7 +66,10 @@ def _evaluate_owner(context: Context, node: ast.Expr) -> Value:
     value = context.value(node)
     if isinstance(value, Member | ForeignValue | Function | Namespace):
         raise_error(
-            "foreign-call", f"{describe_value(value)} is not changed here", node.span, "what a program does with it"
+            "foreign-call",
+            f"{describe_value(value)} cannot be changed in a kernel file",
+            node.span,
+            "only a host program can do this",
         )
     return value
 
@@ -77,7 +80,7 @@ def _set_item(owner: Value, key: Value, argument: Argument, span: Span) -> Value
     if not isinstance(owner, tuple):
         raise_error("bad-target", "this cannot be assigned to", span, f"this is {describe_value(owner)}")
     if not isinstance(key, int) or not -len(owner) <= key < len(owner):
-        raise_error("out-of-range", "there is no such item", span, f"the list has {len(owner)}")
+        raise_error("out-of-range", "the index is out of range", span, f"the list has {len(owner)} items")
     listed = list(owner)
     listed[key] = argument.value
     return ListValue(listed)
@@ -89,15 +92,15 @@ def _rebind_name(context: Context, node: ast.Name, changed: Value) -> None:
     if binding is None or context.scope.is_given(node.id):
         raise_error(
             "bad-target",
-            f"`{node.id}` is changed where it was not made",
+            f"`{node.id}` may only be changed in the scope that made it",
             node.span,
-            help="return a new one",
+            help="return a new object",
         )
     other = next((n for n in _find_holders(context.scope, before) if n != node.id), None)
     if other is not None:
-        title = f"`{node.id}` is changed, which `{other}` would not see"
+        title = f"`{other}` holds the same object, so `{node.id}` cannot be changed in place"
         raise_error(
-            "bad-target", title, node.span, secondary=(Label(binding.span, "made here"),), help="make a new one"
+            "bad-target", title, node.span, secondary=(Label(binding.span, "made here"),), help="make a new object"
         )
     if any(value is before for value in context.scope.iterated):
         raise_error("bad-target", f"`{node.id}` is changed in a loop over it", node.span, help="loop over a copy")
@@ -142,7 +145,9 @@ def _insert_item(owner: Value, positional: list[Argument], keywords: dict[str, A
     assert isinstance(owner, tuple)
     at, given = _check_count(2, positional, keywords, span)
     if not isinstance(at.value, int):
-        raise_error("wrong-argument", "a place in a list is an integer", at.span, f"this is {describe_value(at.value)}")
+        raise_error(
+            "wrong-argument", "a position in a list is an integer", at.span, f"this is {describe_value(at.value)}"
+        )
     listed = list(owner)
     listed.insert(at.value, given.value)
     return ListValue(listed)
@@ -154,7 +159,7 @@ def _update_dictionary(owner: Value, positional: list[Argument], keywords: dict[
 
 def _check_count(count: int, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> list[Argument]:
     if len(positional) != count or keywords:
-        raise_error("wrong-argument", f"this takes {count} values", span)
+        raise_error("wrong-argument", f"expected {count} argument{'s' * (count != 1)}", span)
     return positional
 
 

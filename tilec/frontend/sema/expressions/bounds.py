@@ -34,7 +34,7 @@ def check_access(context: Context, access: Access, span: Span, verb: Literal["re
     if buffer.scope == "tmem":
         raise_error(
             "wrong-scope",
-            f"an element of {buffer.name} is {verb}, which lies in tensor memory",
+            f"an element of {buffer.name} is {verb}, which is in tensor memory",
             span,
             secondary=(Label(buffer.span, "allocated here"),),
             help="T.copy it to a fragment first",
@@ -76,7 +76,7 @@ def _check_extent(
     reach = f"{low}" if low == last else f"{low} to {last}"
     raise_error(
         "out-of-range",
-        f"the {subject} leaves {buffer.name}",
+        f"the {subject} is out of the bounds of {buffer.name}",
         span,
         f"reaches {reach} in a dimension of {size}{_describe_extreme(form, ranges, 0 if low < 0 else 1)}",
         secondary=(Label(buffer.span, f"shape {show_shape(buffer.shape)}"),),
@@ -89,7 +89,7 @@ def _suggest_fix(context: Context, buffer: tile.Buffer, form: Affine) -> str | N
     numbers = [var.name for var, _ in context.blocks if any(atom == var for atom, _ in form.terms)]
     if not numbers:
         return None
-    return f"each block has its own {buffer.name}, which begins at 0 in all of them: leave out {' and '.join(numbers)}"
+    return f"each block has its own {buffer.name}, whose indices begin at 0: remove {' and '.join(numbers)}"
 
 
 def _find_extreme(form: Affine, ranges: ValueRanges, upper: int) -> int:

@@ -145,7 +145,7 @@ def _evaluate_only_operand(context: Context, node: ast.Call, name: str) -> Argum
 
 def _refuse_buffer_method(context: Context, function: Method, node: ast.Call) -> NoReturn:
     if function.name == DATA:
-        raise_error("not-callable", f"`.{DATA}` is no function", node.function.span)
+        raise_error("not-callable", f"`.{DATA}` is not a function", node.function.span)
     raise_error("not-a-value", f".{function.name}() gives no value", node.span, help="write it as a statement")
 
 
@@ -230,7 +230,7 @@ def _refuse_tile_operand(path: str, positional: list[Argument], node: ast.Call) 
         if len(positional) > 1:
             as_expr(argument)
         help_text = suggest_method_replacement(path.removeprefix("T."), buffer.name, len(buffer.extents))
-        raise_error("not-a-scalar", f"{path} takes two numbers, no tile", node.span, help=help_text)
+        raise_error("not-a-scalar", f"{path} takes two numbers, not tiles", node.span, help=help_text)
 
 
 def _evaluate_guarded_operands(
@@ -241,7 +241,7 @@ def _evaluate_guarded_operands(
     sides = replace(node, args=node.args[1:], keywords=tuple(k for k in node.keywords if k.name != condition))
     chosen = replace(node, args=node.args[:1], keywords=tuple(k for k in node.keywords if k.name == condition))
     positional, condition_keywords = evaluate.evaluate_operands(context, chosen)
-    way_out = "write `if` and `else` around statements that do it"
+    way_out = "use `if` and `else` statements instead"
     with reading.refuse_side_effects(context, f"one side of {signature.name}", node.span, way_out):
         side_operands, keywords = evaluate.evaluate_operands(context, sides)
     return [*positional, *side_operands], {**condition_keywords, **keywords}

@@ -121,10 +121,10 @@ def decide_condition(context: Context, node: ast.Expr) -> bool:
     if not isinstance(condition, bool):
         raise_error(
             "not-a-constant",
-            "this condition must be decidable at compile time",
+            "this condition must be known at compile time",
             node.span,
             "known only at run time",
-            help="write T.if_then_else for a value that depends on it",
+            help="use T.if_then_else to select a value at run time",
         )
     return condition
 
@@ -145,9 +145,7 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
             node.span,
             shape_text,
             secondary=(Label(buffer.span, "from here"),),
-            help="leave None out: tiles are not broadcast; each element is indexed inside T.Parallel"
-            if has_none
-            else None,
+            help="remove None: tiles are not broadcast; index the elements inside T.Parallel" if has_none else None,
         )
     lanes = (IndexRange(tile.int32_const(0), buffer.lanes),) if buffer.lanes > 1 else ()
     places: list[tuple[tile.Expr | IndexRange, reading.Moment]] = []
@@ -184,7 +182,7 @@ def _evaluate_index_or_slice(
             "the extent of a slice must be known at compile time",
             node.span,
             "depends on a run-time value",
-            help="go through the elements by `for i in T.Parallel(n):`, where n may be a run-time value",
+            help="loop over the elements by `for i in T.Parallel(n):`, where n may be a run-time value",
         )
     if form.constant <= 0:
         raise_error("wrong-shape", "the slice is empty", node.span, f"its extent is {form.constant}")

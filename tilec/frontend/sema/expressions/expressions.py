@@ -196,7 +196,10 @@ def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
         return Method(owner, node.name)
     if isinstance(owner, Function):
         raise_error(
-            "foreign-call", f"{describe_value(owner)} has no `{node.name}`", node.span, "what a program does with it"
+            "foreign-call",
+            f"{describe_value(owner)} has no `{node.name}`",
+            node.span,
+            "only a host program can call this",
         )
     if isinstance(owner, tile.Buffer) and node.name in ("pipeline", DATA):
         return Method(owner, node.name)
@@ -260,12 +263,10 @@ def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
             by_import = "import torch, or " if owner.id == "torch" else ""
             raise_error("unknown-name", f"`{owner.id}` is not defined", node.span, help=f'{by_import}write "{dtype}"')
         if node.name in ("inf", "infty"):
-            help_text = 'write T.infinity("float32"), with the dtype of what it is stored in'
+            help_text = 'write T.infinity("float32"), with the dtype of its destination'
             raise_error("foreign-call", f"{owner.id}.{node.name} is not known in a kernel", node.span, help=help_text)
         help_text = suggest_for_foreign(node.name) or "kernels are written with T.*: `tilec explain foreign-call`"
-        raise_error(
-            "foreign-call", f"{owner.id}.{node.name} is nothing that a kernel can call", node.span, help=help_text
-        )
+        raise_error("foreign-call", f"{owner.id}.{node.name} cannot be called in a kernel", node.span, help=help_text)
 
 
 def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value:
@@ -338,7 +339,7 @@ def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
         if result is True:
             right = evaluate.evaluate_operand(context, right_node)
         else:
-            way_out = "compare by an `if` of its own inside an `if` for the others"
+            way_out = "nest two `if` statements, one for each comparison"
             with reading.refuse_side_effects(context, "an operand of this chain", right_node.span, way_out):
                 right = evaluate.evaluate_operand(context, right_node)
         left = reading.settle_value(context, left, moment)
@@ -365,10 +366,10 @@ def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
     if isinstance(left, bool) and left == (node.op == "or"):
         # As in Python, the other side is not evaluated.
         return left
-    way_out = f"write an `if` for what stands before `{node.op}`, and in it an `if` for this"
+    way_out = f"write an `if` for the left side of `{node.op}`, and inside it an `if` for this"
     if node.op == "or":
-        way_out = "write an `if` for what stands before `or`, and in its `else` an `if` for this"
-    with reading.refuse_side_effects(context, f"what stands behind `{node.op}`", node.right.span, way_out):
+        way_out = "write an `if` for the left side of `or`, and in its `else` an `if` for this"
+    with reading.refuse_side_effects(context, f"the right side of `{node.op}`", node.right.span, way_out):
         right = arithmetic.as_condition(evaluate.evaluate_operand(context, node.right))
     return _check_value_size(context, arithmetic.apply_logical(node.op, left, right), node.span)
 
@@ -378,7 +379,7 @@ def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
     decided = arithmetic.as_condition(test)
     if isinstance(decided, bool):
         return _check_value_size(context, context.value(node.then if decided else node.orelse), node.span)
-    way_out = "write `if` and `else` around statements that do it"
+    way_out = "use `if` and `else` statements instead"
     sides = []
     for side in (node.then, node.orelse):
         with reading.refuse_side_effects(context, "one side of this expression", side.span, way_out):

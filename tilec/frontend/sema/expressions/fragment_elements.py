@@ -62,11 +62,11 @@ def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr
     context.warn(
         make_warning(
             "broadcast-element",
-            f"an element of {buffer.name} goes to all threads through shared memory",
+            f"reading an element of {buffer.name} broadcasts it through shared memory",
             span,
-            "they wait for each other",
+            "with a barrier of all threads",
             secondary=(Label(buffer.span, "spread over the threads"),),
-            help="keep what all threads read in T.alloc_shared, or in a tensor",
+            help="use T.alloc_shared or a tensor for values that all threads read",
         )
     )
     return tile.Load(staging, (tile.int32_const(0),))
@@ -79,7 +79,7 @@ def _make_element_nest(context: Context, access: Access, span: Span) -> tuple[tu
     conditions: list[tile.Expr] = []
     for var, index, extent in zip(variables, access.indices, buffer.shape, strict=True):
         assert isinstance(index, EXPR_TYPES)
-        per_thread.require_uniform(context, index, span, f"the place of an element of {buffer.name}")
+        per_thread.require_uniform(context, index, span, f"the index of an element of {buffer.name}")
         if extent > 1:
             conditions.append(tile.Binary("eq", var, index, BOOL))
     if not conditions:

@@ -333,7 +333,7 @@ def refuse_side_effects(context: Context, what: str, span: Span, way_out: str) -
         if not _has_no_effects(stmt, own):
             raise_error(
                 "misplaced-statement",
-                f"{what} changes something, and runs only where it is selected",
+                f"{what} has side effects, but runs only if selected",
                 span,
                 secondary=() if stmt.span == span else (Label(stmt.span, "changed here"),),
                 help=way_out,

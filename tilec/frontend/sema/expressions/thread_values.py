@@ -22,11 +22,11 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
     if context.is_parallel and (function.is_block_wide or context.guards):
         raise_error(
             "thread-dependent",
-            f"{call.name} stands under a condition inside T.Parallel" if context.guards else
-            f"{call.name} stands inside T.Parallel or T.vectorized",
+            f"{call.name} is under a condition inside T.Parallel" if context.guards else
+            f"{call.name} is inside T.Parallel or T.vectorized",
             call.span,
-            "all threads that have elements do it together",
-            help="write it outside, or in T.serial",
+            "all threads that have elements must run it together",
+            help="move it outside, or into T.serial",
         )  # fmt: skip
     if context.is_parallel:
         var = tile.Var(
@@ -39,10 +39,10 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
         if context.role is not None:
             raise_error(
                 "thread-dependent",
-                f"{call.name} stands under T.ws",
+                f"{call.name} is under T.ws",
                 call.span,
-                "all threads of the block do it together",
-                help="move it out of the block, or use its like for a warp",
+                "all threads of the block must run it together",
+                help="move it out of T.ws, or use the form for a warp",
             )
     running: tile.Expr | None = None
     for mask in per_thread.collect_thread_conditions(context):
@@ -58,7 +58,7 @@ def check_launched(context: Context, span: Span) -> None:
             "misplaced-statement",
             "this belongs inside `with T.Kernel(…):`",
             span,
-            "T.Kernel says how many threads and blocks there are",
+            "T.Kernel sets the numbers of threads and blocks",
         )
 
 
@@ -146,7 +146,7 @@ def _evaluate_thread_binding(context: Context, call: Call) -> Value:
     if start != 0 or stop.value != context.thread_extents[dim]:
         raise_error(
             "wrong-argument",
-            f"T.thread_binding runs over all threads along {str(thread)[-1]}",
+            f"T.thread_binding must cover all threads along {str(thread)[-1]}",
             stop.span,
             f"T.Kernel has {context.thread_extents[dim]}",
             help=f"write T.get_thread_binding({dim})",

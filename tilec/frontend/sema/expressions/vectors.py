@@ -157,7 +157,7 @@ def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
         _refuse_scope(call, name, value.buffer, "tensors" if wide.scope == "global" else "shared tiles")
     if value.buffer.dtype == BOOL or value.buffer.dtype.bits < 8:
         raise_error(
-            "wrong-dtype", f"{call.name} of {value.buffer.dtype}", call[name].span, "has no bits of its own in memory"
+            "wrong-dtype", f"{call.name} of {value.buffer.dtype}", call[name].span, "is not a whole number of bytes"
         )
     return value
 

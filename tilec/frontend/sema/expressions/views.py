@@ -84,15 +84,15 @@ def make_view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Bu
     ):
         raise_error(
             "wrong-dtype",
-            f"{source.dtype} cannot be seen as {dtype}",
+            f"{source.dtype} cannot be viewed as {dtype}",
             call["dtype"].span,
-            "truth values stay as they are"
+            "bool has no view of another type"
             if BOOL in (dtype, source.dtype)
-            else "elements of less than a byte stay as they are",
+            else "elements of less than a byte keep their size",
             secondary=(Label(source.span, "from here"),),
             help="convert it, as by T.copy"
             if BOOL in (dtype, source.dtype)
-            else "put elements together with shifts, and take them apart with T.reinterpret",
+            else "pack elements with shifts, and unpack them with T.reinterpret",
         )
     has_shape = call["shape"].value is not None
     resized_shape = resize_shape(source.shape, source.dtype, dtype)
@@ -104,9 +104,9 @@ def make_view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Bu
             "shape-mismatch",
             f"{call.name} keeps all elements" if not is_resized else f"{call.name} keeps all bytes of each row",
             call["shape" if has_shape else "dtype"].span,
-            f"{found}, of which {total} of {dtype} are to be made"
+            f"{found}, which cannot hold {total} {dtype}"
             if is_resized
-            else f"{show_shape(shape or ())} has {math.prod(shape or ())}, {source.name} has {total}",
+            else f"{show_shape(shape or ())} has {math.prod(shape or ())} elements, {source.name} has {total}",
             secondary=(Label(source.span, f"{source.dtype}{show_shape(source.shape)}"),),
         )
     return tile.Buffer(names.take(f"{source.name}_view"), shape, dtype, source.scope, call.span), source
@@ -157,16 +157,16 @@ class _ViewRewriter:
             )
         source = self.views[buffer.name]
         if buffer.dtype != source.dtype and (store.atomic is not None or buffer.dtype.bits < source.dtype.bits):
-            what = "an atomic on" if store.atomic is not None else "an element is set through"
+            what = "an atomic operation on" if store.atomic is not None else "an element is set through"
             raise_error(
                 "wrong-dtype",
                 f"{what} a view of {source.name} as {buffer.dtype}",
                 store.span,
                 f"{source.name} holds {source.dtype}",
                 secondary=(Label(buffer.span, "the view"),),
-                help="use the type that the elements have"
+                help="use the type of the elements"
                 if store.atomic is not None
-                else f"allocate the tile as {buffer.dtype}, and see it as {source.dtype} where that is read",
+                else f"allocate the tile as {buffer.dtype}, and view it as {source.dtype} where it is read",
             )
         made: list[tile.Stmt] = []
         for part, place in enumerate(list_source_indices(buffer, source, indices)):
@@ -241,9 +241,9 @@ class _ViewRewriter:
                     "wrong-scope",
                     f"T.{op.name} works on tensors and tiles, not on views of tensors",
                     op.span,
-                    f"{self.views[seen.name].name} is meant in another shape",
+                    f"this is a view of {self.views[seen.name].name}",
                     secondary=(Label(seen.span, "the view"),),
-                    help="work on a tile, and T.copy that to the view",
+                    help="use a tile, and T.copy it to the view",
                 )
             buffer = replace(seen, name=self.names.take(f"{seen.name}_copy"), span=op.span)
             self.made.append(buffer)

@@ -21,9 +21,9 @@ _OPTION_OF_CONFIG: Mapping[str, tile.KernelOption] = {
 """By key without `tl.` or `PassConfigKey.TL_`: the option that it sets where it is true."""
 
 _REASON_NOT_USED = {
-    "disable_wgmma": "tilec takes the instructions that suit the tile",
+    "disable_wgmma": "tilec chooses the instructions for each tile",
     "enable_auto_warp_specialization": "tilec schedules every pipelined loop",
-    "ptxas_register_usage_level": "tilec shares registers out from what each role holds",
+    "ptxas_register_usage_level": "tilec sets the registers of each role from its live values",
     "device_compile_flags": "there is no CUDA compiler",
     "config_index_bitwidth": "indices are as wide as their tensor needs",
 }

@@ -104,7 +104,7 @@ class EagerKernel:
             with self.context.mistakes.caught():
                 raise_error(
                     "missing-define",
-                    f"nothing gives {node.id} a value",
+                    f"{node.id} has no value",
                     node.span,
                     help=f"compile with -D {node.id}=…, or define it in the file",
                 )
@@ -204,13 +204,13 @@ class EagerKernel:
                 absent = [n for n in names if n not in self.defines]
                 raise_error(
                     "missing-define",
-                    f"nothing gives {', '.join(absent)} a value",
+                    f"no value is given for {', '.join(absent)}",
                     node.span,
                     "sizes known at compile time",
                     help=f"compile with {' '.join(f'-D {n}=…' for n in absent)}",
                 )
             if not isinstance(value, int) or isinstance(value, bool):
-                raise_error("bad-define", f"-D {name}={value} is no size", node.span, "sizes are integers")
+                raise_error("bad-define", f"-D {name}={value} is not a size", node.span, "sizes are integers")
             values.append(value)
         return values[0] if len(values) == 1 else tuple(values)
 
@@ -226,10 +226,10 @@ class EagerKernel:
             if not isinstance(result, Buffer) or result not in self.results:
                 raise_error(
                     "bad-return",
-                    "a kernel returns tensors that T.empty made",
+                    "a kernel returns tensors of T.empty only",
                     node.span,
                     f"this is {describe_value(result)}",
-                    help="what a parameter holds need not be returned: the caller has it",
+                    help="parameters need not be returned: the caller has them",
                 )
         self.returned_names = tuple(r.name for r in listed if isinstance(r, Buffer))
 

@@ -59,7 +59,7 @@ def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
         call.refuse("order", '"row" or "column"')
     if hints.raster is not None:
         first = Label(hints.raster.span, "first here")
-        raise_error("duplicate-argument", "T.use_swizzle stands twice", call.span, secondary=(first,))
+        raise_error("duplicate-argument", "T.use_swizzle is given twice", call.span, secondary=(first,))
     hints.raster = tile.Raster(size if call.read_boolean("enable") else 0, order == "row", call.span)
 
 
@@ -80,11 +80,11 @@ def read_buffer_entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[t
         if entry.key.scope != "global" and (source := hints.views.get(entry.key.name)) is not None:
             raise_error(
                 "wrong-argument",
-                f"{call.name}: a view is no tile of its own",
+                f"{call.name}: a view cannot have hints of its own",
                 entry.span,
                 f"this is a view of {source.name}",
                 secondary=(Label(entry.key.span, "the view"),),
-                help=f"say it of {source.name}",
+                help=f"annotate {source.name} instead",
             )
         yield entry.key, entry
 
@@ -109,8 +109,8 @@ def _read_layout(
             _refuse_shape_mismatch(buffer, layout.shape, entry)
         _check_fragment_size(buffer, layout, hints.threads)
         if (reason := why_irregular(layout)) is not None:
-            title = f"{buffer.name} does not get this layout"
-            way_out = "leave the layout to tilec; no result depends on it"
+            title = f"this layout of {buffer.name} is not used"
+            way_out = "remove it and leave the layout to tilec; results are the same"
             warn(make_warning("hint-not-used", title, entry.span, reason, help=way_out))
             return None
         return layout
@@ -153,7 +153,7 @@ def _refuse_layout(buffer: tile.Buffer, entry: DictionaryEntry) -> NoReturn:
     form = forms.get(buffer.scope)
     raise_error(
         "wrong-argument",
-        f"T.annotate_layout: this is no layout for {buffer.name}",
+        f"T.annotate_layout: this is not a layout for {buffer.name}",
         entry.span,
         f"{describe_value(entry.value)} for {describe_value(buffer)}",
         secondary=(Label(buffer.span, "from here"),),
@@ -166,7 +166,7 @@ def _refuse_layout(buffer: tile.Buffer, entry: DictionaryEntry) -> NoReturn:
 def _refuse_shape_mismatch(buffer: tile.Buffer, shape: tuple[int, ...], entry: DictionaryEntry) -> None:
     raise_error(
         "shape-mismatch",
-        f"the layout of {buffer.name} is of another shape",
+        f"the layout of {buffer.name} has another shape",
         entry.span,
         f"{show_shape(shape)} for {show_shape(buffer.shape)}",
         secondary=(Label(buffer.span, "from here"),),
@@ -183,7 +183,7 @@ def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: Dictionary
             "wrong-argument",
             f"{buffer.name} cannot be swizzled by {swizzle.width} bytes",
             entry.span,
-            f"a row has {row} bytes, which are no multiple",
+            f"a row has {row} bytes, which is not a multiple",
             secondary=(Label(buffer.span, "from here"),),
             help="use tilelang.layout.make_swizzled_layout, which takes the widest that fits",
         )
@@ -197,7 +197,7 @@ def _fill_out_of_bounds(hints: Hints, call: Call, warn: Warn) -> None:
                 "wrong-scope",
                 f"{call.name} is for tensors",
                 entry.span,
-                f"{buffer.name} is a tile, which has nothing outside",
+                f"{buffer.name} is a tile, which has no elements outside",
                 secondary=(Label(buffer.span, "from here"),),
             )
         hints.out_of_bounds_fill[buffer] = cast_expr(as_expr(Argument(entry.value, entry.span)), buffer.dtype)
@@ -210,20 +210,20 @@ def _annotate_subtile(hints: Hints, call: Call, warn: Warn) -> None:
         if buffer.scope == "global" or len(parts) != len(buffer.extents):
             raise_error(
                 "wrong-argument",
-                f"{call.name}: this does not say in how many parts {buffer.name} is",
+                f"{call.name}: a number of parts is needed for each dimension of {buffer.name}",
                 entry.span,
                 f"{describe_value(counts)} for {describe_value(buffer)}",
                 secondary=(Label(buffer.span, "from here"),),
-                help="give a tile a number for each of its dimensions, as in {scores: (1, 2)}",
+                help="give one number for each dimension, as in {scores: (1, 2)}",
             )
         numbers = tuple(n for n in parts if isinstance(n, int) and not isinstance(n, bool) and n >= 1)
         if len(numbers) != len(parts) or sum(n != 1 for n in numbers) > 1:
             raise_error(
                 "wrong-argument",
-                f"{call.name}: a tile is cut along one dimension",
+                f"{call.name}: a tile is split along one dimension only",
                 entry.span,
                 f"this is {describe_value(counts)}",
-                help="give 1 for the other dimensions, and for all to keep the tile whole",
+                help="give 1 for the other dimensions, or for all of them to keep the tile whole",
             )
         hints.subtiles[buffer] = tile.Subtile(buffer, numbers, entry.span)
 
@@ -232,7 +232,7 @@ def _check_assumption(hints: Hints, call: Call, warn: Warn) -> None:
     """Check that the promise is a condition, and not false. `sema.statements.promises` uses it."""
     value = call["condition"].value
     if value is False:
-        raise_error("assertion-failed", "this is promised and does not hold", call["condition"].span)
+        raise_error("assertion-failed", "this promise is false", call["condition"].span)
     if not isinstance(value, bool | int):
         as_expr(call["condition"])
 
@@ -282,7 +282,7 @@ def _make_hint(
 
 
 _P = Parameter
-_REGISTERS = _ignore_hint("tilec shares registers out from what each role holds")
+_REGISTERS = _ignore_hint("tilec sets the registers of each role from its live values")
 _ROLES = _ignore_hint("tilec schedules the statements and makes the roles itself")
 
 HINTS: dict[str, Hint] = {
@@ -294,7 +294,7 @@ HINTS: dict[str, Hint] = {
         _make_hint("annotate_layout",
               (_P("layout_map"), _P("allow_reannotation", False), _P("allow_buffer_region", False)),
               "Give layouts: a T.Fragment to a fragment, a swizzle or T.Layout to a shared tile, and a T.Layout to a "
-              "tensor, whose elements then lie at other indices, for the caller of the kernel too.",
+              "tensor, whose elements then have other indices, for the caller of the kernel too.",
               _annotate_layout),
         _make_hint("annotate_pipeline", (_P("stages"),),
               "Give shared tiles stages, as in {A_shared: 3}: the loops that load them are pipelined, with as many "
@@ -316,13 +316,13 @@ HINTS: dict[str, Hint] = {
               "results are undefined.", _check_assumption),
         _make_hint("annotate_l2_hit_ratio", (_P("l2_hit_ratio_map"),),
               "Set the share of a tensor that stays in the L2 cache.",
-              _ignore_hint("who launches the kernel sets that")),
+              _ignore_hint("the launch sets the L2 policy, not the kernel")),
         _make_hint("annotate_min_blocks_per_sm", (_P("n"),),
               "Set the number of blocks that should fit a multiprocessor.",
-              _ignore_hint("registers are given out as the schedule needs")),
+              _ignore_hint("tilec sets registers from the schedule")),
         _make_hint("annotate_restrict_buffers", (_P("buffers"),),
               "Name tensors that may overlap.",
-              _ignore_hint("tilec takes a tensor that is written not to overlap others")),
+              _ignore_hint("tilec assumes that a tensor that is written overlaps no other")),
         _make_hint("annotate_compile_flags", (_P("flags"),),
               "Options of the CUDA compiler.", _ignore_hint("there is no CUDA compiler; see tilec --help")),
         _make_hint("annotate_pass_configs", (_P("configs"),),
@@ -333,10 +333,10 @@ HINTS: dict[str, Hint] = {
               "Synchronise a warp. tilec places the barriers that are needed: nothing is added.", lambda *_: None),
         _make_hint("tma_store_arrive", (), "A store by TMA is a group of its own: nothing is added.", lambda *_: None),
         _make_hint("tma_store_wait", (_P("count", 0), _P("read", True)),
-              "Wait for stores by TMA. tilec waits where their tile is reused or handed on: nothing is added.",
+              "Wait for stores by TMA. tilec waits where their tile is reused or passed on: nothing is added.",
               lambda *_: None),
-        _make_hint("disable_warp_group_reg_alloc", (), "Leave registers as they are shared out.", _REGISTERS),
-        _make_hint("no_set_max_nreg", (), "Leave registers as they are shared out.", _REGISTERS),
+        _make_hint("disable_warp_group_reg_alloc", (), "Keep the registers of the launch.", _REGISTERS),
+        _make_hint("no_set_max_nreg", (), "Keep the registers of the launch.", _REGISTERS),
         _make_hint("annotate_producer_reg_dealloc", (_P("n", 24),), "Registers of a producer's thread.", _REGISTERS),
         _make_hint("annotate_consumer_reg_alloc", (_P("n", 240),), "Registers of a consumer's thread.", _REGISTERS),
         _make_hint("annotate_ws_schedule", (_P("schedule"),), "A schedule with roles.", _ROLES),

@@ -181,7 +181,9 @@ def _find_launch_statement(context: Context, function: ast.Function, number: int
                 _elaborate_before_launch(context, statement)
     if trailing is not None:
         with context.mistakes.caught():
-            raise_error("misplaced-statement", "nothing may follow the last T.Kernel block", trailing.span.first_line())
+            raise_error(
+                "misplaced-statement", "no statement may follow the last T.Kernel block", trailing.span.first_line()
+            )
     if launch is None:
         raise_error(
             "missing-kernel",
@@ -390,7 +392,7 @@ def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
                 "the grid must be known at launch",
                 argument.span,
                 f"depends on {describe_value(value)}",
-                help="make it of integers and of integer parameters, with + - * // % T.min and T.max",
+                help="compute it from integers and integer parameters, with + - * // % T.min and T.max",
             )
         return fold_extent(cast_expr(value, INT32))
     if not isinstance(value, int) or isinstance(value, bool):
@@ -425,7 +427,7 @@ def _warn_of_partial_warp(context: Context, span: Span) -> None:
                 title,
                 span,
                 f"they run in warps of {WARP_THREADS}",
-                help=f"write threads={context.threads}, unless each thread does something of its own",
+                help=f"write threads={context.threads}, unless the threads do different work",
             )
         )
 

@@ -74,9 +74,9 @@ def warn_of_unused_parameters(
             context.warn(
                 make_warning(
                     "unused-parameter",
-                    f"{function.name} does nothing with its parameter {parameter.name}",
+                    f"{function.name} does not use its parameter {parameter.name}",
                     parameter.span,
-                    "no statement mentions it",
-                    help=f"remove {parameter.name}, or every caller has to pass it for nothing",
+                    "never used",
+                    help=f"remove {parameter.name}",
                 )
             )

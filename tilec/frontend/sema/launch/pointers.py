@@ -83,12 +83,12 @@ def _check_strides(
             "wrong-argument",
             f"{call.name}: the last stride must be 1",
             call["strides"].span,
-            "neighbours of a row lie side by side",
-            help="let the dimension whose stride is 1 be the last one",
+            "elements of a row are contiguous",
+            help="make the dimension with stride 1 the last one",
         )
     if lanes > 1 or dtype.per_byte > 1:
         raise_error(
-            "wrong-dtype", f"{call.name} of {call['dtype'].value}", call["dtype"].span, "strides are of whole numbers"
+            "wrong-dtype", f"{call.name} of {call['dtype'].value}", call["dtype"].span, "strides count whole elements"
         )
 
 
@@ -109,10 +109,10 @@ def make_tensor(context: Context, call: Call) -> Value:
     if isinstance(value, tile.Load | Access):
         raise_error(
             "foreign-address",
-            f"{call.name} of an address that a tensor holds",
+            f"{call.name} of an address read from a tensor",
             where.span,
             "known only inside the kernel",
-            help="give the kernel one tensor with the parts one after the other, or one parameter for each",
+            help="pass one tensor that holds all parts, or one parameter for each part",
         )
     if isinstance(value, tile.Var) and value in context.scalars and value.dtype in (INT64, UINT64):
         context.pointers.setdefault(value, None)
@@ -127,7 +127,7 @@ def make_tensor(context: Context, call: Call) -> Value:
             call.span,
             f"this one has shape {show_shape(tensor.extents)} of {tensor.dtype}",
             secondary=(Label(before.span, f"the first has shape {show_shape(before.extents)} of {before.dtype}"),),
-            help="make one tensor, and T.reshape or T.view of it",
+            help="make one tensor, and use T.reshape or T.view on it",
         )
     context.pointers[value] = before or tensor
     return before or tensor
@@ -149,5 +149,5 @@ def refuse_strided(call: Call, source: tile.Buffer) -> None:
             call["src"].span,
             f"this is {describe_value(source)}",
             secondary=(Label(source.span, f"strides {show_shape(source.strides)}"),),
-            help="copy the part that is needed to a shared tile, and give that another shape",
+            help="T.copy the part to a shared tile, and reshape the tile",
         )

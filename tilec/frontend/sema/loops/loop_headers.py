@@ -175,10 +175,10 @@ def read_unroll_factor(call: Call, bounds: LoopHeader) -> int | None:
         if is_explicit and explicit is not None:
             raise_error(
                 "wrong-argument",
-                f"{call.name}: `explicit` writes out every iteration, `unroll_factor` some of them",
+                f"{call.name}: `explicit` unrolls the whole loop, `unroll_factor` a part of it",
                 factor.span,
-                secondary=(Label(explicit.span, "asks for all"),),
-                help="give one of the two",
+                secondary=(Label(explicit.span, "unrolls the whole loop"),),
+                help="remove one of the two",
             )
         return max(value, 1)
     if not is_explicit or explicit is None:
@@ -186,7 +186,7 @@ def read_unroll_factor(call: Call, bounds: LoopHeader) -> int | None:
     if bounds.trip_count is None:
         raise_error(
             "not-a-constant",
-            f"{call.name}: a loop is written out only if its iterations can be counted at compile time",
+            f"{call.name}: `explicit` needs a trip count known at compile time",
             explicit.span,
             help="give an `unroll_factor` instead",
         )
@@ -203,10 +203,12 @@ def apply_unroll_factor(loop: tile.For, factor: int | None, span: Span) -> tile.
         return unrolled_loop
     if factor is None:
         return replace(loop, kind="serial")
-    nesting_note = (
-        "" if copies == _count_unrolled_iterations(unrolled_loop) else ", those of the loops inside it counted,"
+    nesting_note = "" if copies == _count_unrolled_iterations(unrolled_loop) else ", inner loops included"
+    return raise_error(
+        "wrong-argument",
+        f"T.unroll makes {copies} copies of the body{nesting_note}; the limit is {_MAX_UNROLLED_COPIES}",
+        span,
     )
-    return raise_error("wrong-argument", f"T.unroll: {copies} iterations{nesting_note} are too many to write out", span)
 
 
 def _count_copies(body: tuple[tile.Stmt, ...]) -> int:
@@ -465,7 +467,7 @@ def make_unknown_annotation_warning(
     near = find_nearest_name(annotation, known)
     return make_warning(
         "unknown-annotation",
-        f"{call.name}: the annotation {annotation!r} means nothing here",
+        f"{call.name}: unknown annotation {annotation!r}",
         argument.span,
         "it is ignored",
         help=f"did you mean {near!r}?" if near else None,

@@ -93,9 +93,9 @@ def elaborate_while(context: Context, node: ast.While) -> None:
     if context.is_parallel:
         raise_error(
             "loop-in-parallel",
-            f"a while cannot stand inside {context.nest_name}",
+            f"a `while` is not allowed inside {context.nest_name}",
             node.condition.span,
-            "each thread would run as often as it likes",
+            "its trip count could differ from thread to thread",
             help=f"put the loop outside and {context.nest_name} inside",
         )
     if (scheduler := tile_scheduler.find_loop_scheduler(context, node)) is not None:
@@ -106,9 +106,9 @@ def elaborate_while(context: Context, node: ast.While) -> None:
         if out:
             raise_error(
                 "misplaced-statement",
-                "this condition takes more than reading: a `while` has no place for that",
+                "the condition of a `while` may only read values, and this one needs other statements",
                 node.condition.span,
-                help="write `while True:`, and in it `if` and `break`; or set what T.alloc_var makes in each iteration",
+                help="write `while True:`, and in it `if` and `break`; or set a T.alloc_var variable in each iteration",
             )
         if condition is False:
             return
@@ -118,7 +118,7 @@ def elaborate_while(context: Context, node: ast.While) -> None:
                 "the condition of this loop never changes",
                 node.condition.span,
                 "always True",
-                help="let it depend on what T.alloc_var makes or on a buffer that the loop writes, or use `break`",
+                help="use a T.alloc_var variable or a buffer that the loop writes in it, or use `break`",
             )
         if isinstance(condition, EXPR_TYPES):
             per_thread.require_uniform(context, condition, node.condition.span, "the condition of a while")
@@ -235,8 +235,8 @@ def _repeat_in_nest(context: Context, node: ast.For, iterable: ast.Call, path: s
     """Elaborate a loop that each element of a nest runs: its body once for each of a few known values."""
     values = bounds.iterations
     if values is None or len(values) > _MAX_REPETITIONS:
-        count = "how often it runs is known at run time only" if values is None else f"it runs {len(values)} times"
-        _refuse_in_nest(context, iterable, path, f"{count}, at most {_MAX_REPETITIONS} times can be written out")
+        count = "its trip count is known only at run time" if values is None else f"its trip count is {len(values)}"
+        _refuse_in_nest(context, iterable, path, f"{count}, and at most {_MAX_REPETITIONS} iterations can be unrolled")
     _elaborate_repetitions(context, node, Argument(values, iterable.span), path)
 
 
@@ -249,11 +249,11 @@ def _check_outside_nest(context: Context, iterable: ast.Call, path: str) -> None
 def _refuse_in_nest(context: Context, iterable: ast.Call, path: str, why: str = "") -> NoReturn:
     raise_error(
         "loop-in-parallel",
-        f"{path} cannot stand inside {context.nest_name}",
+        f"{path} is not allowed inside {context.nest_name}",
         iterable.span,
         why,
         help=f"put the loop outside and {context.nest_name} inside"
-        + ", or use T.reduce_sum and its like" * (context.nest_name == "T.Parallel"),
+        + ", or use a reduction such as T.reduce_sum" * (context.nest_name == "T.Parallel"),
     )
 
 

@@ -140,8 +140,8 @@ def _build_schedule(
                 "manual-schedule",
                 f"{request.quote_key(extra)} without stages",
                 request.arguments[extra].span,
-                "it says more about a schedule that is not given",
-                help="give `stage` and `order` too, or leave it out",
+                "it refines `stage` and `order`, which are missing",
+                help="give `stage` and `order` too, or remove it",
             )
         return ManualSchedule(body, num_stages)
     if num_stages == 0:
@@ -197,7 +197,7 @@ def _refuse_lone_list(request: ScheduleRequest, key: str) -> NoReturn:
         f"{request.quote_key(key)} without `{request.spelled[key].replace(key, missing)}`",
         request.arguments[key].span,
         f"{request.loop} needs both or neither",
-        help="leave it out, and the schedule is solved",
+        help="remove it, and tilec solves the schedule",
     )
 
 
@@ -209,7 +209,7 @@ def _find_written_operand(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
 
 def _warn_of_depth_override(request: ScheduleRequest, num_stages: int, implied: int, warn: Warn) -> None:
     if num_stages == implied:
-        label = f"`stage` alone means {implied} versions of each tile too"
+        label = f"`stage` alone means {implied} versions of each tile"
     else:
         label = f"each tile has {num_stages} version{'s' * (num_stages != 1)}, not the {implied} that `stage` means"
     warn(
@@ -219,7 +219,7 @@ def _warn_of_depth_override(request: ScheduleRequest, num_stages: int, implied: 
             request.arguments["num_stages"].span,
             label,
             secondary=(Label(request.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
-            help="leave num_stages out unless this is meant",
+            help="remove num_stages unless this is intended",
         )
     )
 
@@ -291,7 +291,7 @@ class _ScheduleLists:
             "manual-schedule",
             f"{self.request.quote_key(key)} has {found} entries, {self.request.quote_key(first)} has {self.longest}",
             self.request.arguments[key].span,
-            "one of the two counts binds that are replayed",
+            "one of the lists has entries for replayed binds",
             secondary=(Label(self.request.arguments[first].span, f"{self.longest} entries"),),
             help=f"write {len(self.statements)} in both: such binds need none",
         )
@@ -309,7 +309,9 @@ class _ScheduleLists:
         notes = []
         for bind in find_scheduled_binds(self.body):
             read = _find_written_operand(bind, self.body)
-            notes.append(f"`{bind.var.name}` in {bind.span.place} counts: it reads {read}, which the loop writes")
+            notes.append(
+                f"`{bind.var.name}` in {bind.span.place} needs an entry: it reads {read}, which the loop writes"
+            )
         aliases = [s.var.name for s, r in zip(self.body, self.replayed, strict=True) if r and isinstance(s, tile.Bind)]
         if aliases:
             verb = "needs" if len(aliases) == 1 else "need"
@@ -354,9 +356,9 @@ class _ScheduleLists:
             same = [s for s, o in zip(self.statements, order, strict=True) if o == twice]
             raise_error(
                 "manual-schedule",
-                f"two statements have the same place in {self.request.quote_key('order')}",
+                f"two statements have the same number in {self.request.quote_key('order')}",
                 self.request.arguments["order"].span,
-                f"{twice} is there twice",
+                f"{twice} appears twice",
                 secondary=tuple(Label(s.span, f"order {twice}") for s in same),
             )
 
@@ -378,7 +380,10 @@ class _ScheduleLists:
         self, bind: tile.Bind, user: tile.Stmt, bind_at: tuple[int, int], user_at: tuple[int, int]
     ) -> NoReturn:
         name, read = bind.var.name, _find_written_operand(bind, self.body)
-        problem, help = "before it has its value", f"give `{name}` a lower place in `order` than what uses it"
+        problem, help = (
+            "before it has its value",
+            f"give `{name}` a lower place in `order` than the statement that uses it",
+        )
         if bind_at[0] != user_at[0]:
             problem = "in another stage"
             help = f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none"
@@ -456,14 +461,14 @@ class _ScheduleLists:
                 notes=tuple(
                     f"nor can statement {i} for statement {j}: {self.explain_impossible_wait(i, j)}" for i, j in others
                 ),
-                help="say which comes first with `order`" if is_later else f"leave {number} out",
+                help="set the sequence of the two with `order`" if is_later else f"remove {number}",
             )
         self.warn_of_missing_waits(waits, warn)
         return waits
 
     def explain_impossible_wait(self, waiting: int, number: int) -> str:
         if number >= waiting:
-            return "waits are for statements further up, in the same iteration"
+            return "a statement can wait only for earlier ones of the same iteration"
         return f"statement {number} writes no tile and no tensor"
 
     def warn_of_missing_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
@@ -479,7 +484,7 @@ class _ScheduleLists:
         warn(
             make_warning(
                 "sync-incomplete",
-                f"statement {waiting} waits for statement {awaited} too, which `sync` leaves out",
+                f"statement {waiting} must also wait for statement {awaited}, which `sync` does not list",
                 self.request.arguments["sync"].span,
                 f"statement {waiting} reads {buffer}",
                 secondary=(
@@ -500,7 +505,7 @@ class _ScheduleLists:
             if absent:
                 raise_error(
                     "manual-schedule",
-                    f"{self.request.quote_key('async_stages')} names a stage in which nothing is",
+                    f"{self.request.quote_key('async_stages')} names a stage without statements",
                     arguments["async_stages"].span,
                     f"no statement has stage {absent[0]}",
                     secondary=(Label(arguments["stage"].span, "the stages"),),
@@ -515,13 +520,13 @@ class _ScheduleLists:
                         "hint-not-used",
                         f"nothing in stage {idle[0]} can be asynchronous",
                         arguments["async_stages"].span,
-                        "asynchronous are copies from a tensor to a shared tile",
+                        "only copies from a tensor to a shared tile can be asynchronous",
                         secondary=tuple(
                             Label(stmt.span, f"stage {s}")
                             for s, stmt in zip(stage, self.statements, strict=True)
                             if s == idle[0]
                         ),
-                        help=f"leave {idle[0]} out",
+                        help=f"remove {idle[0]}",
                     )
                 )
         if "async_producers" in arguments:
@@ -539,8 +544,8 @@ class _ScheduleLists:
                             "async-impossible",
                             "this statement cannot be asynchronous",
                             stmt.span,
-                            "no copy from a tensor to a shared tile",
-                            secondary=(Label(arguments["async_producers"].span, "asked for here"),),
+                            "not a copy from a tensor to a shared tile",
+                            secondary=(Label(arguments["async_producers"].span, "requested here"),),
                             help="give it the entry 0",
                         )
         return found
@@ -561,7 +566,7 @@ class _ScheduleLists:
             groups = self.read_list("async_producer_groups")
             for stmt, group, producer in zip(self.statements, groups, producers or (True,) * len(groups), strict=True):
                 if group < -1 or (group >= 0 and not producer):
-                    reason = "is no asynchronous producer" if group >= 0 else "belongs to no group: write -1"
+                    reason = "is not an asynchronous producer" if group >= 0 else "belongs to no group: write -1"
                     raise_error(
                         "manual-schedule",
                         f"{self.request.quote_key('async_producer_groups')} does not fit the producers",
@@ -580,7 +585,7 @@ class _ScheduleLists:
                         "manual-schedule",
                         "a statement is in two groups",
                         arguments["group"].span,
-                        f"statement {member} is there twice",
+                        f"statement {member} appears twice",
                         secondary=(Label(self.statements[member].span, f"statement {member}"),),
                     )
                 found[member] = number

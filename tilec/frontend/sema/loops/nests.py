@@ -94,7 +94,7 @@ def _elaborate_iterations(
             f"a layout of {show_shape(nest.layout.shape)} for a nest of {show_shape(tuple(extents))}",
             nest.layout.span,
             f"{len(nest.layout.shape)} inputs",
-            secondary=(Label(iterable.span, f"{len(extents)} loops with all that are directly inside"),),
+            secondary=(Label(iterable.span, f"{len(extents)} loops, those directly inside included"),),
             help="the layout of a nest has one input per loop, with the loop's extent",
         )
     body = tuple(out) if is_in_extent is None else (tile.If(is_in_extent, tuple(out), (), node.span),)
@@ -105,7 +105,9 @@ def _elaborate_iterations(
     if nest.asynchronous is not None and copy is None:
         reason = analyse_gather(made)
         if isinstance(reason, str):
-            way_out = "asynchronous are nests that only fill a shared tile from a tensor, as S[i, j] = A[a + i, b + j]"
+            way_out = (
+                "only a nest that fills a shared tile from a tensor can be asynchronous, as S[i, j] = A[a + i, b + j]"
+            )
             title = "this nest cannot be an asynchronous copy"
             context.warn(make_warning("hint-not-used", title, nest.asynchronous, reason, help=way_out))
         else:
@@ -141,7 +143,7 @@ def _collect_nest(context: Context, node: ast.For, iterable: ast.Call, path: str
                 f"`{key}` belongs to the outermost loop of a nest",
                 keyword.span,
                 secondary=(Label(iterable.span, "the outermost loop"),),
-                help="one loop decides for all that are directly inside it: move it there",
+                help="move it there: it applies to the whole nest",
             )
     return _Nest(
         names + inner.names, head.bounds + inner.bounds, (*statements, *inner.body), head.width or inner.width,

@@ -50,9 +50,9 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
             "thread-dependent",
             "an element of T.Parallel depends on the thread",
             (varying or stores)[0].span,
-            "whichever thread has the element",
-            secondary=(Label(made.span, "shares its elements among the threads"),),
-            help="write T.vectorized or T.serial for what each thread does for itself",
+            "tilec chooses the thread of each element",
+            secondary=(Label(made.span, "distributes its elements over the threads"),),
+            help="write T.vectorized or T.serial for work of each thread",
         )
     loaded = {
         e.buffer
@@ -93,19 +93,19 @@ def _distribute_over_warps(made: tile.Parallel, span: Span, is_own: bool) -> til
     fragment = next((b for b in (*stores, *(e.buffer for e in loads)) if b.scope == "fragment"), None)
     why = ""
     if is_own:
-        why = "but each thread runs this loop for itself"
+        why = "each thread runs this loop by itself"
     elif fragment is not None:
-        why = f"but {fragment.name} says which thread has which element"
+        why = f"the layout of {fragment.name} assigns the elements to threads"
     elif made.extents[-1] % WARP_THREADS or made.layout is not None:
-        why = f"but the last extent is {made.extents[-1]}"
+        why = f"the last extent is {made.extents[-1]}"
     if why:
         raise_error(
             "thread-dependent",
-            "what the lanes of a warp find out together is not defined in this loop",
+            "warp-wide calls are not defined in this loop",
             span,
             why,
-            secondary=(Label(made.span, "32 neighbours of the last dimension are the lanes of a warp"),),
-            help="let it run over tensors and shared tiles, with a multiple of 32 as its last extent",
+            secondary=(Label(made.span, "the lanes of a warp must be 32 consecutive elements of the last dimension"),),
+            help="use only tensors and shared tiles in it, and a multiple of 32 as its last extent",
         )
     return replace(made, width=1)
 
@@ -146,10 +146,10 @@ def _make_bound(bound: float, span: Span) -> tile.Expr:
     if math.isinf(bound):
         raise_error(
             "thread-dependent",
-            "how often this loop runs differs from thread to thread",
+            "the trip count of this loop depends on the thread",
             span,
             "and has no bound that is known at compile time",
-            help="give it a bound, as in T.min(n, 64): threads that have done all of theirs wait for the others",
+            help="give it a bound, as in T.min(n, 64): threads with fewer iterations wait for the others",
         )
     return tile.int32_const(int(bound))
 

@@ -95,14 +95,14 @@ def call_scheduler_method(context: Context, function: Method, node: ast.Call) ->
         case "init" if scheduler.is_stateful and scheduler.now is None:
             scheduler.start = _read_integer(call["worker_id"])
         case name if scheduler.is_stateful:
-            _refuse_misplaced(f".{name}() cannot stand here", scheduler, node.span)
+            _refuse_misplaced(f".{name}() is not allowed here", scheduler, node.span)
         case name:
             raise_error(
                 "misplaced-statement",
                 f"a scheduler with stateful=False has no .{name}()",
                 node.span,
                 secondary=(Label(scheduler.span, "from here"),),
-                help="use s.coord(i), or leave stateful=False out",
+                help="use s.coord(i), or remove stateful=False",
             )
     return None
 
@@ -137,10 +137,10 @@ def find_loop_scheduler(context: Context, node: ast.While) -> TileScheduler | No
 def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
     """Elaborate the loop over a block's tiles, in waves. Excess tiles of the last wave are skipped."""
     if not scheduler.is_stateful or scheduler.start is None or scheduler.now is not None:
-        _refuse_misplaced("nothing says with which tile this loop begins", scheduler, node.condition.span)
+        _refuse_misplaced("s.init(…) is missing before this loop", scheduler, node.condition.span)
     *statements, last = node.body
     if not _is_next_tile_call(context, last, scheduler):
-        _refuse_misplaced("this loop does not go on to the next tile at its end", scheduler, node.condition.span)
+        _refuse_misplaced("s.next_tile() must be the last statement of this loop", scheduler, node.condition.span)
     per_thread.require_uniform(context, scheduler.start, node.condition.span, "the tiles of a block")
     total = _fold_binary("mul", scheduler.primary, scheduler.secondary)
     waves = _fold_binary(

@@ -21,10 +21,10 @@ def transpose_scales(context: Context, call: Call) -> None:
     if buffer.scope != "shared" or buffer.dtype != UINT32 or words % ROWS or any(e != 1 for e in region.extent[:-1]):
         raise_error(
             "shape-mismatch",
-            f"{call.name} takes 128 words of scales at a time",
+            f"{call.name} needs a multiple of 128 words of scales",
             call["smem_src"].span,
             f"{buffer.name} is {buffer.dtype}[{', '.join(map(str, region.extent))}]",
-            help='make it by T.alloc_shared((128 * n,), "uint32")',
+            help='allocate it as T.alloc_shared((128 * n,), "uint32")',
         )
     words_copy = tile.Buffer(context.unique.take(f"{buffer.name}_words"), (words,), UINT32, "fragment", call.span)
     context.buffers.append(words_copy)

@@ -24,13 +24,11 @@ def evaluate_ptx(context: Context, call: Call) -> tile.Expr:
         call.refuse("text", 'PTX in a string, as in "fma.rn.f32 {0}, {1}, {2}, {3};"')
     assert isinstance(text, str)
     if call.is_given("out"):
-        raise_error(
-            "not-a-value", "T.ptx with out= gives no value", call.span, help="leave out= away, or the assignment"
-        )
+        raise_error("not-a-value", "T.ptx with out= gives no value", call.span, help="remove out= or the assignment")
     args = tuple(as_expr(Argument(v, call["ins"].span)) for v in _list_inputs(call))
     dtype = as_dtype(call["dtype"]) if call["dtype"].value is not None else args[0].dtype if args else None
     if dtype is None:
-        call.refuse("dtype", "the type of the result, since nothing goes in")
+        call.refuse("dtype", "the type of the result, since there are no arguments to take it from")
     assert dtype is not None
     for name, given in (("dtype", dtype), *(("ins", a.dtype) for a in args)):
         _check_type(call, name, given)
@@ -45,7 +43,7 @@ def elaborate_ptx(context: Context, path: str, node: ast.Call) -> None:
     """Elaborate `T.ptx(text, out=x, ins=…)` as `x = T.ptx(text, ins=…)`, of the type of x."""
     outs = [k for k in node.keywords if k.name == "out"]
     if not outs:
-        raise_error("unused-value", "T.ptx computes something, and nobody takes it", node.span,
+        raise_error("unused-value", "the result of T.ptx is not used", node.span,
              help="write out=x, or assign it: x = T.ptx(…)")  # fmt: skip
     rest = tuple(k for k in node.keywords if k.name != "out")
     if not any(k.name == "dtype" for k in rest):

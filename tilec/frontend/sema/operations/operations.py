@@ -71,9 +71,9 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
     if context.is_parallel:
         raise_error(
             "tile-op-in-parallel",
-            f"{path} works on whole tiles and cannot stand inside {context.nest_name}",
+            f"{path} works on whole tiles and is not allowed inside {context.nest_name}",
             node.span,
-            help="move it out of the loop, or write the elements out",
+            help="move it out of the loop, or access the elements one by one",
         )
     if path in _FILL_OPERATIONS and _try_set_element(
         context, bind_arguments(spelling.signature, *arguments, node.span), arguments, node
@@ -105,7 +105,7 @@ def _find_clear_condition(call: Call) -> tile.Expr | None:
 
 def _emit_conditional_clear(context: Context, call: Call, holds: tile.Expr, node: ast.Call) -> None:
     """Emit T.clear of C under a condition, before the product."""
-    per_thread.require_uniform(context, holds, call["clear_accum"].span, "whether the sum begins anew")
+    per_thread.require_uniform(context, holds, call["clear_accum"].span, "`clear_accum`")
     clear = find_spelling("T.clear")
     assert clear is not None
     with context.guarded(), context.region("the branch", is_loop=False) as body:
@@ -139,7 +139,7 @@ def _elaborate_tile_operation(
     if own is None:
         per_thread.require_all_threads(context, node.span, path)
     for expr in list_expressions(op):
-        per_thread.require_uniform(context, expr, node.span, f"where {path} is done")
+        per_thread.require_uniform(context, expr, node.span, f"the indices and arguments of {path}")
         check_loads(context, expr, node.span)
     context.out.append(own or op)
 
@@ -204,14 +204,14 @@ def elaborate_reducer_update(context: Context, call: Call) -> None:
     access, value = read_update(call)
     reducer = context.reducers.get(access.buffer.name)
     if reducer is None:
-        call.refuse("target", "an element of what T.alloc_reducer made")
+        call.refuse("target", "an element of a T.alloc_reducer buffer")
         return
     if not context.is_parallel:
         raise_error(
             "fragment-index",
-            f"{call.name} stands outside T.Parallel",
+            f"{call.name} is outside of T.Parallel",
             call.span,
-            "its threads share the additions out",
+            "T.Parallel distributes the updates over the threads",
             help="write `for i in T.Parallel(n):` around it",
         )
     check_access(context, access, call.span, "written")
@@ -300,7 +300,7 @@ def _check_tile_scopes(name: str, arguments: tuple[list[Argument], dict[str, Arg
                 "thread-dependent",
                 f"{name} works on tiles of the whole block",
                 argument.span,
-                f"{value.name} is an array of each thread",
+                f"each thread has an array {value.name} of its own",
                 secondary=(Label(value.span, "from here"),),
                 help="allocate it with T.alloc_fragment",
             )

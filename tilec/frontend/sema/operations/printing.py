@@ -77,7 +77,7 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
     if context.is_parallel:
         raise_error(
             "tile-op-in-parallel",
-            f"T.print of the whole of {buffer.name} cannot stand inside {context.nest_name}",
+            f"T.print of the whole {buffer.name} is not allowed inside {context.nest_name}",
             call.span,
             help="print an element, or move it out of the loop",
         )
@@ -86,14 +86,19 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
             "wrong-scope",
             f"T.print of {buffer.name}, which no thread can read",
             call["obj"].span,
-            "it lies in tensor memory" if buffer.scope == "tmem" else "a barrier holds no values",
+            "it is in tensor memory" if buffer.scope == "tmem" else "a barrier holds no values",
             secondary=(Label(buffer.span, "allocated here"),),
-            help="T.copy it to a fragment first" if buffer.scope == "tmem" else "print what it hands on",
+            help="T.copy it to a fragment first"
+            if buffer.scope == "tmem"
+            else "print the tile that the barrier guards",
         )
     printer = WARPGROUP_THREADS * call.read_integer("warp_group_id") + WARP_THREADS * call.read_integer("warp_id")
     if not 0 <= printer < context.threads:
         raise_error(
-            "wrong-argument", "T.print by a thread that is not there", call.span, f"T.Kernel has {context.threads}"
+            "wrong-argument",
+            "the printing thread is outside the block",
+            call.span,
+            f"T.Kernel has {context.threads} threads",
         )
     source = buffer
     if buffer.scope == "fragment":

@@ -69,7 +69,7 @@ class _PartsRewriter:
             if reducer is None:
                 raise_error(
                     "wrong-argument",
-                    f"T.{op.name} needs what T.alloc_reducer made",
+                    f"T.{op.name} needs a buffer of T.alloc_reducer",
                     op.regions[0].span,
                     f"{op.regions[0].buffer.name} is a fragment",
                     secondary=(Label(op.regions[0].buffer.span, "from here"),),
@@ -93,7 +93,7 @@ class _PartsRewriter:
         return replace(op, parts=parts, kind=reducer.kind, everywhere=reducer.everywhere)
 
     def end_reduction(self, op: FinalizeReducer, reducer: Reducer) -> tile.TileOp:
-        self.check_begun(reducer, op.span, "there is nothing to end")
+        self.check_begun(reducer, op.span, "start it with T.reducer_init")
         del self.begun[reducer.result.name]
         into = op.destination
         if into is op.parts:
@@ -107,7 +107,7 @@ class _PartsRewriter:
         by_parts = next((r for r in self.reducers.values() if store.buffer == r.parts), None)
         if by_parts is not None:
             self.check_operands_finished(store)
-            self.check_begun(by_parts, store.span, "begin it with T.reducer_init")
+            self.check_begun(by_parts, store.span, "start it with T.reducer_init")
             return store
         if store.buffer.name not in self.reducers:
             self.check_operands_finished(store)
@@ -116,7 +116,7 @@ class _PartsRewriter:
         added = _remove_operand(store.value, tile.Load(store.buffer, store.indices), ATOMICS[reducer.kind])
         if added is None or any(isinstance(e, tile.Load) and e.buffer == store.buffer for e in tile.walk_expr(added)):
             self.refuse_update(reducer, store.span)
-        self.check_begun(reducer, store.span, "begin it with T.reducer_init or T.fill")
+        self.check_begun(reducer, store.span, "start it with T.reducer_init or T.fill")
         made = replace(store, buffer=reducer.parts, value=added, atomic=ATOMICS[reducer.kind])
         self.check_operands_finished(made)
         return made
@@ -138,18 +138,20 @@ class _PartsRewriter:
             "reducer-order",
             f"{buffer.name} is read before it is finished",
             span,
-            "each thread has a part of it only",
-            secondary=(Label(begun, "the reduction begins here"),) if begun else (Label(buffer.span, "from here"),),
-            help=f"read it after T.finalize_reducer({buffer.name}), or the fragment that this gets as dst",
+            "it holds partial results until T.finalize_reducer",
+            secondary=(Label(begun, "the reduction starts here"),) if begun else (Label(buffer.span, "from here"),),
+            help=f"read it after T.finalize_reducer({buffer.name}), or read the dst of that call",
         )
 
     def check_begun(self, reducer: Reducer, span: Span, way_out: str) -> None:
         if reducer.result.name not in self.begun:
             raise_error(
                 "reducer-order",
-                f"no reduction into {reducer.result.name} is under way here",
+                f"no reduction into {reducer.result.name} is open here",
                 span,
-                "nothing has begun it" if reducer.result.name not in self.ended else "T.finalize_reducer has ended it",
+                "it has not been started"
+                if reducer.result.name not in self.ended
+                else "T.finalize_reducer has ended it",
                 secondary=(Label(reducer.result.span, "the reducer"),),
                 help=way_out,
             )
@@ -160,9 +162,9 @@ class _PartsRewriter:
         also = _UPDATE_FORMS.get(reducer.kind)
         raise_error(
             "reducer-update",
-            f"{name} is set to something that is not its {reducer.kind} with another value",
+            f"{name} is set to something other than its {reducer.kind} with a value",
             span,
-            "not an addition to it",
+            "not an update with its operator",
             secondary=(Label(reducer.result.span, f'a reducer with op="{reducer.kind}"'),),
             help=f"write {update}" + (f" or {also.replace('acc', name)}" if also else ""),
         )

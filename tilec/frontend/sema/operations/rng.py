@@ -34,12 +34,12 @@ def initialise_generator(context: Context, call: Arguments) -> None:
     if context.is_parallel:
         raise_error(
             "tile-op-in-parallel",
-            f"T.rng_init cannot stand inside {context.nest_name}",
+            f"T.rng_init is not allowed inside {context.nest_name}",
             call.span,
-            help="a thread has one generator: write it before the loop",
+            help="each thread has one generator: move this before the loop",
         )
     if call["generator"].value != _PHILOX_GENERATOR:
-        call.refuse("generator", f'"{_PHILOX_GENERATOR}", the only one that tilec has')
+        call.refuse("generator", f'"{_PHILOX_GENERATOR}", the only generator')
     seed, offset = (_read_integer(call, name) for name in ("seed", "off"))
     sequence = _compute_grid_thread(context) if call["seq"].value is None else _read_integer(call, "seq")
     if context.generator is None:
@@ -85,7 +85,7 @@ def draw_number(context: Context, call: Arguments) -> tile.Expr:
             "uninitialised-generator",
             f"{call.name} before T.rng_init",
             call.span,
-            help="write T.rng_init(seed) before it, where every thread runs it",
+            help="write T.rng_init(seed) before it, under no condition",
         )
     if call.name == RAND_SIGNATURE.name:
         return _draw_word(context, generator, call.span)
@@ -95,7 +95,7 @@ def draw_number(context: Context, call: Arguments) -> tile.Expr:
     if dist not in ("uniform", "normal"):
         call.refuse("dist", '"uniform" or "normal"')
     if dist == "normal" and bit == 64:
-        call.refuse("bit", "32: normal numbers are made with functions that tilec has of float32 only")
+        call.refuse("bit", "32: normal numbers exist as float32 only")
     if dist == "normal":
         return _draw_normal(context, generator, call.span)
     number = _draw_word(context, generator, call.span)

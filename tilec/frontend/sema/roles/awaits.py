@@ -64,10 +64,10 @@ def _check_thread_count(kernel: tile.Kernel, op: BlockBarrier) -> None:
     if threads not in (None, kernel.threads):
         raise_error(
             "divergent-barrier",
-            "T.sync_threads is for all threads of the block",
+            "T.sync_threads needs all threads of the block",
             op.span,
             f"{threads} of {kernel.threads}",
-            help="leave out arrive_count",
+            help="remove arrive_count",
         )
 
 
@@ -151,11 +151,11 @@ class _CopyGroupWalker:
         self.warn(
             make_warning(
                 "unwaited-copy",
-                f"no T.ptx_wait_group stands between this copy and what touches {buffer.name}",
+                f"no T.ptx_wait_group waits for this copy before {buffer.name} is used",
                 copy,
-                "may still be under way there",
-                secondary=(Label(stmt.span, f"waits for {buffer.name} all the same"),),
-                help="put T.ptx_wait_group(0) before that, or write T.copy, which is waited for by itself",
+                "may still be pending there",
+                secondary=(Label(stmt.span, f"tilec adds a wait for {buffer.name} here"),),
+                help="put T.ptx_wait_group(0) before that statement, or write T.copy, which needs no wait",
             )
         )
 

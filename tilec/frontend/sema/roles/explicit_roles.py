@@ -46,7 +46,7 @@ def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffe
     if context.loops or context.masks or context.role is not None:
         raise_error(
             "misplaced-statement",
-            "barriers are made once, before the block divides its work",
+            "barriers are allocated once, before roles, loops and branches",
             node.span,
             help="move it to the beginning of the kernel",
         )
@@ -69,7 +69,7 @@ def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> 
     if not len(warpgroups):
         raise_error(
             "bad-threads",
-            "T.ws shares a block out by warpgroups",
+            "T.ws needs a block of whole warpgroups",
             call.span,
             f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}",
             help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel",
@@ -87,8 +87,8 @@ def _read_warpgroup(context: Context, argument: Argument, available: range) -> i
             "out-of-range",
             f"there is no warpgroup {value} here",
             argument.span,
-            f"those that come here are {_describe_warpgroups(available)}",
-            help=f"a warpgroup is {WARPGROUP_THREADS} threads; T.Kernel(…, threads=n) says how many there are",
+            f"the warpgroups here are {_describe_warpgroups(available)}",
+            help=f"a warpgroup is {WARPGROUP_THREADS} threads; T.Kernel(…, threads=n) sets their number",
         )
     return value
 
@@ -98,10 +98,10 @@ def check_neighbours(groups: list[int], span: Span) -> range:
     if list(contiguous) != groups:
         raise_error(
             "noncontiguous-warpgroups",
-            "warpgroups that work together must be neighbours, each named once",
+            "the warpgroups of a role must be consecutive, each named once",
             span,
             f"these are {', '.join(map(str, groups))}",
-            help="give the work to neighbouring warpgroups, or to each by itself",
+            help="name consecutive warpgroups, or write a `with T.ws(…):` for each",
         )
     return contiguous
 
@@ -126,7 +126,7 @@ def find_active_warpgroups(context: Context) -> range:
 
 def elaborate_role(context: Context, groups: range, work: Callable[[], None], span: Span) -> None:
     """Run `work`, which elaborates the statements of a role, for these warpgroups."""
-    ending = PathNote(span, "its role's work ends with it")
+    ending = PathNote(span, "the role ends without a release")
     with (
         _enter_role(context, groups),
         context.ledger.region(ending),
@@ -168,8 +168,8 @@ def warn_of_ignored_registers(kernel: tile.Kernel, is_explicit: bool, warn: Warn
     """Warn of T.set_max_nreg where the compiler makes the roles."""
     for stmt in () if is_explicit else tile.walk_statements(kernel.body):
         if isinstance(stmt, SetRegisters):
-            instead = "tilec shares registers out from what each role holds"
-            warn(make_warning("hint-not-used", "T.set_max_nreg has no effect", stmt.span, instead, help="leave it out"))
+            instead = "tilec sets the registers of each role from its live values"
+            warn(make_warning("hint-not-used", "T.set_max_nreg has no effect", stmt.span, instead, help="remove it"))
 
 
 def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
@@ -196,11 +196,11 @@ def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
     if isinstance(block, tile.Const) and not 0 <= block.value < blocks:
         raise_error(
             "bad-cluster",
-            f"{block.value} is no block of the cluster",
+            f"the cluster has no block {block.value}",
             op.span,
             "arrives at its barrier",
             secondary=(Label(context.cluster.span, f"{blocks} blocks from here"),) if context.cluster.span.line else (),
-            help=None if context.cluster.span.line else "give the kernel cluster_dims",
+            help=None if context.cluster.span.line else "pass cluster_dims= to T.Kernel",
         )
 
 
@@ -223,8 +223,8 @@ def find_leader(context: Context, span: Span) -> int:
     if not is_here:
         raise_error(
             "thread-dependent",
-            "one thread does this, and which ones come here is known only at run time, or none does",
+            "one thread runs this, but the threads that reach it are not known at compile time, or there are none",
             span,
-            help="put it under an `if` on the thread's index alone, as `if tx == 0:`, or under none",
+            help="put it under an `if` on the thread index only, such as `if tx == 0:`, or under no condition",
         )
     return leader

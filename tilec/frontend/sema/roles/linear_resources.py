@@ -66,7 +66,7 @@ class Ledger:
                 "use-after-release",
                 f"{resource.what} is used after it is released",
                 span,
-                "it may be another's by now",
+                "it may hold other data by now",
                 secondary=(Label(released, "released here"), Label(resource.span, "acquired here")),
                 help="use it before, or acquire the next one",
             )
@@ -80,20 +80,20 @@ class Ledger:
             self.state[resource] = span
             raise_error(
                 "unbalanced-release",
-                f"{resource.what} is released in a loop that it was acquired before",
+                f"{resource.what} is acquired before this loop and released inside it",
                 span,
-                "done once in each iteration: never, or several times",
+                "runs once per iteration: any number of times, also never",
                 secondary=(acquired,),
-                help="acquire it in the loop, or release it behind",
+                help="acquire it inside the loop, or release it after the loop",
             )
         self.state[resource] = span
         if role != resource.role:
             raise_error(
                 "divergent-release",
-                f"{resource.what} is released by another role than acquired it",
+                f"{resource.what} is released by a role that has not acquired it here",
                 span,
-                f"{_describe_role(role)} come here",
-                secondary=(Label(resource.span, f"{_describe_role(resource.role)} acquired it"),),
+                f"run by {_describe_role(role)}",
+                secondary=(Label(resource.span, f"{_describe_role(resource.role)} acquired it here"),),
                 help="release it where it was acquired: all threads of a role arrive",
             )
 
@@ -127,7 +127,9 @@ class Ledger:
         """Note that the innermost loop is left here. Errors: `missing-release`."""
         for resource in self.held():
             if resource.loops == self.loops:
-                self._report_missing_release(resource, (PathNote(span, f"`{word}` ends the iteration with it"),))
+                self._report_missing_release(
+                    resource, (PathNote(span, f"`{word}` ends the iteration without a release"),)
+                )
         self.is_left = True
 
     @contextmanager
@@ -163,7 +165,7 @@ class Ledger:
             f"{resource.what} is not released on every path",
             Label(resource.span, "acquired here"),
             tuple(Label(part.span, part.text) for part in path),
-            help="write .release() on each of them, or `with ….acquire() as tiles:`, whose end releases it",
+            help="call .release() on each path, or `with ….acquire() as tiles:`, whose end releases it",
         )
         self.mistakes.add(CompileError(diagnostic))
 
@@ -182,7 +184,7 @@ class _PathSplit:
         """Enter one of the paths. `where` completes "the condition …", as "holds"."""
         ledger = self.ledger
         ledger.state, ledger.is_left = dict(self.begin), self.was_left_before
-        with ledger.region(PathNote(condition, f"the branch where this {where} ends with it")):
+        with ledger.region(PathNote(condition, f"the branch where this {where} ends without a release")):
             yield
         self.ends.append((where, ledger.state, ledger.is_left))
 
@@ -195,7 +197,7 @@ def _refuse_second_release(resource: Resource, span: Span, first_release: Span) 
         span,
         "the second time",
         secondary=(Label(first_release, where), Label(resource.span, "acquired here")),
-        help="leave one of them out",
+        help="remove one of them",
     )
 
 

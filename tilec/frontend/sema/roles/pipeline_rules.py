@@ -86,7 +86,7 @@ def _check_roles(pipeline: Pipeline) -> None:
             )
             raise_error(
                 "pipeline-role",
-                f"nobody {_SIDE_VERBS[side]} what {pipeline.name} holds",
+                f"{pipeline.name} has no {side}",
                 pipeline.span,
                 f"no role acquires a stage as its {side}",
                 secondary=acquires,
@@ -100,11 +100,11 @@ def _check_roles(pipeline: Pipeline) -> None:
         is_both_sides = side != other_side
         raise_error(
             "pipeline-role",
-            f"{second} {pipeline.name}, which {first}",
+            f"{second} {pipeline.name}, and {first} it",
             other_span,
-            "on both sides of it" if is_both_sides else "some of its threads, not the others",
+            "producer and consumer at once" if is_both_sides else "the two roles overlap",
             secondary=(Label(span, f"{_describe_role(role)} acquires it here"),),
-            help="a role that fills and takes by itself needs no pipeline: use T.Pipelined"
+            help="a role that is producer and consumer needs no pipeline: use T.Pipelined"
             if is_both_sides
             else "let the warpgroups of a role acquire together, or give each a `with T.ws(…):` of its own",
         )
@@ -123,7 +123,7 @@ def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
                 span,
                 f"{_describe_role(role)} may end while stages are still in use",
                 secondary=(Label(cluster.span, "a block of this cluster may still signal them"),),
-                help="write `producer.drain()` behind its last stage",
+                help="write `producer.drain()` after its last stage",
             )
 
 
@@ -162,12 +162,12 @@ def _refuse_cycle(cycle: tuple[NestedAcquire, ...]) -> None:
     first, *others = labels
     raise_error(
         "pipeline-deadlock",
-        "roles may wait for each other for ever: each holds a stage that another one needs",
+        "deadlock: each role holds a stage and waits for one that another role holds",
         first.span,
         first.text,
         secondary=tuple(others),
         notes=(f"the cycle: {' → '.join(names)}",),
-        help="acquire them in the same order everywhere, or release the one before acquiring the other",
+        help="acquire them in the same order everywhere, or release one before acquiring the next",
     )
 
 
@@ -293,15 +293,15 @@ def _check_stage(stage: PipelineStage, uses: list[_TileUse]) -> None:
     is_left_over = made.function == "T.InputTilePipeline" and (first is None or uses.index(first) > uses.index(read))
     if copy is None and not is_left_over:
         return
-    why = "nothing has been written there yet" if copy is None else "its copies need not have landed"
+    why = "the stage has not been written yet" if copy is None else "its copies may still be pending"
     raise_error(
         "stage-access",
-        "a producer reads the stage that it fills",
+        "a producer reads its own stage",
         read.span,
         why,
         secondary=(
             *((Label(copy.span, "copied here"),) if copy is not None else ()),
             Label(stage.taken.span, "acquired here, by the producer"),
         ),
-        help=f"read it where the consumer has acquired it, by `{made.name}.consumer()`",
+        help=f"read it in the consumer, after `{made.name}.consumer()`",
     )

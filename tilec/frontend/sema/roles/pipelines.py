@@ -86,7 +86,7 @@ def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
     if context.loops or context.masks or context.role is not None:
         raise_error(
             "misplaced-statement",
-            "pipelines are made once, before the block divides its work",
+            "pipelines are allocated once, before roles, loops and branches",
             node.span,
             help="move it to the beginning of the kernel",
         )
@@ -121,8 +121,8 @@ def _read_stage_count(call: Call) -> int:
             "pipeline-stages",
             "a pipeline needs at least one stage",
             call["stages"].span,
-            "nothing could ever be acquired",
-            help="2 let one stage be filled while another one is used; more hide a longer latency",
+            "no role could ever acquire one",
+            help="use 2, to fill one stage while another is read, or more, to hide a longer latency",
         )
     if stages > MAX_STAGES:
         raise_error(
@@ -145,7 +145,7 @@ def _read_payload(
         case alone:
             form, given = "tile", [(_get_tile_name(alone), alone)]
     if not given:
-        _refuse_payload("a stage that holds no tiles", argument.span)
+        _refuse_payload("a stage needs at least one tile", argument.span)
     tiles: dict[str, tile.Buffer] = {}
     for key, stage_tile in given:
         if not isinstance(stage_tile, tile.Buffer) or stage_tile.scope not in PAYLOAD_SCOPES:
@@ -155,9 +155,14 @@ def _read_payload(
             )
         here = Label(stage_tile.span, "allocated here")
         if stage_tile.scope == "tmem" and function == "T.InputTilePipeline":
-            _refuse_payload("inputs are tiles in shared memory", argument.span, "this holds sums", secondary=(here,))
+            _refuse_payload(
+                "the tiles of T.InputTilePipeline must be in shared memory",
+                argument.span,
+                "this is an accumulator",
+                secondary=(here,),
+            )
         if stage_tile in tiles.values():
-            _refuse_payload(f"{stage_tile.name} stands twice in the payload", argument.span, secondary=(here,))
+            _refuse_payload(f"{stage_tile.name} appears twice in the payload", argument.span, secondary=(here,))
         if key in (*_STAGE_ACCESSORS, *_STAGE_METHODS) or not key.isidentifier():
             _refuse_payload(f"a tile of a stage cannot be called {key!r}", argument.span, secondary=(here,))
         used = [
@@ -184,8 +189,8 @@ def _refuse_payload(title: str, span: Span, label: str = "", secondary: tuple[La
         span,
         label,
         secondary=secondary,
-        help="give it the shared tiles that one stage holds: (A_shared, B_shared), or {'A': A_shared, 'B': B_shared}; "
-        "T.OutputTilePipeline takes sums in tensor memory too",
+        help="pass the shared tiles of one stage: (A_shared, B_shared), or {'A': A_shared, 'B': B_shared}; "
+        "T.OutputTilePipeline also takes accumulators in tensor memory",
     )
 
 
@@ -303,8 +308,8 @@ def check_tile_read(context: Context, value: Value, span: Span) -> None:
             "pipeline-tile",
             f"{value.name} belongs to the stages of {owner.name}",
             span,
-            "which of them is not said",
-            secondary=(Label(owner.span, "from here on"),),
+            "the stage is not named",
+            secondary=(Label(owner.span, "the pipeline"),),
             help=f"acquire a stage, and write its tile: `with {owner.name}.consumer().acquire() as tiles:` and "
             f"`tiles.{next(key for key, stage_tile in owner.tiles.items() if stage_tile.name == value.name)}`",
         )
@@ -361,9 +366,9 @@ def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) ->
     if function.name not in ("acquire", "acquire_if_needed", *SIDES):
         raise_error(
             "misplaced-statement",
-            f".{function.name}() is nothing to enter",
+            f".{function.name}() cannot be used in a `with`",
             call.span,
-            help="write `with producer.acquire() as tiles:`; a stage by .acquire_stage() is released by .release()",
+            help="write `with producer.acquire() as tiles:`; a stage of .acquire_stage() needs .release() instead",
         )
     if function.name in SIDES:
         handle = context.value(call)
@@ -410,7 +415,7 @@ def _read_ready_condition(call: Call) -> tile.Expr | None:
     if ready is None or isinstance(ready.value, bool):
         return None
     if as_expr(ready).dtype != BOOL:
-        call.refuse("ready", "what .try_acquire() gave")
+        call.refuse("ready", "the result of .try_acquire()")
     return as_expr(ready)
 
 
@@ -453,11 +458,11 @@ def apply_stage_rules(
         if loads and stage.side == "consumer":
             raise_error(
                 "stage-access",
-                "a consumer fills the stage that it has been handed",
+                "a consumer writes its stage",
                 span,
-                "nobody waits for this copy",
+                "no role waits for this copy",
                 secondary=(Label(stage.taken.span, "acquired here, by the consumer"),),
-                help=f"fill it where the producer has acquired it, by `{stage.pipeline.name}.producer()`",
+                help=f"fill it in the producer, after `{stage.pipeline.name}.producer()`",
             )
         if loads and isinstance(op, Copy) and op.barrier is None and op.asynchronous is None:
             element = tile.Load(stage.barrier.buffer, (stage.index,))

@@ -99,8 +99,8 @@ def _require_role(context: Context, handle: PipelineHandle, span: Span) -> range
             "pipeline-role",
             f"no role acquires this stage of {made.name}",
             span,
-            "all warpgroups of the block come here",
-            secondary=(Label(made.span, "hands tiles from one role to another"),),
+            "all warpgroups of the block run this",
+            secondary=(Label(made.span, "the pipeline needs two roles"),),
             help="put it under `with T.ws(…):`",
         )
     return context.role
@@ -113,14 +113,14 @@ def _check_free_stage(handle: PipelineHandle, held: list[Resource], span: Span) 
         stages = handle.pipeline.stages
         raise_error(
             "pipeline-deadlock",
-            f"the {handle.side} acquires one stage of {handle.pipeline.name} more than there are",
+            f"the {handle.side} holds every stage of {handle.pipeline.name} and acquires one more",
             span,
-            "waits for ever",
+            "this wait never ends",
             secondary=(
                 *(Label(t.span, "still held") for t in reversed(own_stages)),
                 Label(handle.pipeline.span, f"{stages} stage{'s' * (stages != 1)}"),
             ),
-            help="release one before, or give the pipeline more stages",
+            help="release one first, or give the pipeline more stages",
         )
 
 
@@ -157,9 +157,9 @@ def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span)
             "double-release",
             f"{stage.taken.what} is released twice",
             span,
-            "once here",
-            secondary=(Label(stage.taken.span, "and by the end of this `with`"),),
-            help="leave this out, or write `stage = ….acquire_stage()` in place of the `with`",
+            "released here",
+            secondary=(Label(stage.taken.span, "and at the end of this `with`"),),
+            help="remove this, or write `stage = ….acquire_stage()` in place of the `with`",
         )
     release_stage(context, stage, span)
 
@@ -185,16 +185,16 @@ def drain_pipeline(context: Context, handle: PipelineHandle, span: Span) -> None
             "misplaced-statement",
             f"the consumer of {made.name} has nothing to drain",
             span,
-            "it has taken all that was filled when its last stage is released",
-            help="let the producer drain it",
+            "releasing its last stage is enough",
+            help="drain it in the producer",
         )
     if any(t.owner.pipeline is made for t in context.ledger.held()):
         raise_error(
             "misplaced-statement",
             f"{made.name} is drained while a stage of it is held",
             span,
-            "would wait for that one for ever",
-            help="drain it behind the last release",
+            "this would wait for the held stage for ever",
+            help="drain it after the last release",
         )
     made.ends["producer"].drained.add(role)
     index, parity = _read_stage_and_parity(context, made, "producer", span)
@@ -226,10 +226,10 @@ def announce_bytes(context: Context, stage: PipelineStage, call: Call) -> None:
     if stage.side == "consumer":
         raise_error(
             "misplaced-statement",
-            "a consumer's stage expects no bytes",
+            "a consumer cannot announce bytes",
             call.span,
             secondary=(Label(stage.taken.span, "acquired here, full"),),
-            help="the producer announces what it copies",
+            help="call it in the producer",
         )
     is_payload = call["bytes"].value is None
     announced = compute_payload_bytes(stage.pipeline) if is_payload else call.read_integer("bytes")

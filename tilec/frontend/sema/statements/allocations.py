@@ -45,7 +45,7 @@ VARIABLE_SIGNATURE = Signature(
 )
 
 
-FIXED_SIZE_HELP = "give it a fixed size, and go through parts of that size, or use `for i in T.Parallel(n):` on tensors"
+FIXED_SIZE_HELP = "give it a fixed size, and loop over parts of that size, or use `for i in T.Parallel(n):` on tensors"
 """The help for a tile whose size is known only at launch."""
 
 
@@ -110,7 +110,7 @@ def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call)
     if context.is_parallel:
         raise_error(
             "tile-op-in-parallel",
-            f"{path} cannot stand inside {context.nest_name}",
+            f"{path} is not allowed inside {context.nest_name}",
             node.span,
             help="allocate before the loop",
         )

@@ -103,7 +103,7 @@ def _warn_of_rebound_tensor(context: Context, name: str, argument: Argument, spa
         context.warn(
             make_warning(
                 "rebound-tensor",
-                f"`{name}` gets another meaning, and nothing is copied",
+                f"`{name}` is rebound to a tile, and nothing is copied",
                 span,
                 f"from here on this is {describe_value(value)}",
                 secondary=(Label(tensor.span, "the tensor stays as it is"),),
@@ -150,7 +150,7 @@ def elaborate_annotated_assign(context: Context, node: ast.AnnotatedAssign) -> N
         return
     dtype = as_dtype(annotation)
     if not isinstance(node.target, ast.Name):
-        raise_error("bad-target", "only a name can be declared with a type", node.target.span)
+        raise_error("bad-target", "only a plain name can be declared with a type", node.target.span)
     name = node.target.id
     bound = _make_bound_value(context, name, evaluate.evaluate_operand(context, node.value), dtype, node.span)
     context.scope.bind(name, bound, node.target.span)

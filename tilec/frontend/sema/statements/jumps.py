@@ -209,7 +209,7 @@ def elaborate_iteration(context: Context, kind: str, span: Span, body: Body) -> 
         except _EscapedAtomicResult as found:
             raise_error(
                 "misplaced-statement",
-                "a loop that is written out in a nest is left behind an atomic operation whose value is used",
+                "an unrolled loop of a nest is left after an atomic operation whose result is used",
                 found.span,
                 help="keep the value in a fragment, and leave the loop in an `if` of its own",
             )
@@ -250,7 +250,7 @@ def enter_loop(context: Context, kind: str, span: Span) -> Iterator[None]:
     context.pipelines.try_acquire_results.clear()  # the next iteration asks about another stage
     outer, context.with_depth = context.with_depth, 0
     try:
-        with context.ledger.loop(PathNote(span, "the next iteration begins with it")):
+        with context.ledger.loop(PathNote(span, "the next iteration begins without a release")):
             yield
     finally:
         context.loops.pop()
@@ -408,18 +408,18 @@ def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
     if iteration is None and context.loops and context.calls:
         raise_error(
             "misplaced-statement",
-            f"`{word}` stands in a macro, and its loop does not",
+            f"`{word}` is in a macro, but its loop is outside the macro",
             node.span,
             help=f"let the macro return whether to leave, and write `if …: {word}` in the loop",
         )
     if iteration is None:
-        raise_error("misplaced-statement", f"`{word}` stands in no loop", node.span)
+        raise_error("misplaced-statement", f"`{word}` is outside of any loop", node.span)
     if context.with_depth:
         raise_error(
             "misplaced-statement",
-            f"`{word}` stands in a `with` inside the loop",
+            f"`{word}` would leave a `with` inside the loop",
             node.span,
-            help="put what it skips under an `if`, or acquire by `.acquire_stage()`, and release before it",
+            help="put the statements that it skips under an `if`, or use `.acquire_stage()` and release before it",
         )
     if isinstance(node, ast.Break):
         _check_breakable(context, iteration, node.span)

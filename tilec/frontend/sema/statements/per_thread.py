@@ -63,7 +63,7 @@ def _refuse_varying(span: Span, what: str) -> NoReturn:
         f"{what} must be the same for all threads",
         span,
         "depends on the thread",
-        help="let it depend on the block and on loops only, and on the thread what is stored",
+        help="use block indices and loop variables only; stored values may depend on the thread",
     )
 
 
@@ -72,9 +72,9 @@ def require_all_threads(context: Context, span: Span, what: str) -> None:
     if context.masks:
         raise_error(
             "thread-dependent",
-            f"{what} stands under a condition on the thread",
+            f"{what} is under a condition on the thread",
             span,
-            "all threads of the block do it together",
+            "all threads of the block must run it together",
             help="move it out of the `if`",
         )
 

@@ -90,7 +90,7 @@ def elaborate_evaluate_call(context: Context, path: str, node: ast.Call) -> None
     """Elaborate T.evaluate: the call in it, as a statement."""
     (inner,) = node.args if len(node.args) == 1 and not node.keywords else (None,)
     if not isinstance(inner, ast.Call):
-        raise_error("wrong-argument", "T.evaluate takes a call", node.span, help="write the call as a statement")
+        raise_error("wrong-argument", "T.evaluate needs a call", node.span, help="write the call as a statement")
     _elaborate_expression(context, inner)
 
 
@@ -118,13 +118,13 @@ def _elaborate_pass(context: Context, node: ast.Pass) -> None:
 
 def _elaborate_function(context: Context, node: ast.Function) -> None:
     if find_function_kind(node) == "kernel":
-        raise_error("misplaced-statement", "a kernel cannot stand in a kernel", node.name_span)
+        raise_error("misplaced-statement", "a kernel cannot contain another kernel", node.name_span)
     context.scope.bind(node.name, functions.make_function(context, node, find_function_kind(node)), node.name_span)
 
 
 def _elaborate_with(context: Context, node: ast.With) -> None:
     if not isinstance(node.context, ast.Call):
-        raise_error("misplaced-statement", "this cannot be entered", node.context.span)
+        raise_error("misplaced-statement", "this cannot be used in a `with`", node.context.span)
     context.with_depth += 1
     try:
         if pipelines.is_pipeline_call(context, node.context):
@@ -134,7 +134,7 @@ def _elaborate_with(context: Context, node: ast.With) -> None:
         elif path is not None and path.startswith("T.") and path not in ("T.Kernel", "T.ClusterKernel"):
             refuse_name(path, node.context.function.span)
         else:
-            raise_error("misplaced-statement", "T.Kernel stands once, directly in the function", node.context.span)
+            raise_error("misplaced-statement", "T.Kernel is allowed once, directly in the function", node.context.span)
     finally:
         context.with_depth -= 1
 
@@ -143,15 +143,15 @@ def _elaborate_import(context: Context, node: ast.Import | ast.Foreign) -> None:
     if isinstance(node, ast.Import) and context.imports is not None:
         context.imports(context, node)
         return
-    raise_error("misplaced-statement", "imports stand at the top of the file", node.span)
+    raise_error("misplaced-statement", "imports are allowed at the top of the file only", node.span)
 
 
 def refuse_early_return(node: ast.Return) -> NoReturn:
     raise_error(
         "misplaced-statement",
-        "a kernel runs to its end, and cannot be left by `return`",
+        "a kernel cannot be left early by `return`",
         node.span,
-        help="put what follows under an `if`",
+        help="put the following statements under an `if`",
     )
 
 
@@ -172,7 +172,7 @@ def _elaborate_assert(context: Context, node: ast.Assert) -> None:
     if context.is_parallel:
         raise_error(
             "tile-op-in-parallel",
-            f"an assertion about run-time values cannot stand inside {context.nest_name}",
+            f"an assertion about run-time values is not allowed inside {context.nest_name}",
             node.span,
             help="move it out of the loop",
         )

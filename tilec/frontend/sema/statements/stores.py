@@ -25,9 +25,9 @@ def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span
             "wrong-scope",
             f"{buffer.name} is set inside {context.nest_name}",
             span,
-            "each element of the loop would set it",
-            secondary=(Label(buffer.span, "one for the whole block"),),
-            help="use a fragment, and T.reduce_sum or its like",
+            "every iteration would set it",
+            secondary=(Label(buffer.span, "the block has only one"),),
+            help="use a fragment, and a reduction such as T.reduce_sum",
         )
     each = tile.Var(context.unique.take(f"{buffer.name}_copy"))
     context.out.append(tile.Parallel((each,), (1,), (tile.Store(buffer, (each,), value, span),), span))
