@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from harness import HERE, SAMPLES, agrees
 from test_attention_shapes import computed
 
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.passes.choices import choose_subtile
 from tilec.sched import cache
 from tilec.sched.model.levels import LevelSettler
 from tilec.support.options import CompileOptions, Value
@@ -22,6 +24,12 @@ Shape = dict[str, Value]
 ROWS: Shape = {"D": 64, "block_M": 128, "block_N": 64, "threads": 128}
 KEYS: Shape = {"D": 128, "block_M": 64, "block_N": 128, "threads": 128}
 BOTH_GROUPS: Shape = {"D": 64, "block_M": 128, "block_N": 128, "threads": 256}
+
+
+@pytest.fixture(autouse=True)
+def parts_that_pay_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These are about parts, which the compiler takes of few kernels by itself."""
+    monkeypatch.setattr(choose_subtile, "LEAST_GAIN", Fraction(1, 20))
 
 
 def made(shape: Shape, subtile: int | None = None, text: str | None = None, **options: Any) -> Build:

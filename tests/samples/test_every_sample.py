@@ -73,6 +73,7 @@ WAITING = {
     ("gemm/dequant_fp4", "sm_90a"),
     ("gemm/fp8_block_scaled", "sm_90a"),
     ("gemm/gemv", "sm_90a"),
+    ("gemm/grouped", "sm_90a"),
     ("gemm/gemv", "sm_100a"),
     ("models/conv2d", "sm_90a"),
     ("models/conv2d", "sm_100a"),
