@@ -35,9 +35,10 @@ from tilec.support.diagnostics import CompileError
 from tilec.support.options import DECIDING_LEVEL, CompileOptions
 
 DEFAULT_PARTS = 2
-LEAST_GAIN = Fraction(1, 5)
-"""The fraction of the interval that parts have to save. On an H200 parts that shorten it by a tenth make five kernels
-2 to 27 % slower (benchmarks/results/h200-2026-11-26-c30a4ca2): the assembler emits more instructions for them."""
+LEAST_GAIN = Fraction(1, 8)
+"""The fraction of the interval that parts have to save. On an H200 parts that shorten it by 7 to 10 % make six kernels
+2 to 27 % slower, since the assembler emits more for them; retention, by 13 %, becomes 31 % faster, as two blocks fit a
+multiprocessor (benchmarks/results/h200-2026-11-26-c30a4ca2)."""
 MAX_SOLVER_GAIN = Fraction(3, 22)
 """The most by which a solver is assumed to shorten the heuristic interval. So a candidate whose heuristic interval is a
 tenth above the one to beat is solved."""
