@@ -188,7 +188,7 @@ def test_not_where_blocks_hide_it_for_one_another() -> None:
     [
         ({"BM": 256, "BN": 128}, "needs about "),
         ({}, "the trip count of the loop is known only at launch"),
-        ({"trips": 1}, "the loop makes 1 iteration"),
+        ({"trips": 1}, "the loop runs 1 iteration"),
         ({"trips": 10, "BK": 16}, "it has only one step along K"),
         ({"trips": 5, "BK": 48}, "2 stages do not divide its 3 steps along K"),
         ({"trips": 5, "dtype": "float32"}, "ldmatrix fills fragments of 16 bits an element, and these have float32"),

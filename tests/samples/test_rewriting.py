@@ -62,7 +62,7 @@ def test_a_pass_that_breaks_a_promise_is_found_out(monkeypatch: pytest.MonkeyPat
         return replace(kernel, body=(*kernel.body, *kernel.body)), masks
 
     monkeypatch.setattr("tilec.passes.choices.choose_masked_iterations.eliminate_masks", twice)
-    with pytest.raises(InternalError, match=r"what choose-masked-iterations makes does not verify:\n.*is taken twice"):
+    with pytest.raises(InternalError, match=r"what choose-masked-iterations makes does not verify:\n.*is used twice"):
         engine.advance_kernels(
             engine.read_file(source_of("attention/causal"), CompileOptions(), Observer()), Observer()
         )
