@@ -9,6 +9,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.emu import Report
 from tilec.ir import tile
 from tilec.ir.elements import Array, decode_values, is_poison
@@ -19,7 +20,6 @@ from tilec.ops.copies.copy import Copy
 from tilec.ops.fill import Fill
 from tilec.ops.products.gemm import Gemm
 from tilec.ops.reductions.reduce import Reduce
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.records import dataclass
 
 # Relative rounding of a result: two steps of the format, and for float32 the error of fast functions.

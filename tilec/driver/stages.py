@@ -36,7 +36,7 @@ def format_stage(stage: Stage, value: FileState | KernelState) -> str | bytes:
         return _format_file(stage, value)
     match stage:
         case "alias":
-            from tilec.passes.analysis.analyse_aliases import print_alias_analysis
+            from tilec.analysis.analyse_aliases import print_alias_analysis
 
             assert value.aliases is not None
             return print_alias_analysis(value.aliases)

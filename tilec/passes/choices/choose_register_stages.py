@@ -12,8 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
+from tilec.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.ir.tile import Kernel, walk_statements
-from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.choices.choose_stages_by_occupancy import choose_expected_stages
 from tilec.passes.choices.question import (
     Answer,

@@ -8,12 +8,12 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
+from tilec.analysis.fragment_prefetch import is_fragment_prefetch
+from tilec.analysis.rings import is_load
+from tilec.analysis.scalar_definitions import find_scheduled_statements
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
-from tilec.passes.analysis.rings import is_load
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.cost.kernel import (
     BlockCost,
     BlockWalk,

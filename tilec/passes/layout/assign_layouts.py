@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import (
@@ -32,8 +33,6 @@ from tilec.ops.placeholder import is_refused, make_refused
 from tilec.ops.products.gemm import Gemm, Policy
 from tilec.ops.reductions.reduce import Reduce, is_reducible
 from tilec.ops.reductions.reducer import ACROSS_COPIES, FinalizeReducer
-from tilec.passes.analysis.make_names_unique import make_names_unique
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.layout import vector_widths as widths
 from tilec.passes.layout.atoms import (
     MAX_BOX_EXTENT,
@@ -65,6 +64,7 @@ from tilec.passes.layout.reshape_views import map_view_indices
 from tilec.passes.layout.select_mechanisms import MechanismSelection
 from tilec.passes.layout.tensor_memory import build_copied_layout
 from tilec.passes.layout.warp_partition import partition_warpgroups, partition_warps
+from tilec.rewriting.make_names_unique import make_names_unique
 from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, InternalError, Label, raise_error
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Literal
 
+from tilec.analysis.usage import list_expressions
 from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, unswizzled_layout
 from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.placement import element_slots
@@ -33,7 +34,6 @@ from tilec.ops.copies.copy_lower import can_use_ldmatrix
 from tilec.ops.copies.transpose import Transpose, make_sweep_layout
 from tilec.ops.products.block_scaled import ScaledGemm
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.usage import list_expressions
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 from tilec.target.table import LayoutWeights

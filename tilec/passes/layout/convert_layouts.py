@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from tilec.analysis.copy_nests import covers_tile
+from tilec.analysis.scheduling_hints import rewrite_scheduled_bodies
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions, map_statements, rewrite_statements
 from tilec.ops.copies.copy import Copy
-from tilec.passes.analysis.copy_nests import covers_tile
-from tilec.passes.analysis.scheduling_hints import rewrite_scheduled_bodies
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.diagnostics import InternalError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

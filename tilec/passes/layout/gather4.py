@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from tilec.analysis.box_starts import Coordinates
 from tilec.ir.text import show_expr
 from tilec.ir.tile import Buffer
 from tilec.ops.copies.four_rows import ROWS, Gather4, Scatter4
-from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.layout.atoms import can_hold_boxes
 from tilec.passes.layout.tensor_maps import NO_BOXES_REASON, why_no_tensor_map
 from tilec.support.diagnostics import Label, raise_error

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.analysis.substitution import substitute_stmt
 from tilec.passes.layout.closed_form import ValueTable, fit_one_variable, fit_two_variables
 from tilec.passes.layout.loop_layout import build_fitting_table
+from tilec.rewriting.substitution import substitute_stmt
 
 Element = tuple[int, ...]
 

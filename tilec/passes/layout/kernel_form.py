@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from tilec.analysis.box_starts import collect_coordinates
+from tilec.analysis.control_slice import find_replicated_variables, find_scalar_reads, is_per_thread
+from tilec.analysis.rings import find_pipelined_loops, is_load, why_not_fed
+from tilec.analysis.scheduling_hints import build_explicit_waits, list_asynchronous_hints
+from tilec.analysis.tensor_order import find_ordered_tensors
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.atomic import AtomicTile
@@ -11,11 +16,6 @@ from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm
 from tilec.ops.synchronisation.rendezvous import is_for_every_role
 from tilec.ops.synchronisation.sync import get_spelling
-from tilec.passes.analysis.box_starts import collect_coordinates
-from tilec.passes.analysis.control_slice import find_replicated_variables, find_scalar_reads, is_per_thread
-from tilec.passes.analysis.rings import find_pipelined_loops, is_load, why_not_fed
-from tilec.passes.analysis.scheduling_hints import build_explicit_waits, list_asynchronous_hints
-from tilec.passes.analysis.tensor_order import find_ordered_tensors
 from tilec.passes.layout.atoms import find_swizzled_layout, is_legal
 from tilec.passes.layout.tensor_maps import why_not_tma
 from tilec.support.diagnostics import raise_error

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias, assert_never
 
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.layout import Fragment, SharedLayout
-from tilec.passes.analysis.usage import list_expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.atoms import (
     BANK_BYTES,

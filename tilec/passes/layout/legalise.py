@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.ptx_values import build_snippet_kernel
 from tilec.ir.types import FLOAT16, FLOAT64
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.usage import list_expressions
 from tilec.ptx import snippet
 from tilec.ptx.assemble import find_assembler_error
 from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from tilec.ir.layout import Axis, Fragment
 from tilec.ir.tile import Expr, LoopLayout, Var
-from tilec.passes.analysis.fold_constants import compute_expr
+from tilec.rewriting.fold_constants import compute_expr
 from tilec.support.diagnostics import raise_error
 
 

@@ -12,7 +12,7 @@ from tilec.ir import tile
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.expr import cast_expr, make_constant
 from tilec.ir.types import BOOL, INT32, UINT8, UINT16, UINT32, UINT64, DType
-from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import fold_expr
 
 DimensionGroup = tuple[range, range]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tilec.analysis.box_starts import Coordinates
 from tilec.ir.affine import row_divisor
 from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.text import show_expr
@@ -12,7 +13,6 @@ from tilec.ops.copies import im2col
 from tilec.ops.copies.copy import Copy
 from tilec.ops.copies.im2col import Im2col
 from tilec.ops.lowering import TMA_ALIGNMENT
-from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.layout.atoms import MAX_BOX_EXTENT, can_hold_boxes
 
 NO_BOXES_REASON = (

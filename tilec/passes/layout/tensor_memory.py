@@ -19,6 +19,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import NoReturn
 
+from tilec.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pipelined, plan_rings as ring_plans
+from tilec.analysis.trip_count import get_static_trip_count
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile, warp
 from tilec.ir.affine import affine_form
 from tilec.ir.groups import TENSOR_LANES
@@ -28,9 +31,6 @@ from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
 from tilec.ops.copies.copy import Copy, refuse_scopes
 from tilec.ops.fill import Fill
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pipelined, plan_rings as ring_plans
-from tilec.passes.analysis.trip_count import get_static_trip_count
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 from tilec.target.table import Target

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.analysis.copy_nests import find_filled_tiles
+from tilec.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pipelined, plan_rings
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.layout import tensor_accumulator
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.fills import find_filled_tiles
-from tilec.passes.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pipelined, plan_rings
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.kernel_form import NO_ROLE_WARPS
 from tilec.passes.layout.tensor_memory import find_crowded_out_sums, find_loops_sharing_tiles, why_no_tensor_product

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ir.types import BOOL
 from tilec.ops.lowering import VECTOR_BYTES
-from tilec.passes.analysis.usage import list_expressions
 
 BANK_BYTES = 4
 """Width of a bank of shared memory (CUDA programming guide, shared memory)."""

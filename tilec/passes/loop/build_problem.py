@@ -9,20 +9,15 @@ from functools import partial
 from itertools import product
 from typing import NoReturn
 
-from tilec.ir import tile
-from tilec.ir.multicast import SWIZZLE_BYTES
-from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.compound import CompoundCost, compute_compound_cost, is_compound
-from tilec.passes.analysis.fragment_prefetch import (
+from tilec.analysis.fragment_prefetch import (
     check_prefetch_order,
     find_fragment_prefetches,
     find_overlapped_products,
     is_fragment_prefetch,
     is_wgmma_operation,
 )
-from tilec.passes.analysis.likely_branch import select_likely_branch
-from tilec.passes.analysis.ordering import find_order_constraints
-from tilec.passes.analysis.rings import (
+from tilec.analysis.ordering import find_order_constraints
+from tilec.analysis.rings import (
     RingPlan,
     analyse_loop_body,
     count_ring_versions,
@@ -34,9 +29,13 @@ from tilec.passes.analysis.rings import (
     is_load,
     plan_rings as ring_plans,
 )
-from tilec.passes.analysis.scalar_definitions import find_bind_users, find_replayed_binds, find_scheduled_statements
-from tilec.passes.analysis.tensor_regions import RegionAnalysis
-from tilec.passes.analysis.usage import find_unread_tiles
+from tilec.analysis.scalar_definitions import find_bind_users, find_replayed_binds, find_scheduled_statements
+from tilec.analysis.tensor_regions import RegionAnalysis
+from tilec.analysis.thresholds import select_likely_branch
+from tilec.analysis.usage import find_unread_tiles
+from tilec.ir import tile
+from tilec.ir.multicast import SWIZZLE_BYTES
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.tensor_memory import allocate_tensor_tiles
 from tilec.passes.loop import pools
@@ -52,6 +51,7 @@ from tilec.passes.loop.assign_roles import (
     is_wgmma_product,
     repeat_for_warpgroups,
 )
+from tilec.passes.loop.compound import CompoundCost, compute_compound_cost, is_compound
 from tilec.passes.loop.describe import describe_statement
 from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, find_dynamic_loop
 from tilec.passes.loop.ping_pong import find_tensor_core_runs

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tilec.analysis import rings
+from tilec.analysis.rings import find_pipelined_loops, is_load, is_pipelined
+from tilec.analysis.trip_count import get_static_trip_count
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.products.gemm import Gemm
 from tilec.ops.synchronisation.barriers import AllocBarrier
-from tilec.passes.analysis import rings
-from tilec.passes.analysis.rings import find_pipelined_loops, is_load, is_pipelined
-from tilec.passes.analysis.trip_count import get_static_trip_count
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.sched.decision import Decider
 from tilec.support.options import DECIDING_LEVEL, CompileOptions, Strategy

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.layout import Fragment
 from tilec.ops.lowering import Demand, list_load_demands, list_store_demands, make_demand
-from tilec.passes.analysis.usage import list_expressions
 from tilec.ptx import snippet
 
 TRANSCENDENTAL = frozenset({

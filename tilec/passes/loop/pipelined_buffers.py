@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from tilec.analysis import rings
+from tilec.analysis.fragment_prefetch import is_first_step, is_fragment_prefetch
+from tilec.analysis.rings import is_load, is_pipelined
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir.tile import Buffer, For, Parallel, Stmt, TileOp, Var, While, nested_bodies
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis import rings
-from tilec.passes.analysis.fragment_prefetch import is_first_step, is_fragment_prefetch
-from tilec.passes.analysis.rings import is_load, is_pipelined
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.convert_layouts import CONVERSION_PREFIX
 from tilec.passes.loop.build_problem import ScheduledLoop

@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 
+from tilec.analysis.rings import find_pipelined_loops, is_load
+from tilec.analysis.scalar_definitions import find_scheduled_statements
+from tilec.analysis.trip_count import get_static_trip_count
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm, get_gemm_shape
-from tilec.passes.analysis.rings import find_pipelined_loops, is_load
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
-from tilec.passes.analysis.trip_count import get_static_trip_count
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.product_steps import count_steps_along_k
 from tilec.passes.loop.register_stages import MAX_UNROLLED_STATEMENTS, apply_register_stages, find_loaded_fragment

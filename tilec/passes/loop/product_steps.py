@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilec.analysis.fragment_prefetch import find_first_use, is_interleaved_load
 from tilec.ir.tile import Stmt
 from tilec.ops.lowering import Demand
 from tilec.ops.products.gemm import Gemm, get_gemm_shape
-from tilec.passes.analysis.fragment_prefetch import find_first_use, is_interleaved_load
 from tilec.sched.problem import Op, Use
 from tilec.support.records import dataclass
 from tilec.target.names import InstructionKind

@@ -23,19 +23,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tilec.analysis import rings
+from tilec.analysis.fragment_prefetch import find_rewritten_fragments
+from tilec.analysis.rings import is_pipelined
+from tilec.analysis.trip_count import get_static_trip_count
+from tilec.analysis.usage import find_reads
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis import rings
-from tilec.passes.analysis.fragment_prefetch import find_rewritten_fragments
-from tilec.passes.analysis.rings import is_pipelined
-from tilec.passes.analysis.substitution import rename_buffers, substitute_stmt
-from tilec.passes.analysis.trip_count import get_static_trip_count
-from tilec.passes.analysis.usage import find_reads
 from tilec.passes.loop.detect_pipelines import find_loads
 from tilec.passes.loop.requested_stages import StageRequest, refuse_request
+from tilec.rewriting.substitution import rename_buffers, substitute_stmt
 from tilec.support.diagnostics import ErrorCollector, Label
 
 MAX_UNROLLED_STATEMENTS = 32

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
+from tilec.analysis import rings
+from tilec.analysis.rings import find_pipelined_loops, is_load
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, Var, walk_statements
 from tilec.ops.synchronisation.barriers import AllocBarrier
-from tilec.passes.analysis import rings
-from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.loop.detect_pipelines import find_loads
 from tilec.support.diagnostics import ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
+from tilec.analysis.fragment_prefetch import is_fragment_prefetch
+from tilec.analysis.trip_count import get_static_trip_count
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ops import registry
 from tilec.ops.lowering import Demand, LoweringContext, list_load_demands, list_store_demands, make_demand
-from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
-from tilec.passes.analysis.trip_count import get_static_trip_count
-from tilec.passes.analysis.usage import list_expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import divide_demand
 from tilec.passes.loop.nest_price import count_nest_demands

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile, warp
 from tilec.ir.affine import UNKNOWN, Interval, affine_form, value_interval
-from tilec.passes.analysis.usage import list_expressions
 from tilec.support.records import dataclass
 
 UNKNOWN_AGE = -1

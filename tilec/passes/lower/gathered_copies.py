@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tilec.analysis.copy_nests import analyse_gather
 from tilec.ir import warp
 from tilec.ir.layout import row_major_fragment
 from tilec.ir.tile import Parallel
-from tilec.passes.analysis.gathers import analyse_gather
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 
 

@@ -8,10 +8,10 @@ thread.
 
 from __future__ import annotations
 
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile, warp
 from tilec.ir.affine import affine_form
 from tilec.ir.layout import Axis
-from tilec.passes.analysis.usage import list_expressions
 from tilec.support.records import dataclass
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from tilec.analysis.usage import find_reads
 from tilec.ir import tile
 from tilec.ir.layout import Fragment
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements
 from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, DType
-from tilec.passes.analysis.usage import find_reads
 from tilec.support.identity import IdentityKey
 
 MakeTile = Callable[[str, DType, Literal["fragment", "shared"]], tile.Buffer]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.analysis.ordering import is_asynchronous_copy
 from tilec.driver.lints.registry import LAYOUT, register_warning
 from tilec.ir.tile import TileOp, walk_statements
-from tilec.passes.analysis.ordering import is_asynchronous_copy
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, make_warning
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilec.analysis.rings import find_pipelined_loops, is_load
 from tilec.driver.lints.registry import LAYOUT, register_lint
 from tilec.ir.affine import row_divisor
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import Buffer, Kernel, Region, Stmt, TileOp, walk_statements
 from tilec.ops.copies.copy import Copy
 from tilec.ops.lowering import TMA_ALIGNMENT
-from tilec.passes.analysis.rings import find_pipelined_loops, is_load
 from tilec.passes.layout.kernel_form import choose_kernel_form
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label

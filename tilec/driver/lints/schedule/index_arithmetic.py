@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from tilec.analysis.rings import is_load
+from tilec.analysis.usage import list_expressions
 from tilec.driver.lints.registry import SCHEDULE, register_lint
 from tilec.ir import tile
-from tilec.passes.analysis.rings import is_load
-from tilec.passes.analysis.usage import list_expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.nest_price import is_per_element

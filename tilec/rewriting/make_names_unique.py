@@ -7,7 +7,7 @@ from dataclasses import field, replace
 
 from tilec.ir import tile
 from tilec.ir.rewrite import map_declared_variables, map_nested_bodies
-from tilec.passes.analysis.substitution import substitute_stmt
+from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.records import dataclass
 
 

@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tilec.analysis.trip_count import get_static_trip_count
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import UNKNOWN, Interval, affine_form, value_interval
 from tilec.ops import registry
-from tilec.passes.analysis.trip_count import get_static_trip_count
-from tilec.passes.analysis.usage import list_expressions
 from tilec.support.records import dataclass
 
 

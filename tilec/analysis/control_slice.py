@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.analysis.rings import is_pipelined
+from tilec.analysis.usage import find_writes, list_expressions
 from tilec.ir import tile
-from tilec.passes.analysis.rings import is_pipelined
-from tilec.passes.analysis.usage import find_writes, list_expressions
 
 
 def is_variable(buffer: tile.Buffer) -> bool:

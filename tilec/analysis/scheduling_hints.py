@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tilec.analysis.rings import find_touched_outside
+from tilec.analysis.scalar_definitions import find_scheduled_statements, mark_replayable_binds
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.copies.copy import Copy
 from tilec.ops.copies.im2col import Im2col
 from tilec.ops.synchronisation.sync import WaitCopies, make_buffer_region
-from tilec.passes.analysis.rings import find_touched_outside
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements, mark_replayable_binds
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.diagnostics import Label, raise_error
 
 Entry = TypeVar("Entry")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ops.copies.four_rows import Scatter4
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.records import dataclass
 
 

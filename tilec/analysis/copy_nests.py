@@ -1,15 +1,140 @@
-"""Gathers by cp.async: nests that fill a box of a shared tile from elements of a tensor that are no box, or under a
-condition, chunk by chunk, with zeros where the condition is false."""
+"""Elementwise nests that only move data: a copy of a box, a fill of a whole tile, or a gather by cp.async. A gather
+fills a box from elements that are no box, or under a condition, chunk by chunk, with zeros where the condition is
+false."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+from tilec.analysis.trip_count import get_static_trip_count
+from tilec.analysis.usage import find_reads
 from tilec.ir import tile
 from tilec.ir.affine import affine_form, row_divisor
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.ops import registry
+from tilec.ops.copies.copy import Copy
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.records import dataclass
+
+
+def covers_tile(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: Mapping[tile.Var, int]) -> bool:
+    """Return True if these indices reach every element of a shared tile as the variables run through their extents."""
+    variables = [i for i in indices if isinstance(i, tile.Var)]
+    if buffer.scope != "shared" or len(set(variables)) < len(variables):
+        return False
+    return all(
+        extents.get(index) == size if isinstance(index, tile.Var) else size == 1
+        for index, size in zip(indices, buffer.shape, strict=True)
+    )
+
+
+def convert_to_copy(nest: tile.Parallel, parts: bool = False) -> Copy | None:
+    """Return `S[i, j] = A[a + i, b + j]`, for every element of a shared tile S, as a copy, or with `parts` for a box of
+    S; None for any other nest. Several variables may form an index, as in `S[4 * i + j] = A[4 * i + j]`."""
+    if len(nest.body) != 1 or not isinstance(nest.body[0], tile.Store):
+        return None
+    store = nest.body[0]
+    load = store.value
+    if not isinstance(load, tile.Load) or load.buffer.scope != "global" or load.buffer.dtype != store.buffer.dtype:
+        return None
+    if store.buffer.scope != "shared" or store.atomic is not None:
+        return None
+    extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
+    single = {v: tile.int32_const(0) for v in nest.vars if v not in extents}
+    written, read = (
+        _find_box(buffer, tuple(tile.substitute_variables(i, single) for i in indices), extents)
+        for buffer, indices in ((store.buffer, store.indices), (load.buffer, load.indices))
+    )
+    if written is None or read is None or written[1] != read[1]:
+        return None
+    if {v for digits in written[1] for v, _ in digits} != extents.keys() or not (parts or written[0].is_whole):
+        return None
+    whole = Copy(read[0], replace(written[0], span=store.span), span=nest.span)
+    return whole if written[0].is_whole else replace(whole, prefer_async=True)
+
+
+_Digits = tuple[tuple[tile.Var, int], ...]
+"""Variables that form an index, and the step of each, the smallest first: the digits of a number."""
+
+
+def _find_box(
+    buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: dict[tile.Var, int]
+) -> tuple[tile.Region, tuple[_Digits, ...]] | None:
+    """Return the box that the indices reach as the variables run through their extents, and the variables of each
+    dimension that is not one element thick; None if it is no box."""
+    start: list[tile.Expr] = []
+    extent: list[int] = []
+    order: list[_Digits] = []
+    for index in indices:
+        form = affine_form(index)
+        digits = tuple(
+            sorted(((a, c) for a, c in form.terms if isinstance(a, tile.Var) and a in extents), key=_get_step)
+        )
+        rest = [atom for atom, _ in form.terms if atom not in extents]
+        if any(e in extents for atom in rest for e in tile.walk_expr(atom)):
+            return None
+        size = 1
+        for var, step in digits:
+            if step != size:
+                return None
+            size *= extents[var]
+        if digits:
+            order.append(digits)
+        start.append(fold_expr(tile.substitute_variables(index, {var: tile.int32_const(0) for var, _ in digits})))
+        extent.append(size)
+    variables = [var for digits in order for var, _ in digits]
+    return (
+        (tile.Region(buffer, tuple(start), tuple(extent)), tuple(order))
+        if len(set(variables)) == len(variables)
+        else None
+    )
+
+
+def _get_step(digit: tuple[tile.Var, int]) -> int:
+    return digit[1]
+
+
+TileFill = tuple[tile.Buffer, tuple[tile.Expr, ...]]
+"""A tile, and the indices written in each iteration of the enclosing loops; () for all elements at once."""
+
+LoopExtents = Mapping[tile.Var, int]
+"""Trip counts of the enclosing loops, by their variables, which count from 0 by 1."""
+
+
+def find_filled_tiles(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
+    """Return the shared tiles of which the statement writes every element on each path, and reads none."""
+    kept = find_reads(stmt)
+    return tuple(dict.fromkeys(buffer for buffer, _ in _find_fills((stmt,), {}) if buffer not in kept))
+
+
+def _find_fills(body: tuple[tile.Stmt, ...], extents: LoopExtents) -> Iterator[TileFill]:
+    for stmt in body:
+        match stmt:
+            case tile.TileOp():
+                written = registry.get_operation(stmt.name).effects(stmt).writes
+                yield from ((r.buffer, ()) for r in written if r.buffer.scope == "shared" and r.is_whole)
+            case tile.Store(buffer=buffer, indices=indices, atomic=None) if covers_tile(buffer, indices, extents):
+                yield buffer, indices
+            case tile.Parallel():
+                yield from _find_fills(stmt.body, {**extents, **dict(zip(stmt.vars, stmt.extents, strict=True))})
+            case tile.For() if (trip_count := get_static_trip_count(stmt)) and not any(
+                isinstance(s, tile.Break) for s in tile.walk_statements(stmt.body)
+            ):
+                counts = isinstance(stmt.start, tile.Const) and stmt.start.value == 0 and stmt.step == 1
+                yield from _find_fills(stmt.body, {**extents, stmt.var: trip_count} if counts else extents)
+            case tile.If():
+                then, orelse = tuple(_find_fills(stmt.then, extents)), tuple(_find_fills(stmt.orelse, extents))
+                if (
+                    extents
+                ):  # the condition may differ from iteration to iteration: both branches write the same element
+                    yield from (fill for fill in then if fill in orelse)
+                else:
+                    yield from ((buffer, ()) for buffer in dict(then) if buffer in dict(orelse))
+            case _:
+                pass
+
 
 CP_ASYNC_WIDTHS = (16, 8, 4)
 """Bytes of a cp.async."""

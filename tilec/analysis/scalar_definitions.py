@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 
 
 def mark_replayable_binds(body: tuple[tile.Stmt, ...]) -> tuple[bool, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilec.analysis.clusters import is_grid_sync, uses_rank
 from tilec.ir import tile
 from tilec.ops.synchronisation.rendezvous import Rendezvous
-from tilec.passes.analysis.clusters import is_grid_sync, uses_rank
 
 
 def remove_cluster(kernel: tile.Kernel) -> tile.Kernel:

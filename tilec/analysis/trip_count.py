@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, affine_form
 from tilec.ir.types import INT32
-from tilec.passes.analysis.usage import list_expressions
 
 MAX_UNROLL = 64
 """A T.unroll of more iterations without a factor stays a loop."""

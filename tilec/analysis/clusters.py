@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.rewrite import map_nested_bodies, map_statements
@@ -14,9 +15,8 @@ from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.language.signature import Argument, Call
 from tilec.ops.synchronisation.rendezvous import Rendezvous
-from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.make_names_unique import UniqueNames
-from tilec.passes.analysis.usage import list_expressions
+from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.make_names_unique import UniqueNames
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 from tilec.target.table import Target

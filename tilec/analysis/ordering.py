@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilec.analysis.rings import RingPlan, find_accesses
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir.tile import Stmt, TileOp, walk_statements
 from tilec.ops.synchronisation.sync import (
     BARRIERS,
@@ -20,8 +22,6 @@ from tilec.ops.synchronisation.sync import (
     is_ordering_statement,
     is_sync_list_wait,
 )
-from tilec.passes.analysis.rings import RingPlan, find_accesses
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.records import dataclass
 
 

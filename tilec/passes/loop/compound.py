@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tilec.analysis.rings import find_pipelined_loops
+from tilec.analysis.trip_count import get_static_trip_count
 from tilec.ir import tile
-from tilec.passes.analysis.rings import find_pipelined_loops
-from tilec.passes.analysis.trip_count import get_static_trip_count
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.support.records import dataclass

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from tilec.analysis.rings import is_pipelined, plan_rings
+from tilec.analysis.tensor_order import find_ordered_tensors
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ir.text import print_kernel
-from tilec.passes.analysis.rings import is_pipelined, plan_rings
-from tilec.passes.analysis.tensor_order import find_ordered_tensors
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TypeGuard
 
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ops.copies.copy import Copy
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.sched.problem import Edge
 from tilec.support.diagnostics import Label, raise_error
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilec.analysis.copy_nests import find_filled_tiles
+from tilec.analysis.fragment_prefetch import find_last_use, is_fragment_prefetch
+from tilec.analysis.scalar_definitions import find_scheduled_statements
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
-from tilec.passes.analysis.fills import find_filled_tiles
-from tilec.passes.analysis.fragment_prefetch import find_last_use, is_fragment_prefetch
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.identity import cache_by_identity
 from tilec.support.records import dataclass
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, rewrite_expression, rewrite_statements
 from tilec.ops.products.block_scaled import ScaleCopy
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 
 VersionTiles = Mapping[tile.Buffer, tile.Buffer]
 """Maps each tile to the tile of one version."""
