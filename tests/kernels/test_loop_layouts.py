@@ -14,8 +14,8 @@ from tilec.ir.placement import evaluate_index
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Expr, If, Kernel, LoopLayout, Parallel, Store, walk_statements
-from tilec.passes.layout.irregular_loops import regularise_nest
-from tilec.passes.layout.loop_layout import build_iteration_table, is_regular
+from tilec.passes.layout.fragments.irregular_loops import regularise_nest
+from tilec.passes.layout.fragments.loop_layout import build_iteration_table, is_regular
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

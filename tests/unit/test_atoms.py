@@ -14,7 +14,7 @@ from tilec.ir.layout import SharedLayout, mma_accumulator, row_major_fragment, s
 from tilec.ir.tile import Kernel, walk_statements
 from tilec.ops.copies.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.atoms import (
+from tilec.passes.layout.shared.atoms import (
     AccessPattern,
     Atom,
     StorageCost,

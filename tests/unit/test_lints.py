@@ -19,7 +19,7 @@ from tilec.driver.lints.warp.named_barriers import find_exhausted_barriers
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.types import FLOAT16, FLOAT32, DType
-from tilec.passes.layout.tensor_memory import count_columns
+from tilec.passes.layout.mechanisms.tensor_memory import count_columns
 from tilec.passes.state import KernelState
 from tilec.ptx.assemble import parse_remarks
 from tilec.support.diagnostics import CompileError, Diagnostic

@@ -32,9 +32,10 @@ from tilec.emu import Fault
 from tilec.frontend.sema.expressions import evaluate
 from tilec.ir.tile import Expr, Kernel
 from tilec.ops import form
-from tilec.passes.loop import statement_price
-from tilec.passes.lower import insert_sync as sync, numbered
-from tilec.passes.lower.owners import Owner
+from tilec.passes.loop.price import statement_price
+from tilec.passes.lower import insert_sync as sync
+from tilec.passes.lower.waits import numbered
+from tilec.passes.lower.waits.tensor_areas import Owner
 from tilec.passes.memory import shared_reuse
 from tilec.sched import check
 from tilec.sched.problem import Op, Problem, Slot, Use

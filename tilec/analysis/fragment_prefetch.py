@@ -1,5 +1,5 @@
-"""Prefetches of fragments: loads issued some uses of other versions before their own use (`loop.register_stages`), and
-their constraints on a schedule."""
+"""Prefetches of fragments: loads issued some uses of other versions before their own use
+(`loop.stages.register_stages`), and their constraints on a schedule."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _format_assignment(assignment: LayoutAssignment, target: Target) -> str:
     """Return the kernel's text with the layout of each tile, and with the scores of each swizzle of shared tiles."""
     from tilec.ir.text import print_kernel
     from tilec.ir.warp_text import show_fragment, show_shared
-    from tilec.passes.layout.atoms import find_shared_accesses, score_layouts
+    from tilec.passes.layout.shared.atoms import find_shared_accesses, score_layouts
 
     lines = [print_kernel(assignment.kernel)]
     for name, fragment in assignment.fragments.items():

@@ -28,7 +28,7 @@ from tilec.ir.warp import (
     scalar_reads,
     walk_operations,
 )
-from tilec.passes.lower.touches import find_touches
+from tilec.passes.lower.waits.touches import find_touches
 from tilec.ptx.module import Reg, Vector
 
 _WORD_BYTES = 4

@@ -26,14 +26,14 @@ from tilec.passes.choices.question import (
 )
 from tilec.passes.cost.estimate import DoesNotFit, StageOption, estimate_registers, predict_by_stages
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.product_loops import (
+from tilec.passes.loop.price.product_steps import price_product_steps
+from tilec.passes.loop.price.statement_price import count_demands
+from tilec.passes.loop.stages.product_loops import (
     REGISTER_STAGES,
     ProductLoop as ProductLoop,
     find_product_loops,
     prefetch_product_fragments,
 )
-from tilec.passes.loop.product_steps import price_product_steps
-from tilec.passes.loop.statement_price import count_demands
 from tilec.passes.state import LAYOUTS_ROW, Explorer, KernelState
 from tilec.support.diagnostics import CompileError
 from tilec.support.display import show_share

@@ -30,8 +30,8 @@ from tilec.passes.cost.model import Launch, Prediction, count_ctas_per_sm, predi
 from tilec.passes.grid.persistent import replace_dynamic_by_static_stride
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.pools import choose_register_split
-from tilec.passes.loop.product_steps import count_steps_along_k, price_product_steps
-from tilec.passes.loop.statement_price import count_demands
+from tilec.passes.loop.price.product_steps import count_steps_along_k, price_product_steps
+from tilec.passes.loop.price.statement_price import count_demands
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.target.table import Target

@@ -19,8 +19,8 @@ from tilec.ops.copies.copy import Copy
 from tilec.passes.cost.model import Level, LoopCost, Machine, OccupancyLimits, predict_level_times
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop, loops_to_schedule
-from tilec.passes.loop.product_steps import price_product_steps
-from tilec.passes.loop.statement_price import count_demands, is_asynchronous
+from tilec.passes.loop.price.product_steps import price_product_steps
+from tilec.passes.loop.price.statement_price import count_demands, is_asynchronous
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass

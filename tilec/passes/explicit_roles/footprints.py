@@ -26,7 +26,7 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.passes.explicit_roles.known_values import Values
-from tilec.passes.layout.named_versions import get_named_versions
+from tilec.passes.layout.shared.named_versions import get_named_versions
 from tilec.rewriting.fold_constants import compute_expr
 from tilec.support.records import dataclass
 

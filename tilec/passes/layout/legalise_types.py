@@ -23,7 +23,7 @@ from tilec.ops.lowering import index_element
 from tilec.ops.placeholder import is_refused, make_refused
 from tilec.ops.products.block_scaled import ScaledGemm
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.layout.tensor_memory import refuse_tensor_copy
+from tilec.passes.layout.mechanisms.tensor_memory import refuse_tensor_copy
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, InternalError, Label, raise_error

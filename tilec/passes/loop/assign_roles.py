@@ -31,7 +31,7 @@ from tilec.ops.reductions.reduce import count_crossing_warps
 from tilec.ops.synchronisation.rendezvous import is_for_every_role
 from tilec.ops.synchronisation.sync import is_ordering_statement
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.compound import is_compound
+from tilec.passes.loop.price.compound import is_compound
 from tilec.passes.memory.privatise import find_private_tiles
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.support.records import dataclass

@@ -37,7 +37,7 @@ from tilec.ir import tile
 from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.tensor_memory import allocate_tensor_tiles
+from tilec.passes.layout.mechanisms.tensor_memory import allocate_tensor_tiles
 from tilec.passes.loop import pools
 from tilec.passes.loop.assign_roles import (
     STORE_ROLE,
@@ -51,13 +51,13 @@ from tilec.passes.loop.assign_roles import (
     is_wgmma_product,
     repeat_for_warpgroups,
 )
-from tilec.passes.loop.compound import CompoundCost, compute_compound_cost, is_compound
 from tilec.passes.loop.describe import describe_statement
 from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, find_dynamic_loop
 from tilec.passes.loop.ping_pong import find_tensor_core_runs
-from tilec.passes.loop.product_steps import add_first_step_wait, move_loads_into_products, price_product_steps
+from tilec.passes.loop.price.compound import CompoundCost, compute_compound_cost, is_compound
+from tilec.passes.loop.price.product_steps import add_first_step_wait, move_loads_into_products, price_product_steps
+from tilec.passes.loop.price.statement_price import count_demands, price_statement
 from tilec.passes.loop.ring_links import find_ring_links, producer_reads_before_commit
-from tilec.passes.loop.statement_price import count_demands, price_statement
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 from tilec.passes.memory.privatise import add_private_copies, find_private_tiles
 from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions

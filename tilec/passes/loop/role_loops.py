@@ -20,7 +20,7 @@ from tilec.ops.synchronisation.barriers import AllocBarrier, get_barrier
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.describe import describe_statement
-from tilec.passes.loop.statement_price import price_statement
+from tilec.passes.loop.price.statement_price import price_statement
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.support.records import dataclass
 from tilec.target.table import Target

@@ -25,8 +25,8 @@ from tilec.ops.lowering import LoweringContext
 from tilec.ops.synchronisation.barriers import AllocBarrier, get_barrier
 from tilec.passes.grid.cta_pair_products import is_paired
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.named_versions import get_named_versions
-from tilec.passes.layout.tensor_memory import allocate_tensor_tiles, find_loop_sums
+from tilec.passes.layout.mechanisms.tensor_memory import allocate_tensor_tiles, find_loop_sums
+from tilec.passes.layout.shared.named_versions import get_named_versions
 from tilec.passes.loop import dynamic_tile_scheduler
 from tilec.passes.loop.assign_roles import (
     EVERY_ROLE,
@@ -41,8 +41,7 @@ from tilec.passes.loop.build_problem import PlannedLoop, ScheduledLoop
 from tilec.passes.loop.pools import choose_register_split
 from tilec.passes.loop.ring_links import RingLink, find_ring_links
 from tilec.passes.lower.accumulator_initialisation import initialise_by_products
-from tilec.passes.lower.gathered_copies import build_gathered_copy
-from tilec.passes.lower.replicated_nests import split_replicated_nest
+from tilec.passes.lower.nests import build_gathered_copy, split_replicated_nest
 from tilec.passes.lower.role_pipeline import TMA_FILLERS, Cursors, RolePipeline
 from tilec.passes.memory.multicast import get_multicast_axes
 from tilec.passes.memory.prefetch_tiles import TileLoad, count_prefetched_versions, find_tile_loads, is_prefetched

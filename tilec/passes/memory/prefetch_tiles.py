@@ -21,8 +21,8 @@ from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, Wh
 from tilec.ops.copies.copy import Copy
 from tilec.ops.copies.im2col import Im2col
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.atoms import is_legal
-from tilec.passes.layout.tensor_maps import is_tma_disabled, why_no_tensor_map
+from tilec.passes.layout.mechanisms.tensor_maps import is_tma_disabled, why_no_tensor_map
+from tilec.passes.layout.shared.atoms import is_legal
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 

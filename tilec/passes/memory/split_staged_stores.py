@@ -27,8 +27,8 @@ from tilec.ir.warp import PART_ROWS
 from tilec.ops.atomic import AtomicTile
 from tilec.ops.copies.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.atoms import ACCUMULATOR_LANES
 from tilec.passes.layout.select_mechanisms import STAGED_CHUNK_BYTES
+from tilec.passes.layout.shared.atoms import ACCUMULATOR_LANES
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 from tilec.passes.memory.shared_reuse import find_tiles_over_rings
 from tilec.support.records import dataclass

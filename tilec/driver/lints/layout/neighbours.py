@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tilec.driver.lints.registry import LAYOUT, register_warning
 from tilec.ir.tile import Parallel, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.vector_widths import find_streamed_buffers
+from tilec.passes.layout.fragments.vector_widths import find_streamed_buffers
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, make_warning
 

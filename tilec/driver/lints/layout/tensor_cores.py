@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.driver.lints.registry import LAYOUT, register_lint
-from tilec.passes.layout.tensor_memory import count_columns, find_crowded_out_sums
-from tilec.passes.layout.tensor_products import find_fallback_products
+from tilec.passes.layout.mechanisms.tensor_memory import count_columns, find_crowded_out_sums
+from tilec.passes.layout.mechanisms.tensor_products import find_fallback_products
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 

@@ -13,7 +13,7 @@ from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import Buffer, Kernel, Region, Stmt, TileOp, walk_statements
 from tilec.ops.copies.copy import Copy
 from tilec.ops.lowering import TMA_ALIGNMENT
-from tilec.passes.layout.kernel_form import choose_kernel_form
+from tilec.passes.layout.mechanisms.kernel_form import choose_kernel_form
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from tilec.driver.lints.registry import SCHEDULE, register_lint
 from tilec.ir.tile import Parallel, TileOp, walk_statements
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.atoms import Sweep, compute_conflict_factor, find_shared_accesses
-from tilec.passes.layout.lane_addresses import find_conflict_factors as conflicts_of_nest
-from tilec.passes.layout.transpose_operands import is_operand_transposition
+from tilec.passes.layout.shared.atoms import Sweep, compute_conflict_factor, find_shared_accesses
+from tilec.passes.layout.shared.lane_addresses import find_conflict_factors as conflicts_of_nest
+from tilec.passes.layout.shared.transpose_operands import is_operand_transposition
 from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
 from tilec.passes.state import KernelState
 from tilec.sched.problem import Problem

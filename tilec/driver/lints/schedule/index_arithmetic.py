@@ -11,8 +11,8 @@ from tilec.driver.lints.registry import SCHEDULE, register_lint
 from tilec.ir import tile
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import LoopProblem
-from tilec.passes.loop.nest_price import is_per_element
-from tilec.passes.loop.statement_price import is_asynchronous
+from tilec.passes.loop.price.nest_price import is_per_element
+from tilec.passes.loop.price.statement_price import is_asynchronous
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label
 from tilec.target.table import Target

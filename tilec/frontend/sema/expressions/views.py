@@ -25,8 +25,8 @@ from tilec.ops.copies.copy import Copy
 from tilec.ops.functions.signatures import AT_DATA, DATA, VIEWS
 from tilec.ops.language.signature import Argument, Call as Arguments, as_dtype, as_shape, bind_arguments
 from tilec.ops.language.values import IndexMap, Method, describe_value, show_shape
-from tilec.passes.layout.placements import build_bounds_condition, remap_indices
-from tilec.passes.layout.reshape_views import (
+from tilec.passes.layout.shared.placements import build_bounds_condition, remap_indices
+from tilec.passes.layout.shared.reshape_views import (
     assemble_view_element,
     build_view_condition,
     extract_part,

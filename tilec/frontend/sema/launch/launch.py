@@ -43,8 +43,8 @@ from tilec.ir.types import BOOL, INT32, NARROW_TYPES, DType
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_dtype, bind_arguments
 from tilec.ops.language.values import EXPR_TYPES, Member, describe_value
 from tilec.ops.placeholder import make_refused
-from tilec.passes.loop.register_stages import apply_register_stages
-from tilec.passes.loop.requested_stages import apply_requested_stages
+from tilec.passes.loop.stages.register_stages import apply_register_stages
+from tilec.passes.loop.stages.requested_stages import apply_requested_stages
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import CompileError, make_warning, raise_error
 from tilec.support.records import dataclass

@@ -10,7 +10,7 @@ from typing import assert_never
 from tilec.analysis.usage import list_expressions
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Load, Store, walk_expr, walk_statements as walk_tile
-from tilec.passes.lower.scoreboard import TENSOR_CORE_ORDER, TMA_ORDER, Queue, Touch
+from tilec.passes.lower.waits.scoreboard import TENSOR_CORE_ORDER, TMA_ORDER, Queue, Touch
 from tilec.passes.memory.split_staged_stores import count_row_parts
 from tilec.support.records import dataclass
 

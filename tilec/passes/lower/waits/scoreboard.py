@@ -12,8 +12,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Literal
 
-from tilec.passes.lower.areas import MAX_AGE, UNKNOWN_AGE, LoopFrame, TensorArea, are_disjoint, find_area_after_loop
-from tilec.passes.lower.owners import Owner
+from tilec.passes.lower.waits.tensor_areas import (
+    MAX_AGE,
+    UNKNOWN_AGE,
+    LoopFrame,
+    Owner,
+    TensorArea,
+    are_disjoint,
+    find_area_after_loop,
+)
 from tilec.support import records
 from tilec.support.records import dataclass
 

@@ -15,8 +15,8 @@ from typing import Literal
 from tilec.ir import warp
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import Expr
-from tilec.passes.lower.numbered import Node, walk_nodes
-from tilec.passes.lower.scoreboard import TMA_ORDER, AccessRecord, RoleState, VersionKey
+from tilec.passes.lower.waits.numbered import Node, walk_nodes
+from tilec.passes.lower.waits.scoreboard import TMA_ORDER, AccessRecord, RoleState, VersionKey
 from tilec.support.records import dataclass
 
 

@@ -16,8 +16,8 @@ from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm
 from tilec.ops.synchronisation.rendezvous import is_for_every_role
 from tilec.ops.synchronisation.sync import get_spelling
-from tilec.passes.layout.atoms import find_swizzled_layout, is_legal
-from tilec.passes.layout.tensor_maps import why_not_tma
+from tilec.passes.layout.mechanisms.tensor_maps import why_not_tma
+from tilec.passes.layout.shared.atoms import find_swizzled_layout, is_legal
 from tilec.support.diagnostics import raise_error
 from tilec.support.options import Strategy
 from tilec.support.records import dataclass

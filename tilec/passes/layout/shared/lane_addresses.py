@@ -15,7 +15,7 @@ from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.atoms import (
+from tilec.passes.layout.shared.atoms import (
     BANK_BYTES,
     BANKS,
     CHUNK,

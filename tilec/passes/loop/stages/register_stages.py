@@ -33,8 +33,8 @@ from tilec.ir.affine import add_exprs
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.loop.detect_pipelines import find_loads
-from tilec.passes.loop.requested_stages import StageRequest, refuse_request
+from tilec.passes.loop.stages.detect_pipelines import find_loads
+from tilec.passes.loop.stages.requested_stages import StageRequest, refuse_request
 from tilec.rewriting.substitution import rename_buffers, substitute_stmt
 from tilec.support.diagnostics import ErrorCollector, Label
 

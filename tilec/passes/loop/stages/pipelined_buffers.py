@@ -17,9 +17,9 @@ from tilec.ir.tile import Buffer, For, Parallel, Stmt, TileOp, Var, While, neste
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.convert_layouts import CONVERSION_PREFIX
+from tilec.passes.layout.fragments.convert_layouts import CONVERSION_PREFIX
 from tilec.passes.loop.build_problem import ScheduledLoop
-from tilec.passes.loop.detect_pipelines import find_loads, why_not_pipelined
+from tilec.passes.loop.stages.detect_pipelines import find_loads, why_not_pipelined
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tilec.ir import warp
 from tilec.ir.rewrite import map_nested_bodies
-from tilec.passes.lower.scoreboard import QUEUES, BarrierScope, Queue
+from tilec.passes.lower.waits.scoreboard import QUEUES, BarrierScope, Queue
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 

@@ -14,8 +14,12 @@ from tilec.ir import tile
 from tilec.ir.layout import tensor_accumulator
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.kernel_form import NO_ROLE_WARPS
-from tilec.passes.layout.tensor_memory import find_crowded_out_sums, find_loops_sharing_tiles, why_no_tensor_product
+from tilec.passes.layout.mechanisms.kernel_form import NO_ROLE_WARPS
+from tilec.passes.layout.mechanisms.tensor_memory import (
+    find_crowded_out_sums,
+    find_loops_sharing_tiles,
+    why_no_tensor_product,
+)
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 

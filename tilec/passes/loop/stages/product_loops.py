@@ -6,7 +6,7 @@
                                                         B_shared.registers = B_shared[k1 : k1 + 16, :]
                                                         T.gemm(A_shared.registers, B_shared.registers, C)
 
-`loop.register_stages` pipelines such a loop like one in the kernel's text: with two stages, the fragments of an
+`loop.stages.register_stages` pipelines such a loop like one in the kernel's text: with two stages, the fragments of an
 iteration's first step are loaded during the last step of the iteration before. `choices.choose_register_stages` decides
 whether it pays.
 """
@@ -26,9 +26,13 @@ from tilec.ir.types import INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm, get_gemm_shape
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.product_steps import count_steps_along_k
-from tilec.passes.loop.register_stages import MAX_UNROLLED_STATEMENTS, apply_register_stages, find_loaded_fragment
-from tilec.passes.loop.requested_stages import StageRequest
+from tilec.passes.loop.price.product_steps import count_steps_along_k
+from tilec.passes.loop.stages.register_stages import (
+    MAX_UNROLLED_STATEMENTS,
+    apply_register_stages,
+    find_loaded_fragment,
+)
+from tilec.passes.loop.stages.requested_stages import StageRequest
 from tilec.support.diagnostics import RAISE_FIRST, CompileError
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass

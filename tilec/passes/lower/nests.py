@@ -1,6 +1,7 @@
-"""Split nests with copies of elements in several threads, where one copy would overwrite what others read.
+"""Lower nests: split those with copies of elements in several threads, where one copy would overwrite what others read,
+and turn asynchronous ones into cp.async of gathered chunks.
 
-Of such threads one stores to memory, and each sets registers of its own. In a nest that does both, that thread may
+One of these threads stores to memory, each sets its own registers. In a nest that does both, that thread may
 store before another has read. Split nests have a barrier between them.
 """
 
@@ -10,11 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from tilec.analysis.copy_nests import analyse_gather
 from tilec.analysis.usage import find_reads
-from tilec.ir import tile
-from tilec.ir.layout import Fragment
+from tilec.ir import tile, warp
+from tilec.ir.layout import Fragment, row_major_fragment
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements
+from tilec.ir.tile import Parallel
 from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, DType
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.identity import IdentityKey
 
 MakeTile = Callable[[str, DType, Literal["fragment", "shared"]], tile.Buffer]
@@ -118,3 +122,19 @@ def _select_stores(body: tuple[tile.Stmt, ...], chosen: set[IdentityKey[tile.Stm
         return left if is_used or not isinstance(left, tile.If) else ()
 
     return map_statements(body, select_statement)
+
+
+def build_gathered_copy(
+    nest: Parallel, assignment: LayoutAssignment, cursors: tuple[warp.Cursor, ...]
+) -> warp.CpAsync | None:
+    """Return the copy that the nest makes; None where the tile's layout leaves no chunks of 4 bytes."""
+    found = analyse_gather(nest)
+    if isinstance(found, str):
+        return None
+    layout = assignment.shared[found.destination.buffer.name]
+    width = found.choose_width(min(layout.run, layout.shape[-1]))
+    if width is None:
+        return None
+    spread = row_major_fragment(found.extents, assignment.kernel.threads, width // found.load.buffer.dtype.bytes)
+    source = warp.Gather(found.load.buffer, found.vars, found.load.indices, found.condition)
+    return warp.CpAsync(source, found.destination, spread, width, cursors=cursors, span=nest.span)

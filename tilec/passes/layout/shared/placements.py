@@ -15,8 +15,8 @@ from tilec.ir.layout import SharedLayout
 from tilec.ir.placement import NotArithmetic, NoValue, evaluate_index
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.language.values import IndexMap, show_shape
-from tilec.passes.layout.atoms import find_byte_offset, list_candidate_layouts
-from tilec.passes.layout.reshape_views import map_view_indices
+from tilec.passes.layout.shared.atoms import find_byte_offset, list_candidate_layouts
+from tilec.passes.layout.shared.reshape_views import map_view_indices
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span

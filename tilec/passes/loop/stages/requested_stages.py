@@ -1,7 +1,7 @@
 """Stages that a kernel requests for tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
 
 A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as written.
-`loop.register_stages` applies the stages of fragments.
+`loop.stages.register_stages` applies the stages of fragments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilec.analysis.rings import find_pipelined_loops, is_load
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, Var, walk_statements
 from tilec.ops.synchronisation.barriers import AllocBarrier
-from tilec.passes.loop.detect_pipelines import find_loads
+from tilec.passes.loop.stages.detect_pipelines import find_loads
 from tilec.support.diagnostics import ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

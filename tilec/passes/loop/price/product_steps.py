@@ -1,8 +1,8 @@
 """Waits of products by mma.sync for operands that ldmatrix reads from shared memory, step by step along K.
 
 The steps of a product are unrolled, and the assembler reads one step early within them. But nothing is read before the
-iteration's barrier: the first step waits for its operands unless they are prefetched (`loop.register_stages`). The
-instructions of a prefetch issue between those of the product before, so that they hold its units but delay nothing.
+iteration's barrier: the first step waits for its operands unless they are prefetched (`loop.stages.register_stages`).
+The instructions of a prefetch issue between those of the product before, so that they hold its units but delay nothing.
 """
 
 from __future__ import annotations

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile, warp
-from tilec.passes.lower.areas import LoopFrame, build_area, build_loop_frame
-from tilec.passes.lower.owners import find_owners
-from tilec.passes.lower.placed_waits import PlaceCounter
-from tilec.passes.lower.scoreboard import Queue, Touch
-from tilec.passes.lower.touches import ReusingTile, build_early_touch, find_touches
+from tilec.passes.lower.waits.placed_waits import PlaceCounter
+from tilec.passes.lower.waits.scoreboard import Queue, Touch
+from tilec.passes.lower.waits.tensor_areas import LoopFrame, build_area, build_loop_frame, find_owners
+from tilec.passes.lower.waits.touches import ReusingTile, build_early_touch, find_touches
 from tilec.support.records import dataclass
 
 MAX_AREAS = 16

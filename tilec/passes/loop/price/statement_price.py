@@ -21,7 +21,7 @@ from tilec.ops import registry
 from tilec.ops.lowering import Demand, LoweringContext, list_load_demands, list_store_demands, make_demand
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import divide_demand
-from tilec.passes.loop.nest_price import count_nest_demands
+from tilec.passes.loop.price.nest_price import count_nest_demands
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 from tilec.target.table import Target, Timing
