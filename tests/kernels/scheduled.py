@@ -12,7 +12,8 @@ from pipelines import Loop
 from stages import advanced, planned, scheduled, with_schedules, work_on
 
 from tilec.analysis.rings import is_load
-from tilec.driver import build as driver, emulate, engine
+from tilec.driver import build as driver, engine
+from tilec.driver.emulation import emulate
 from tilec.emu import launch
 from tilec.interp import run as interp
 from tilec.ir.manifest import manifests_in_module

@@ -7,7 +7,8 @@ from collections import defaultdict
 
 import pytest
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.emu.memory.memory import Memory
 from tilec.emu.numbers import Array
 from tilec.ir.tile import Parallel, walk_statements

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kernels.harness import agrees
 from tilec.driver.build import Observer, build_kernel
-from tilec.driver.emulate import draw_arguments, emulate_build
+from tilec.driver.emulation.emulate import draw_arguments, emulate_build
 from tilec.ir.placement import evaluate_index
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel

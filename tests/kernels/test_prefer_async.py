@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tilec.analysis.copy_nests import is_constant_per_run
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir.affine import scale_expr
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import stages
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, mma_accumulator, row_major_fragment, swizzled_layout, unswizzled_layout
 from tilec.ir.tile import Kernel, walk_statements

@@ -26,8 +26,8 @@ import test_sync_loops as loops
 from test_statement_price import ADD_C, first_op, loading
 
 from tilec.analysis.tensor_regions import RegionAnalysis
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault
 from tilec.frontend.sema.expressions import evaluate
 from tilec.ir.tile import Expr, Kernel

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir import tile, warp
 from tilec.ir.layout import Axis, Fragment, row_major_fragment, unswizzled_layout
 from tilec.ir.tile import Buffer, Load, Parallel, Store, Var

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from tilec.driver.array_files import ArrayFile
-from tilec.driver.emulate import RunOptions
-from tilec.driver.fault_elements import name_global_element
+from tilec.driver.emulation.array_files import ArrayFile
+from tilec.driver.emulation.emulate import RunOptions
+from tilec.driver.emulation.fault_elements import name_global_element
 from tilec.emu import Fault, Report, launch
 from tilec.emu.memory.places import replace_addresses
 from tilec.ptx.parse import PtxSyntaxError, parse_module

@@ -24,7 +24,7 @@ from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic, raise_error
 
 if TYPE_CHECKING:
-    from tilec.driver.emulate import KernelArguments
+    from tilec.driver.emulation.emulate import KernelArguments
     from tilec.ir.manifest import Manifest
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -60,7 +60,7 @@ def list_outputs(kernel: tile.Kernel, manifest: Manifest) -> list[tile.Buffer]:
 def _load_arrays(
     data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, given: KernelArguments
 ) -> dict[str, Array]:
-    from tilec.driver.array_files import ArrayFile
+    from tilec.driver.emulation.array_files import ArrayFile
 
     arrays = ArrayFile(data, path)
     known = _match_outputs(arrays.headers, path, kernel, manifest)

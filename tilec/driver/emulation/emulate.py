@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tilec.driver import emulate_compare
-from tilec.driver.array_files import ArrayFile
-from tilec.driver.emulate_compare import Comparison
-from tilec.driver.fault_elements import name_elements
+from tilec.driver.emulation import compare
+from tilec.driver.emulation.array_files import ArrayFile
+from tilec.driver.emulation.compare import Comparison
+from tilec.driver.emulation.fault_elements import name_elements
 from tilec.driver.launch_sizes import launch_sizes
 from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
@@ -391,6 +391,4 @@ def compare_arguments(
     """Compare every written tensor of a run with the reference's. With finite inputs, a result that is mostly not
     finite does not match."""
     finite = are_inputs_finite
-    return emulate_compare.compare_outputs(
-        kernel, manifest, found.tensors, expected.tensors, written, are_inputs_finite=finite
-    )
+    return compare.compare_outputs(kernel, manifest, found.tensors, expected.tensors, written, are_inputs_finite=finite)
