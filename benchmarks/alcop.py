@@ -27,9 +27,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tilec.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.driver import build as driver, engine
 from tilec.ir.tile import Buffer, TileOp, walk_statements
-from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.cost.estimate import OTHER_REGISTERS, REGISTERS_FOR_PREFETCH, count_step_registers
 from tilec.passes.cost.kernel import (
     BlockWalk,

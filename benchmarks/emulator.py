@@ -16,7 +16,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.emu import launch
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile

@@ -114,7 +114,7 @@ def errors(checks: tuple[Callable[..., Any], ...]) -> list[str]:
                 called = getattr(signature.Call, step.argval, None)
             owner = step.argval
             if isinstance(called, types.FunctionType) and called.__module__.startswith(
-                ("tilec.ops", "tilec.passes", "tilec.frontend")
+                ("tilec.ops", "tilec.rewriting", "tilec.analysis", "tilec.passes", "tilec.frontend")
             ):
                 visit(called.__code__, called.__globals__)
 

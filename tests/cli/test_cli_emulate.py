@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from command import GEMM, SMALL, VECTOR_ADD, tilec
 
-from tilec.driver import build as driver, emulate, emulate_compare
+from tilec.driver import build as driver
+from tilec.driver.emulation import compare, emulate
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -72,7 +73,7 @@ def test_emulate_interrupted(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
         progress(1, 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilec.driver.emulate.emulate_build", interrupted)
+    monkeypatch.setattr("tilec.driver.emulation.emulate.emulate_build", interrupted)
     assert tilec("emulate", VECTOR_ADD, *SMALL) == 130
     assert "interrupted after 1 of" in capfd.readouterr().err
 
@@ -184,7 +185,7 @@ def test_two_percent_is_not_rounding(defines: dict[str, float], wrong: list[str]
 def test_what_only_comes_in_is_exact() -> None:
     """Rounding is allowed for where the kernel rounds: the operands of this product are inputs."""
     kernel = driver.load_kernel(SourceFile("gemm.tl", Path(GEMM).read_text()), CompileOptions(), driver.Observer())
-    seen, summed = emulate_compare.find_roundings(kernel)
+    seen, summed = compare.find_roundings(kernel)
     assert ({buffer.name for buffer in seen}, summed) == ({"C_local", "C"}, 0.0)
 
 

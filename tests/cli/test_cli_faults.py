@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command import tilec
 
-from tilec.driver.fault_elements import find_element
+from tilec.driver.emulation.fault_elements import find_element
 from tilec.ir.layout import SharedLayout, swizzled_layout, unswizzled_layout
 
 HEAD = """import tilelang.language as T

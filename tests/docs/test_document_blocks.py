@@ -21,7 +21,8 @@ import pytest
 from fenced import ROOT, Block, blocks, pages
 
 from tilec.cli.main import main
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

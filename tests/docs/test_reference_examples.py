@@ -13,8 +13,8 @@ import pytest
 from fenced import ROOT
 
 from tilec.cli.main import main
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel, check_file
+from tilec.driver.emulation import emulate
 from tilec.frontend.examples.read import (
     FOLDER,
     HEAD,

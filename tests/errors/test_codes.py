@@ -14,8 +14,8 @@ import pytest
 
 import tilec
 from tilec.cli.main import main
-from tilec.driver import emulate
-from tilec.driver.emulate import KernelArguments
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import KernelArguments
 from tilec.ir.tile import Kernel
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.scheduling import schedule_loop

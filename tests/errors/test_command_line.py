@@ -315,8 +315,8 @@ def test_a_file_that_holds_no_arrays(data: bytes, tmp_path: Path, capfd: pytest.
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_damaged_file_of_arrays_is_no_bug(method: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Any byte may be wrong: it is noticed, or it did not matter."""
-    from tilec.driver import emulate
     from tilec.driver.build import Observer, build_kernel
+    from tilec.driver.emulation import emulate
     from tilec.support.diagnostics import CompileError
     from tilec.support.options import CompileOptions
     from tilec.support.source import SourceFile

@@ -29,7 +29,7 @@ from tilec.calibrate.rewrite import rewrite_rows
 from tilec.cli.commands.calibrate import PLAN_FILE, make_cubin_reader
 from tilec.cli.commands.problem import read_problems
 from tilec.driver.build import build_library
-from tilec.driver.emulate_ptx import parse_arguments
+from tilec.driver.emulation.emulate_ptx import parse_arguments
 from tilec.driver.observer import Observer, PipelineStopped
 from tilec.sched import cache as schedules, comparison
 from tilec.sched.problem import Problem

@@ -17,8 +17,13 @@ from subject import Subject, json_mutant, refused, shown, toml_mutant
 
 from tilec.cli.commands.problem import read_problems
 from tilec.driver.build import build_library, check_file, load_kernels
-from tilec.driver.emulate import RunOptions
-from tilec.driver.emulate_ptx import LaunchGeometry, build_ptx_fault_diagnostic, emulate_ptx_file, parse_arguments
+from tilec.driver.emulation.emulate import RunOptions
+from tilec.driver.emulation.emulate_ptx import (
+    LaunchGeometry,
+    build_ptx_fault_diagnostic,
+    emulate_ptx_file,
+    parse_arguments,
+)
 from tilec.driver.observer import Observer, PipelineStopped
 from tilec.emu import Fault
 from tilec.ir import manifest

@@ -18,8 +18,8 @@ from meaning.numbers import Array, Format, rounded, stored, values_of, wrapped
 from meaning.quantity import NoMeaning
 from meaning.tiles import Tile
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.driver.explanations import EXPLANATIONS
 from tilec.emu import Fault
 from tilec.ir.tile import Var

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.host import runtime
 from tilec.support import files
 from tilec.support.options import CompileOptions, Strategy, Value

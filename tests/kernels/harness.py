@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions, Strategy, Value
 from tilec.support.source import SourceFile
 

@@ -11,12 +11,13 @@ from hypothesis.strategies import DrawFn
 from pipelines import Loop
 from stages import advanced, planned, scheduled, with_schedules, work_on
 
-from tilec.driver import build as driver, emulate, engine
+from tilec.analysis.rings import is_load
+from tilec.driver import build as driver, engine
+from tilec.driver.emulation import emulate
 from tilec.emu import launch
 from tilec.interp import run as interp
 from tilec.ir.manifest import manifests_in_module
 from tilec.ir.tile import Buffer, Kernel, TileOp
-from tilec.passes.analysis.rings import is_load
 from tilec.passes.loop.annotate import build_manual_schedule
 from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop, ScheduledLoop
 from tilec.ptx.parse import parse_module

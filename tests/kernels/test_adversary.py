@@ -7,8 +7,8 @@ import re
 import pytest
 from harness import HERE, SAMPLES, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault, launch
 from tilec.support.options import Value
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from harness import SAMPLES
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir import warp
 from tilec.support.options import ARRIVALS, Arrivals, CompileOptions, Value
 from tilec.support.source import SourceFile

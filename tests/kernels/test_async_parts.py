@@ -7,7 +7,7 @@ import re
 import pytest
 from harness import HERE, built
 
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 
 KERNEL = HERE / "async_parts.tl"
 

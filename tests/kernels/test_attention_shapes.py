@@ -16,8 +16,8 @@ from harness import HERE, SAMPLES, built
 from numpy.typing import NDArray
 from sass import Instruction, disassembled
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
+from tilec.driver.emulation import emulate
 from tilec.emu import launch
 from tilec.ir import warp
 from tilec.ir.elements import decode_values

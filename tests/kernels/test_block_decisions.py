@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, Plan, build_kernel, plan_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.ir.warp import TmaLoad
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

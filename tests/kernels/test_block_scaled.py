@@ -10,9 +10,9 @@ import pytest
 from harness import HERE, built
 from numpy.typing import NDArray
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.emu import Fault
 from tilec.ir.elements import decode_values, encode_values, storage_shape
 from tilec.ir.text import print_kernel

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.support.options import CompileOptions, Scheduler
 from tilec.support.source import SourceFile
 

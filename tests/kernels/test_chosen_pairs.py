@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, Plan, build_kernel, plan_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.sched.decision import Decision
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

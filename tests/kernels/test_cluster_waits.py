@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tilec.driver import build as driver, emulate
-from tilec.driver.emulate import RunOptions
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify.verify import program_violations
 from tilec.support.options import CompileOptions

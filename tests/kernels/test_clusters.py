@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel, plan_kernel
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault, launch
 from tilec.ir.warp import TmaLoad
 from tilec.ir.warp_text import show_program

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile

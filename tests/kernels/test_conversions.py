@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from harness import HERE
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
 

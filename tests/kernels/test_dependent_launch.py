@@ -12,9 +12,9 @@ from harness import SAMPLES
 from sass import disassembled
 from stages import emitted
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.emu import Fault, launch
 from tilec.ir import warp
 from tilec.ir.warp_verify.verify import program_violations

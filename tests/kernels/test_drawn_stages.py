@@ -12,7 +12,8 @@ from collections import Counter
 
 import pytest
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

@@ -10,9 +10,9 @@ import pytest
 from harness import HERE, built
 
 from tilec.cli.main import main
-from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.driver.emulate import Array, KernelArguments
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import Array, KernelArguments
 from tilec.ir import manifest
 from tilec.support.diagnostics import CompileError
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel, build_library, build_reports
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.emu import Fault
 from tilec.ir import warp
 from tilec.ir.warp_text import show_program

@@ -11,8 +11,8 @@ import pytest
 from harness import HERE, agrees, built
 from test_adversary import compute
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault
 from tilec.interp import run as interp
 from tilec.ir import warp

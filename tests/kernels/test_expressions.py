@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
-from tilec.driver import emulate
 from tilec.driver.build import Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

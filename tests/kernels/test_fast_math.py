@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from harness import HERE, SAMPLES, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault, launch
 from tilec.ir import warp
 from tilec.support.options import CompileOptions, Value

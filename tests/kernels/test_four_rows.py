@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault, launch
 from tilec.ir.elements import decode_values
 from tilec.ir.text import print_kernel

@@ -8,9 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.ir.text import print_kernel
-from tilec.passes.loop.contract_products import contract_products
+from tilec.rewriting.contract_products import contract_products
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 
 
 def unpacked(octets: np.ndarray, dtype: str) -> np.ndarray:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.driver.emulate import KernelArguments
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import KernelArguments
 from tilec.ir import warp
 from tilec.support.options import Value
 

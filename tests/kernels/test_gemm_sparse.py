@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
+from tilec.driver.emulation import emulate
 from tilec.ir.elements import decode_values, encode_values
 from tilec.ir.types import TYPES_BY_NAME, DType
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault, launch
 from tilec.host import runtime
 from tilec.ir.manifest import extract_from_cubin, from_json, to_json

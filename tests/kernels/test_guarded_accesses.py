@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from snippets import kernel
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

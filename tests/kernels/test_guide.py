@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from harness import agrees
 
+from tilec.analysis.scalar_definitions import find_replayed_binds
 from tilec.driver.build import Observer, Plan, plan_kernel
 from tilec.ir.text import show_expr
-from tilec.passes.analysis.scalar_definitions import find_replayed_binds
 from tilec.passes.loop.describe import describe_statement
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
+from tilec.driver.emulation import emulate
 
 KERNELS = HERE / "im2col.tl"
 TARGETS = ("sm_80", "sm_90a")

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel, build_library
+from tilec.driver.emulation import emulate
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.support.diagnostics import CompileError

@@ -7,12 +7,13 @@ from collections import defaultdict
 
 import pytest
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.emu.memory.memory import Memory
 from tilec.emu.numbers import Array
 from tilec.ir.tile import Parallel, walk_statements
-from tilec.passes.layout import lane_addresses
-from tilec.passes.layout.lane_addresses import find_conflict_factors
+from tilec.passes.layout.shared import lane_addresses
+from tilec.passes.layout.shared.lane_addresses import find_conflict_factors
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault
 from tilec.ir.text import print_kernel
 from tilec.ir.warp_text import show_program

@@ -7,7 +7,7 @@ from harness import HERE, agrees
 
 from tilec.driver import build as driver
 from tilec.passes.loop.build_problem import ScheduledLoop
-from tilec.passes.loop.pipelined_buffers import LoadedTile, find_loaded_tiles
+from tilec.passes.loop.stages.pipelined_buffers import LoadedTile, find_loaded_tiles
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

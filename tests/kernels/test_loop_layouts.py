@@ -9,13 +9,13 @@ import pytest
 
 from tests.kernels.harness import agrees
 from tilec.driver.build import Observer, build_kernel
-from tilec.driver.emulate import draw_arguments, emulate_build
+from tilec.driver.emulation.emulate import draw_arguments, emulate_build
 from tilec.ir.placement import evaluate_index
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Expr, If, Kernel, LoopLayout, Parallel, Store, walk_statements
-from tilec.passes.layout.irregular_loops import regularise_nest
-from tilec.passes.layout.loop_layout import build_iteration_table, is_regular
+from tilec.passes.layout.fragments.irregular_loops import regularise_nest
+from tilec.passes.layout.fragments.loop_layout import build_iteration_table, is_regular
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, note, seed, settings, strategies as s
 from pipelines import Loop, loops
 from scheduled import PIPELINE, by_hand, compiled, differences, tile_ir, with_lists
 
+from tilec.analysis.scalar_definitions import find_scheduled_statements
 from tilec.ir.tile import For, walk_statements
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import Strategy
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from harness import HERE, SAMPLES
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir import warp
 from tilec.ir.warp_verify.verify import program_violations
 from tilec.sched.decision import Decision

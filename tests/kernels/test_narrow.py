@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from harness import HERE
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir.elements import decode_values
 from tilec.ir.types import FLOAT4_E2M1, FLOAT8_E8M0, TYPES_BY_NAME, DType
 from tilec.support.options import CompileOptions

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tilec.codegen.elementwise.steps import Assignment, Definition, Step, list_steps
 from tilec.codegen.elementwise.verify_steps import find_step_violations
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 from tilec.ir import tile
 
 KERNEL = HERE / "nested_conditions.tl"

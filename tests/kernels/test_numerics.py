@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.interp.run import _CALL_FUNCTIONS
 from tilec.ir.tile import BIT_COUNTS, INTEGER_CALLS
 from tilec.ops.functions.intrinsics import make_references

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from harness import HERE
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions, Strategy, TileScheduler, Value
 from tilec.support.source import SourceFile
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from harness import SAMPLES
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir import warp
 from tilec.support.options import CompileOptions, Strategy, Value
 from tilec.support.source import SourceFile

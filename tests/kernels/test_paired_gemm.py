@@ -13,9 +13,9 @@ from harness import HERE, SAMPLES
 from pieces import TENSOR_PIECES, is_right, not_missed
 from test_adversary import compute
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.ir.warp_verify.verify import program_violations
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from harness import SAMPLES
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.ir.warp import TmaLoad
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from harness import agrees, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.ir import warp
 from tilec.passes.grid.persistent import make_persistent, why_not_persistent
 from tilec.support.options import CompileOptions

@@ -10,9 +10,9 @@ import pytest
 from harness import HERE, agrees, built
 from test_explicit_roles import right
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import KernelArguments
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import KernelArguments
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.tile_verify.verify import verify_tile

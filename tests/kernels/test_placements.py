@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from harness import HERE, agrees, built
 
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 
 KERNEL = HERE / "placements.tl"
 MAPS = ("padded", "rotated", "turned", "blocks", "exchanged", "backwards", "pairs")

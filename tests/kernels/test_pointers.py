@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from test_scalar_names import TARGETS, compiled
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
+from tilec.driver.emulation import emulate
 from tilec.ir.elements import copy_with_strides
 from tilec.ir.manifest import TensorMapParam, from_json, summarise_manifest, to_json
 from tilec.support.diagnostics import CompileError

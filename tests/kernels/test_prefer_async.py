@@ -8,15 +8,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
+from tilec.analysis.copy_nests import is_constant_per_run
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir.affine import scale_expr
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Binary, BinaryOp, Var, int32_const
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.analysis.fold_constants import compute_expr
-from tilec.passes.analysis.gathers import is_constant_per_run
+from tilec.rewriting.fold_constants import compute_expr
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

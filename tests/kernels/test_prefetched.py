@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from harness import HERE, SAMPLES, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify.verify import program_violations
 from tilec.support.options import CompileOptions, Value

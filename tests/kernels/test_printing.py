@@ -9,8 +9,8 @@ import pytest
 from harness import HERE, built
 
 from tilec.cli.main import main
-from tilec.driver import emulate
 from tilec.driver.build import Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_scalar_names import TARGETS, compiled, run
 
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 from tilec.support.diagnostics import CompileError
 
 MASK = 0xFFFFFFFF

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from harness import HERE
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import KernelArguments
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import KernelArguments
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -10,12 +10,13 @@ import pytest
 from harness import HERE, SAMPLES
 from sass import Code, disassembled
 
-from tilec.driver import build as driver, emulate
+from tilec.analysis.fragment_prefetch import is_fragment_prefetch
+from tilec.driver import build as driver
 from tilec.driver.build import Build, Observer, Plan
-from tilec.driver.emulate import KernelArguments
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import KernelArguments
 from tilec.emu import launch
 from tilec.ir.tile import TileOp, walk_statements
-from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.sched.decision import Decision
 from tilec.support.options import CompileOptions, Value
 from tilec.support.source import SourceFile

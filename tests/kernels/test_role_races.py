@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions

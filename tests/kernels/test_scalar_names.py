@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir.elements import is_poison
 from tilec.ir.tile import Buffer
 from tilec.support.options import CompileOptions

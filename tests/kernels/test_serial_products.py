@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from harness import HERE, built
 
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 
 KERNEL = HERE / "serial_products.tl"
 

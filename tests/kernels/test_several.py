@@ -9,8 +9,8 @@ import pytest
 from harness import HERE, built
 
 from tilec.cli.main import main
-from tilec.driver import emulate
 from tilec.driver.build import Observer, build_library
+from tilec.driver.emulation import emulate
 from tilec.ir.manifest import extract_from_cubin
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions, Value

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from harness import HERE
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel, build_library
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilec.driver import build as driver, emulate, simulate
+from tilec.driver import build as driver, simulate
+from tilec.driver.emulation import emulate
 from tilec.simulate import counters
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

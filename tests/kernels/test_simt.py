@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import Strategy

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from harness import HERE, agrees
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir.elements import decode_values, encode_values
 from tilec.ir.types import BFLOAT16, TYPES_BY_NAME
 from tilec.support.options import CompileOptions

@@ -8,8 +8,8 @@ import pytest
 from harness import HERE, agrees, built
 from test_pipeline_objects import caught, mutants_of
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
+from tilec.driver.emulation import emulate
 from tilec.ir.warp import Arrive, WgmmaWait, walk_operations
 
 KERNELS = HERE / "stage_hand_over.tl"

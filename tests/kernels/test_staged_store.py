@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from harness import SAMPLES, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, Plan, build_kernel, plan_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.ir import warp
 from tilec.ir.warp_verify.verify import program_violations
 from tilec.passes.memory.split_staged_stores import StagedStore, find_staged_stores

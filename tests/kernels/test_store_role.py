@@ -12,8 +12,8 @@ from harness import HERE, SAMPLES, built
 from test_adversary import compute
 
 from tilec.cli.main import main
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault, launch
 from tilec.ir import warp
 from tilec.support.diagnostics import CompileError

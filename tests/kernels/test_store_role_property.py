@@ -9,7 +9,8 @@ import pytest
 from harness import HERE
 from scheduled import Moves, compiled
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.emu import launch
 from tilec.ir.manifest import manifests_in_module
 from tilec.ptx.parse import parse_module

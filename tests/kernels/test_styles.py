@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from harness import HERE, built
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
 from tilec.driver.build import Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.support.diagnostics import CompileError
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions, Value

@@ -12,9 +12,9 @@ from pipelines import Loop, loops
 from scheduled import Moves, compiled, differences, moves, tile_ir
 from test_pipeline_property import holds
 
+from tilec.analysis.scalar_definitions import find_scheduled_statements
+from tilec.analysis.usage import find_writes
 from tilec.ir.tile import For, If, Kernel, SchedulingHints, Stmt, While
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
-from tilec.passes.analysis.usage import find_writes
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import Strategy
 

@@ -12,9 +12,9 @@ from harness import SAMPLES, agrees, built
 from pieces import TENSOR_PIECES, is_right, not_missed
 from test_adversary import compute
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.ir import warp
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.ir import warp
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

@@ -9,9 +9,9 @@ import pytest
 from harness import SAMPLES, built
 from test_explicit_roles import right
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.ir.warp import Arrive, TensorArrive, walk_operations
 
 SAMPLE = SAMPLES / "gemm" / "pipeline_objects.tl"

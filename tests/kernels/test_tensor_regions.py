@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

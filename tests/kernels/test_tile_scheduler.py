@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from harness import HERE, agrees, built
 
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 from tilec.ir.warp import TmaLoad
 
 PATH = HERE / "tile_scheduler.tl"

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from harness import HERE, SAMPLES, built
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
-from tilec.driver.emulate import RunOptions
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.emulate import RunOptions
 from tilec.support.options import Value
 
 SMALL: dict[str, Value] = {"M": 128, "N": 128, "K": 192, "num_stages": 3}

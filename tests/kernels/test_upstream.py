@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from harness import FORMS, HERE, built
 
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 from tilec.ir import warp
 from tilec.ir.tile import Store
 from tilec.support.options import Strategy

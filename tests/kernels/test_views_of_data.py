@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from snippets import TARGETS, kernel, runs
 
-from tilec.driver import emulate
 from tilec.driver.build import Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -10,8 +10,8 @@ from typing import Any
 import as_python
 import numpy as np
 
-from tilec.driver import emulate
 from tilec.driver.build import Observer, build_kernel, load_kernel
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault
 from tilec.interp.run import run_kernel as interpret
 from tilec.support.diagnostics import CompileError

@@ -8,7 +8,7 @@ from bank_turns import conflicted, counted, turns
 from references import SAMPLES
 from test_every_sample import bank_conflicts, made
 
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 
 ONE_BLOCK = emulate.RunOptions(sample=1)
 

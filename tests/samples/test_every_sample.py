@@ -16,9 +16,9 @@ from bank_turns import conflicted, counted
 from numpy.typing import NDArray
 from references import SAMPLES, Sample
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
-from tilec.ir.elements import numpy_compute_type, encode_values, decode_values
+from tilec.driver.emulation import emulate
+from tilec.ir.elements import decode_values, encode_values, numpy_compute_type
 from tilec.ir.tile import Buffer
 from tilec.ir.types import DType
 from tilec.support.options import CompileOptions

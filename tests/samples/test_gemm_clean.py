@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from bank_turns import conflicted, counted
 from references import SAMPLES
+from sass import PRODUCTS, disassembled, local_accesses, products
 from test_every_sample import FOLDER, arguments_of, made
 
-from tilec.driver import emulate
-
-from sass import PRODUCTS, disassembled, local_accesses, products
+from tilec.driver.emulation import emulate
 
 GEMMS = sorted(
     path.relative_to(FOLDER).with_suffix("").as_posix()
@@ -55,6 +54,8 @@ def test_nothing_stands_in_the_way(name: str, tmp_path: Path) -> None:
     (known,) = (known for known in SAMPLES if known.path == name)
     smaller = made(name, "sm_90a", dict(SMALLER[name])) if name in SMALLER else built
     with counted() as seen:
-        emulate.emulate_build(smaller, arguments_of(known, smaller), options=emulate.RunOptions(sample=BLOCKS.get(name, 1)))
+        emulate.emulate_build(
+            smaller, arguments_of(known, smaller), options=emulate.RunOptions(sample=BLOCKS.get(name, 1))
+        )
     # An epilogue may stage its accumulators with two turns for each store; the main loop may not.
     assert conflicted("" if reached else name, seen) == {}

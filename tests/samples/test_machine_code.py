@@ -16,8 +16,8 @@ from references import SAMPLES
 from sass import Accesses, accesses, disassembled
 from test_every_sample import FOLDER, arguments_of, made
 
-from tilec.driver import emulate
 from tilec.driver.build import Build
+from tilec.driver.emulation import emulate
 from tilec.emu.memory.memory import Memory
 from tilec.passes.cost.model import OccupancyLimits, count_ctas_per_sm
 from tilec.target.table import load_target

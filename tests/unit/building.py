@@ -7,8 +7,8 @@ from pathlib import Path
 
 from stages import emitted
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault
 from tilec.ir.manifest import manifests_in_module
 from tilec.ir.warp import Program

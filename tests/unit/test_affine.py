@@ -26,7 +26,7 @@ from tilec.ir.tile import (
     walk_expr,
 )
 from tilec.ir.types import BOOL, FLOAT32, INT8, INT32, INT64, UINT8, UINT32, DType
-from tilec.passes.analysis.fold_constants import compute_expr, fold_expr
+from tilec.rewriting.fold_constants import compute_expr, fold_expr
 
 VARIABLES = (Var("x"), Var("y"), Var("z"))
 X, Y, Z = VARIABLES

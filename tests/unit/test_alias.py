@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tilec.analysis.analyse_aliases import AliasAnalysis, Token, analyse_aliases, print_alias_analysis
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.driver import build as driver
 from tilec.ir.read import read_kernel
 from tilec.ir.tile import For, If, Kernel, While
-from tilec.passes.analysis.analyse_aliases import AliasAnalysis, Token, analyse_aliases, print_alias_analysis
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec.driver import emulate, emulate_ptx, expected
-from tilec.driver.array_files import ArrayFile
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate, emulate_ptx, expected
+from tilec.driver.emulation.array_files import ArrayFile
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

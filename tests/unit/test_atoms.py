@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import stages
 
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.ir import warp
 from tilec.ir.layout import SharedLayout, mma_accumulator, row_major_fragment, swizzled_layout, unswizzled_layout
 from tilec.ir.tile import Kernel, walk_statements
 from tilec.ops.copies.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.atoms import (
+from tilec.passes.layout.shared.atoms import (
     AccessPattern,
     Atom,
     StorageCost,

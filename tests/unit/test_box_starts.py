@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, strategies as st
 from stages import advanced, work_on
 
+from tilec.analysis.box_starts import Coordinates
 from tilec.ir import warp
 from tilec.ir.tile import Binary, Const, Expr, Kernel, Select, Var, int32_const, walk_statements
 from tilec.ir.types import BOOL, INT32
 from tilec.ir.warp_verify import boxes
 from tilec.ir.warp_verify.boxes import Definitions, Steps, _ResidueAnalysis, find_definitions
 from tilec.ops.copies.copy import Copy
-from tilec.passes.analysis.box_starts import Coordinates
 from tilec.passes.layout.select_mechanisms import select_mechanisms
 from tilec.support.diagnostics import InternalError
 from tilec.target import table as targets

@@ -12,7 +12,7 @@ from sass import disassembled
 from tilec.calibrate import probe as frame
 from tilec.calibrate.measure import PROBES, find_wrong_word
 from tilec.calibrate.probe import ROW_BYTES, Probe, Run
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 from tilec.emu import launch
 from tilec.ir.manifest import extract_from_cubin
 from tilec.ptx.assemble import assemble_module

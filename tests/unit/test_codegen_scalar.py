@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from stages import advanced, work_on
 
-from tilec.driver import emulate
+from tilec.driver.emulation import emulate
 from tilec.interp import run as interp
 from tilec.ir.elements import decode_values, encode_values
 from tilec.ir.expr import make_constant

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tilec.analysis.trip_count import UNKNOWN_TRIP_COUNT
 from tilec.driver.build import Observer, build_library, build_reports
-from tilec.passes.analysis.trip_count import UNKNOWN_TRIP_COUNT
 from tilec.passes.cost.report import Report
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tilec.cli.main import main
-from tilec.driver import build as driver, emulate
+from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
 from tilec.emu.fault import Fault
 from tilec.ir.manifest import to_json
 from tilec.sched import trace

@@ -11,7 +11,7 @@ import pytest
 from tilec.driver import build as driver
 from tilec.driver.build import Observer, PipelineStopped
 from tilec.driver.conditions import require_explicit_roles
-from tilec.driver.lints.assembler import assembler_log
+from tilec.driver.lints.assembler import assembled
 from tilec.driver.pipeline import PIPELINE, Pass
 from tilec.ptx.assemble import Remark
 from tilec.support import files
@@ -106,7 +106,7 @@ def _line(text: str) -> int:
 
 def test_a_ptx_line_leads_to_its_source_line() -> None:
     remark = Remark("inserted-wait", "C7517", "a wait is injected", "k", _line("add.u32 %r0, %r0, 1;"))
-    (warning,) = assembler_log.group_remarks([remark], PTX, KERNEL, Span(1, 1, 1, 6))
+    (warning,) = assembled.group_remarks([remark], PTX, KERNEL, Span(1, 1, 1, 6))
     assert (warning.code, warning.severity) == ("inserted-wait", "warning")
     assert warning.primary is not None
     assert warning.primary.span == Span(2, 5, 2, 11)
@@ -115,7 +115,7 @@ def test_a_ptx_line_leads_to_its_source_line() -> None:
 
 def test_a_remark_without_a_line_is_about_the_kernel() -> None:
     remark = Remark("register-spill", "spill", "8 bytes", "k")
-    (warning,) = assembler_log.group_remarks([remark], PTX, KERNEL, Span(3, 1, 3, 6))
+    (warning,) = assembled.group_remarks([remark], PTX, KERNEL, Span(3, 1, 3, 6))
     assert warning.primary is not None
     assert warning.primary.span == Span(3, 1, 3, 6)
     assert warning.notes == ("8 bytes",)
@@ -123,7 +123,7 @@ def test_a_remark_without_a_line_is_about_the_kernel() -> None:
 
 def test_code_before_the_first_loc_is_about_the_kernel() -> None:
     remark = Remark("inserted-wait", "C7519", "an arrive is injected", "k", _line("mov.u32 %r0, 0;"))
-    (warning,) = assembler_log.group_remarks([remark], PTX, KERNEL, Span(1, 1, 1, 6))
+    (warning,) = assembled.group_remarks([remark], PTX, KERNEL, Span(1, 1, 1, 6))
     assert warning.primary is not None
     assert warning.primary.span.line == 1
 
@@ -131,5 +131,5 @@ def test_code_before_the_first_loc_is_about_the_kernel() -> None:
 def test_remarks_of_one_kind_on_one_line_are_one_warning() -> None:
     line = _line("add.u32 %r0, %r0, 1;")
     many = [Remark("inserted-wait", "C7519", f"number {i}", "k", line) for i in range(5)]
-    (warning,) = assembler_log.group_remarks(many, PTX, KERNEL, Span(1, 1, 1, 6))
+    (warning,) = assembled.group_remarks(many, PTX, KERNEL, Span(1, 1, 1, 6))
     assert warning.notes[-1] == "and 2 more like this"

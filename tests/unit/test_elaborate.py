@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tilec.analysis.scalar_definitions import mark_replayable_binds
+from tilec.analysis.usage import find_reads, find_tensor_directions, find_writes
 from tilec.driver import engine
 from tilec.driver.observer import Observer
 from tilec.frontend.sema.elaborate import list_kernel_names
@@ -15,8 +17,6 @@ from tilec.ir.text import print_kernel, show_expr
 from tilec.ir.tile import Bind, Buffer, For, If, Kernel, Load, Parallel, Stmt, Store, TileOp, Var, walk_statements
 from tilec.ir.tile_verify.verify import verify_tile
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64
-from tilec.passes.analysis.scalar_definitions import mark_replayable_binds
-from tilec.passes.analysis.usage import find_reads, find_tensor_directions, find_writes
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

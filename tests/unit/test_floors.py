@@ -25,6 +25,8 @@ FLOORS = [
     "ir",
     "frontend.syntax",
     "ops",
+    "rewriting",
+    "analysis",
     "passes",
     "codegen",
     "interp",
@@ -37,7 +39,6 @@ FLOORS = [
 # Folders of one floor, in the same order among themselves.
 FOLDERS = {
     "passes": [
-        "analysis",
         "layout",
         "memory",
         "loop",

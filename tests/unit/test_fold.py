@@ -12,7 +12,7 @@ from tilec.ir.expr import make_constant, round_to, wrap_integer
 from tilec.ir.text import print_kernel, show_expr
 from tilec.ir.tile import Binary, BinaryOp, Buffer, Expr, For, Kernel, Parallel, Store, Unary, Var, int32_const
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT8, INT32, TYPES_BY_NAME, UINT8, DType
-from tilec.passes.analysis.fold_constants import fold_constants, fold_expr
+from tilec.rewriting.fold_constants import fold_constants, fold_expr
 
 X, Y = Var("x"), Var("y")
 

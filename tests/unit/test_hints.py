@@ -11,8 +11,8 @@ from tilec.ir.text import print_kernel
 from tilec.ir.tile import Bind, Kernel, Raster, Var
 from tilec.ir.tile_verify.verify import verify_tile
 from tilec.ops.copies.copy import Copy
-from tilec.passes.analysis.fold_constants import compute_expr, fold_expr
 from tilec.passes.grid.rasterise import rasterise_blocks
+from tilec.rewriting.fold_constants import compute_expr, fold_expr
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 

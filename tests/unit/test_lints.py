@@ -13,13 +13,13 @@ import pytest
 
 from tilec.cli.main import main
 from tilec.driver import build as driver, engine, lints
-from tilec.driver.lints.assembler import assembler_log
+from tilec.driver.lints.assembler import assembled
 from tilec.driver.lints.registry import is_lint
-from tilec.driver.lints.warp.named_barriers import find_exhausted_barriers
+from tilec.driver.lints.warp.barriers import find_exhausted_barriers
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Kernel
 from tilec.ir.types import FLOAT16, FLOAT32, DType
-from tilec.passes.layout.tensor_memory import count_columns
+from tilec.passes.layout.mechanisms.tensor_memory import count_columns
 from tilec.passes.state import KernelState
 from tilec.ptx.assemble import parse_remarks
 from tilec.support.diagnostics import CompileError, Diagnostic
@@ -91,7 +91,7 @@ ADVICE = {
 def test_every_line_of_the_log_that_costs_is_a_lint(code: str) -> None:
     log = parse_remarks(f"ptxas info    : ({code}) {ADVICE[code]}", ())
     source = SourceFile("k.tl", "def k():\n")
-    (warning,) = assembler_log.group_remarks(log, "", source, SPAN)
+    (warning,) = assembled.group_remarks(log, "", source, SPAN)
     assert is_lint(warning.code) and warning.help
     with pytest.raises(CompileError, match=warning.code):
         judged([warning], "error")

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir import warp
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import For, Kernel, TileOp, int32_const, walk_statements

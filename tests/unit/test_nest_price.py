@@ -8,7 +8,7 @@ import pytest
 
 from tilec.driver.build import Observer, plan_kernel
 from tilec.ir.tile import Parallel, walk_statements
-from tilec.passes.loop.nest_price import count_nest_demands
+from tilec.passes.loop.price.nest_price import count_nest_demands
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -26,7 +26,7 @@ def named(annotation: ast.expr | None) -> set[str]:
 def rewriting() -> dict[str, set[str]]:
     """Functions that take a whole kernel in some form and give it in one, by module: what passes consist of."""
     found: dict[str, set[str]] = {}
-    for folder in ("frontend/sema", "passes", "codegen"):
+    for folder in ("frontend/sema", "rewriting", "analysis", "passes", "codegen"):
         for path in (ROOT / "tilec" / folder).rglob("*.py"):
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tilec.analysis.box_starts import Coordinates
 from tilec.driver import build as driver
 from tilec.ir.tile import Raster, Var, walk_statements
 from tilec.ir.warp_verify.boxes import Definitions, _BoundsAnalysis
 from tilec.ops.copies.copy import Copy
-from tilec.passes.analysis.box_starts import Coordinates
-from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.passes.grid.rasterisation_order import GridWalk, find_best_raster
 from tilec.passes.grid.rasterise import AS_NUMBERED, locate_tile, scale_to_clusters
 from tilec.passes.memory.load_footprints import LoadFootprint
+from tilec.rewriting.fold_constants import compute_expr
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

@@ -25,16 +25,17 @@ import pytest
 import test_sync_loops as loops
 from test_statement_price import ADD_C, first_op, loading
 
-from tilec.driver import emulate
+from tilec.analysis.tensor_regions import RegionAnalysis
 from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.emu import Fault
 from tilec.frontend.sema.expressions import evaluate
 from tilec.ir.tile import Expr, Kernel
 from tilec.ops import form
-from tilec.passes.analysis.tensor_regions import RegionAnalysis
-from tilec.passes.loop import statement_price
-from tilec.passes.lower import insert_sync as sync, numbered
-from tilec.passes.lower.owners import Owner
+from tilec.passes.loop.price import statement_price
+from tilec.passes.lower import insert_sync as sync
+from tilec.passes.lower.waits import numbered
+from tilec.passes.lower.waits.tensor_areas import Owner
 from tilec.passes.memory import shared_reuse
 from tilec.sched import check
 from tilec.sched.problem import Op, Problem, Slot, Use

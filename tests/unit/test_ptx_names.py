@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, Observer, build_kernel, build_library
+from tilec.driver.emulation import emulate
 from tilec.ptx.module import Entry, Module, Param, Variable
 from tilec.ptx.verify_names import find_name_clashes
 from tilec.support.options import CompileOptions

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tilec.analysis.tensor_regions import RegionAnalysis
 from tilec.ir.tile import For, Kernel, Store, walk_statements
-from tilec.passes.analysis.tensor_regions import RegionAnalysis
 
 Make = Callable[..., Kernel]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.passes.analysis.rings import RingPlan
+from tilec.analysis.rings import RingPlan
 from tilec.passes.lower.releases import choose_release_cycle
 from tilec.sched.problem import Op, Problem, Use
 from tilec.sched.schedule import Schedule

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Observer, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.ir import tile, warp
 from tilec.ir.layout import Axis, Fragment, row_major_fragment, unswizzled_layout
 from tilec.ir.tile import Buffer, Load, Parallel, Store, Var
 from tilec.ir.types import FLOAT32, DType
 from tilec.ir.warp_verify.verify import program_violations
-from tilec.passes.lower.replicated_nests import split_replicated_nest
+from tilec.passes.lower.nests import split_replicated_nest
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 

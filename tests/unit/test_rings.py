@@ -7,9 +7,9 @@ from textwrap import indent
 
 import pytest
 
+from tilec.analysis import rings
+from tilec.analysis.rings import find_pipelined_loops
 from tilec.ir.tile import For, Kernel
-from tilec.passes.analysis import rings
-from tilec.passes.analysis.rings import find_pipelined_loops
 
 Make = Callable[..., Kernel]
 

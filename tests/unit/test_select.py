@@ -12,8 +12,8 @@ from tilec.ir.tile import Buffer, Kernel, Region, TileOp, int32_const, walk_stat
 from tilec.ir.types import FLOAT16, FLOAT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm, Policy
+from tilec.passes.layout.fragments.warp_partition import partition_warpgroups, partition_warps
 from tilec.passes.layout.select_mechanisms import find_cp_async_width, select_mechanisms
-from tilec.passes.layout.warp_partition import partition_warpgroups, partition_warps
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import EnvironmentSwitches, Strategy, Value
 from tilec.target import table as targets

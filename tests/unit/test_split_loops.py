@@ -10,8 +10,8 @@ import pytest
 from tilec.ir import warp
 from tilec.ir.tile import Binary, Buffer, Expr, Load, Unary, Var, int32_const
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.passes.lower.split_loops import split_loops
+from tilec.rewriting.fold_constants import compute_expr
 
 K, N, M = Var("k"), Var("n"), Var("m")
 LOCAL = Buffer("x", (1,), INT32, "local")

@@ -9,12 +9,12 @@ import pytest
 from building import outcome
 from mutants import mutants
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.warp_verify.verify import program_violations
-from tilec.passes.lower import scoreboard
+from tilec.passes.lower.waits import scoreboard
 from tilec.support.diagnostics import InternalError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile

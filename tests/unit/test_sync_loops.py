@@ -7,8 +7,8 @@ import pytest
 from building import outcome
 from mutants import mutants
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, build_kernel
+from tilec.driver.emulation import emulate
 from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.warp_verify.verify import program_violations

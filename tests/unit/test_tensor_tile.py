@@ -7,7 +7,7 @@ import pytest
 from tilec.ir import warp
 from tilec.ir.tile import Buffer
 from tilec.ir.types import TYPES_BY_NAME
-from tilec.passes.layout.tensor_memory import count_columns
+from tilec.passes.layout.mechanisms.tensor_memory import count_columns
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tilec.driver import emulate
 from tilec.driver.build import Build, build_kernel, load_kernel
+from tilec.driver.emulation import emulate
 from tilec.driver.observer import Observer
 from tilec.ir import warp
 from tilec.ir.expr import cast_expr

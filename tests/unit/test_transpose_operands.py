@@ -9,7 +9,7 @@ import pytest
 from tilec.ir import tile
 from tilec.ir.tile import Kernel
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.layout.transpose_operands import transpose_operands
+from tilec.passes.layout.shared.transpose_operands import transpose_operands
 
 STAGED = """
 A_shared = T.alloc_shared((64, 64), "float8_e4m3fn")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
 from tilec.ir.tile_verify.verify import verify_tile
-from tilec.passes.analysis.make_names_unique import make_names_unique
+from tilec.rewriting.make_names_unique import make_names_unique
 
 LINES = """
 for i, j in T.Parallel(128, 32):

@@ -9,7 +9,7 @@ import pytest
 from tilec.ir import warp
 from tilec.ir.warp import Operation
 from tilec.ir.warp_verify import effects
-from tilec.passes.lower import touches
+from tilec.passes.lower.waits import touches
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 

@@ -76,9 +76,9 @@ def schedule(
         fail_usage("a kernel is missing" if file is None else "--json, --output and --time-limit need --problem")
     from rich.text import Text
 
+    from tilec.analysis.rings import is_pipelined
     from tilec.driver import build as driver
     from tilec.ir.tile import For, walk_statements
-    from tilec.passes.analysis.rings import is_pipelined
     from tilec.passes.memory.split_staged_stores import find_staged_stores
     from tilec.report.tables import build_decision_table, build_role_tables, build_schedule_tables, build_stores_table
 

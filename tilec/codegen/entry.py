@@ -47,7 +47,7 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.types import INT32
 from tilec.ir.warp import Operation, Program, Role
 from tilec.ir.warp_verify.effects import effects_without_scalars
-from tilec.passes.lower.touches import find_touches
+from tilec.passes.lower.waits.touches import find_touches
 from tilec.ptx.module import Address, Guard, Imm, Item, Operand, Pair, Reg, Symbol
 from tilec.ptx.names import parameter_name
 from tilec.support.diagnostics import InternalError

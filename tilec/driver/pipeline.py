@@ -118,9 +118,10 @@ _ROLE_CHECKS = tuple(
 )
 _LAUNCH_DECISIONS = ("programmatic dependent launch",)
 _WARP_DECISIONS = ("consumer warpgroups", "loads", "arrivals", "product")
-_ENDS, _ANALYSIS, _LAYOUT, _MEMORY = "driver.ends", "passes.analysis", "passes.layout", "passes.memory"
-_LOOP, _GRID, _ROLES, _LOWER = "passes.loop", "passes.grid", "passes.explicit_roles", "passes.lower"
-_CHOICES, _SCHEDULING, _LINTS = "passes.choices", "passes.scheduling", "driver.lints"
+_ENDS, _REWRITING, _ANALYSIS, _LINTS = "driver.ends", "rewriting", "analysis", "driver.lints"
+_LAYOUT, _MEMORY, _LOOP, _GRID = "passes.layout", "passes.memory", "passes.loop", "passes.grid"
+_ROLES, _CHOICES, _LOWER = "passes.explicit_roles", "passes.choices", "passes.lower"
+_SCHEDULING = "passes.scheduling"
 
 _WITH_CONSUMERS = require_option("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = require_option("--cluster none", lambda options: options.cluster == (1, 1, 1))
@@ -135,17 +136,17 @@ _WITH_ROLES, _WITHOUT_ROLES = require_explicit_roles, refuse_explicit_roles
 PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     FilePass("parse-file", _ENDS, gives="ast"),
     FilePass("elaborate-file", _ENDS),
-    Pass("remove-cluster", _ANALYSIS, writes=_KERNEL, when=_NO_CLUSTER),
+    Pass("remove-cluster", _GRID, writes=_KERNEL, when=_NO_CLUSTER),
     Pass("set-consumer-warpgroups", _GRID, writes=_KERNEL, when=_WITH_CONSUMERS),
-    Pass("fold-constants", _ANALYSIS, gives="tile", writes=_KERNEL, checks=True, keeps_source=True),
-    Pass("mark-fast-math", _ANALYSIS, writes=_KERNEL, when=_FAST_MATH, keeps_source=True),
+    Pass("fold-constants", _REWRITING, gives="tile", writes=_KERNEL, checks=True, keeps_source=True),
+    Pass("mark-fast-math", _REWRITING, writes=_KERNEL, when=_FAST_MATH, keeps_source=True),
     Pass("analyse-aliases", _ANALYSIS, gives="alias", writes=("aliases",), is_only_shown=True),
-    Pass("contract-products", _LOOP, writes=_KERNEL, when=_MAY_CONTRACT, checks=True, keeps_source=True),
+    Pass("contract-products", _REWRITING, writes=_KERNEL, when=_MAY_CONTRACT, checks=True, keeps_source=True),
     Choice("choose-masked-iterations", decides=("mask",), switches=("--no-split-loops",), when=_MAY_DECIDE),
     Pass("convert-sums-to-fragments", _ROLES, writes=_KERNEL, checks=True, continues=True),
     Pass("apply-requested-subtiles", _LOOP, writes=_SPLIT, decides=("subtile",), checks=True, continues=True),
     Pass("legalise-types", _LAYOUT, writes=_KERNEL, checks=True),
-    Pass("make-names-unique", _ANALYSIS, writes=_KERNEL, checks=True),
+    Pass("make-names-unique", _REWRITING, writes=_KERNEL, checks=True),
     Pass("split-roles", _ROLES, writes=_KERNEL, of=_WITH_ROLES, checks=True),
     Checks("check-operations", of=_WITH_ROLES, functions=_OPERATION_CHECKS),
     Pass("assign-role-mechanisms", _ROLES, writes=("kernel", "versions"), of=_WITH_ROLES, checks=True),

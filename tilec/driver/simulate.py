@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilec.driver import emulate, emulate_ptx
+from tilec.driver.emulation import emulate, emulate_ptx
 from tilec.emu import Fault
 from tilec.passes.cost.kernel import BlockWalk, read_occupancy_limits, sample_blocks
 from tilec.passes.cost.model import count_ctas_per_sm

@@ -36,7 +36,7 @@ def format_stage(stage: Stage, value: FileState | KernelState) -> str | bytes:
         return _format_file(stage, value)
     match stage:
         case "alias":
-            from tilec.passes.analysis.analyse_aliases import print_alias_analysis
+            from tilec.analysis.analyse_aliases import print_alias_analysis
 
             assert value.aliases is not None
             return print_alias_analysis(value.aliases)
@@ -133,7 +133,7 @@ def _format_assignment(assignment: LayoutAssignment, target: Target) -> str:
     """Return the kernel's text with the layout of each tile, and with the scores of each swizzle of shared tiles."""
     from tilec.ir.text import print_kernel
     from tilec.ir.warp_text import show_fragment, show_shared
-    from tilec.passes.layout.atoms import find_shared_accesses, score_layouts
+    from tilec.passes.layout.shared.atoms import find_shared_accesses, score_layouts
 
     lines = [print_kernel(assignment.kernel)]
     for name, fragment in assignment.fragments.items():

@@ -11,6 +11,7 @@ from functools import cache
 from inspect import cleandoc
 from typing import Any
 
+from tilec.analysis import clusters
 from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE, find_definition
 from tilec.frontend.sema import elaborate, vocabulary
 from tilec.frontend.sema.compile_time import functions, macros
@@ -34,7 +35,6 @@ from tilec.ops.language.signature import Required, Signature
 from tilec.ops.language.values import WARP_POLICIES
 from tilec.ops.language.vectors import LDG, VECTOR_TYPES as VECTOR_NAMES, WIDE_ACCESSES as WIDE_ACCESSES
 from tilec.ops.reductions import reducer
-from tilec.passes.analysis import clusters
 from tilec.passes.explicit_roles import split_roles as divide
 from tilec.passes.explicit_roles.check_role_races import check_role_races
 from tilec.passes.explicit_roles.check_stage_counts import check_stage_counts

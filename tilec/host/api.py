@@ -409,7 +409,7 @@ class Kernel:
             )
 
     def _emulate(self, views: Mapping[str, View], scalars: dict[str, Number]) -> None:
-        from tilec.driver import emulate
+        from tilec.driver.emulation import emulate
 
         tensors = {t.name: t for t in self.manifest.tensors}
         arrays = {
@@ -442,7 +442,7 @@ class Kernel:
     @contextmanager
     def _unwritten_reported(self, arrays: Mapping[str, NDArray[Any]]) -> Iterator[None]:
         """Warn of elements of outputs that no block wrote during a run; they keep what the arrays held."""
-        from tilec.driver.emulate_compare import shows_poison
+        from tilec.driver.emulation.compare import shows_poison
 
         before: dict[str, tuple[NDArray[Any], DType]] = {}
         for tensor in self.manifest.tensors:

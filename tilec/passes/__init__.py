@@ -1,7 +1,6 @@
-"""Tile IR to warp IR: one transformation or analysis a file. Folders from the ground up, each importing its own and
-those before it:
+"""Tile IR to warp IR: one transformation a file. Folders from the ground up, each importing its own and those before
+it:
 
-analysis         what holds for tile IR, asked everywhere
 layout           where tiles lie, and what moves them
 memory           what loads and stores tiles, and who shares them
 loop             from a loop to a scheduling problem

@@ -16,10 +16,10 @@ from tilec.support.source import SourceFile
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tilec.analysis.analyse_aliases import AliasAnalysis
     from tilec.frontend.syntax import ast as syntax
     from tilec.ir.tile import Kernel
     from tilec.ir.warp import Program
-    from tilec.passes.analysis.analyse_aliases import AliasAnalysis
     from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.layout.select_mechanisms import MechanismSelection
     from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop

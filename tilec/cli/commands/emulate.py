@@ -25,8 +25,8 @@ from tilec.support.processes import interrupt_exit_code
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
-    from tilec.driver.emulate import RunOptions
-    from tilec.driver.emulate_compare import Comparison
+    from tilec.driver.emulation.compare import Comparison
+    from tilec.driver.emulation.emulate import RunOptions
     from tilec.emu import Report
 
 
@@ -86,7 +86,7 @@ def emulate(
     FILE.ptx, of any compiler, runs as it is. Each --arg is one parameter: FILE.npz:NAME (an array, written in place),
     zeros:float32:1024x1024, f32:1.5, s32:7, null, or bytes:00ff. --outputs saves the arrays, zeros as arg0, arg1, ….
     """
-    from tilec.driver.emulate import RunOptions
+    from tilec.driver.emulation.emulate import RunOptions
 
     options = RunOptions(adversary, grid_sample or 0, seed, jobs, timeline is not None, step_limit, "report", allow)
     if file.endswith(".ptx"):
@@ -147,8 +147,9 @@ def _emulate_kernel(
     given: dict[str, Any],
 ) -> None:
     """Emulate a kernel. `judges`: whether to compare with the kernel run by numpy, and the value of --expect."""
-    from tilec.driver import build as driver, emulate, expected
-    from tilec.driver.emulate_compare import count_unwritten_elements, has_finite_inputs, merge_written_masks
+    from tilec.driver import build as driver
+    from tilec.driver.emulation import emulate, expected
+    from tilec.driver.emulation.compare import count_unwritten_elements, has_finite_inputs, merge_written_masks
 
     is_compared, expect = judges
     with report_mistakes(None):
@@ -237,7 +238,7 @@ def _emulate_ptx(
     args: tuple[str, ...],
     options: RunOptions,
 ) -> None:
-    from tilec.driver import emulate_ptx
+    from tilec.driver.emulation import emulate_ptx
 
     grid, block, cluster, smem = launch
     if block is None:

@@ -58,7 +58,7 @@ def explain_pipeline(file: str, verbose: bool, **given: Any) -> None:
 
     from tilec.driver import build as driver
     from tilec.passes.loop.build_problem import ScheduledLoop
-    from tilec.passes.loop.pipelined_buffers import find_loaded_tiles
+    from tilec.passes.loop.stages.pipelined_buffers import find_loaded_tiles
     from tilec.report.tables import create_table
 
     with report_mistakes(None):

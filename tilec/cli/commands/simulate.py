@@ -120,7 +120,8 @@ def simulate_kernel_file(
 ) -> tuple[Build, Simulation]:
     """Build a kernel and simulate it; `sizes` are the values of --size. Errors end the command."""
     from tilec.cli.commands.emulate import parse_size
-    from tilec.driver import build as driver, emulate, simulate
+    from tilec.driver import build as driver, simulate
+    from tilec.driver.emulation import emulate
     from tilec.emu import Fault
     from tilec.support.diagnostics import CompileError
     from tilec.target.table import load_target
@@ -145,7 +146,8 @@ def _simulate_ptx(
     args: tuple[str, ...],
     given: dict[str, Any],
 ) -> None:
-    from tilec.driver import emulate_ptx, simulate
+    from tilec.driver import simulate
+    from tilec.driver.emulation import emulate_ptx
     from tilec.emu import Fault
     from tilec.support.diagnostics import CompileError
 

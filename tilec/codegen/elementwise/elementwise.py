@@ -27,9 +27,9 @@ from tilec.ir.rewrite import map_expressions
 from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
-from tilec.passes.analysis.fold_constants import compute_expr
 from tilec.passes.layout.check_generator_copies import check_generator_nest
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
+from tilec.rewriting.fold_constants import compute_expr
 from tilec.support.diagnostics import InternalError
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from tilec.analysis.usage import find_reads
 from tilec.codegen.state import State
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Parallel, Store
@@ -27,8 +28,7 @@ from tilec.ir.warp import (
     scalar_reads,
     walk_operations,
 )
-from tilec.passes.analysis.usage import find_reads
-from tilec.passes.lower.touches import find_touches
+from tilec.passes.lower.waits.touches import find_touches
 from tilec.ptx.module import Reg, Vector
 
 _WORD_BYTES = 4

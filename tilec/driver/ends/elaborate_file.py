@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from tilec.analysis.usage import list_expressions
 from tilec.driver.observer import Observer
 from tilec.ir import tile
 from tilec.ir.tile import Kernel
-from tilec.passes.analysis.usage import list_expressions
 from tilec.passes.state import FileState, KernelState, SearchState
 from tilec.sched.budget import WORK_PER_EFFORT, Budget
 from tilec.support import progress

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilec.analysis.usage import find_tensor_directions
 from tilec.codegen.emit import emit_module
 from tilec.ir.tile import Kernel
 from tilec.ir.warp import Program
-from tilec.passes.analysis.usage import find_tensor_directions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.check_registers import check_assembler_work
 from tilec.ptx.module import Module

@@ -1,7 +1,7 @@
 """Lints: warnings about correct kernels that are slower than they look, with the line and a remedy.
 
-Each lint is a file in the folder of the stage whose value it inspects; no other list of lints exists. A pass for each
-stage runs its lints, and `apply_lints_at_end` applies --lint once.
+Each lint is a function in the folder of the stage whose value it inspects; no other list of lints exists. A pass for
+each stage runs its lints, and `apply_lints_at_end` applies --lint once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The registry of lints: the stages that they inspect, and the decorators that register one.
 
-The lints of a stage are the files in the folder of its name. They are loaded when the compilation reaches the stage.
+The lints of a stage are in the files of the folder of its name. They are loaded when the compilation reaches the stage.
 """
 
 from __future__ import annotations

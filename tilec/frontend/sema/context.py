@@ -26,7 +26,7 @@ from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.types import BOOL
 from tilec.ops.language.values import Value
 from tilec.ops.reductions.reducer import Reducer
-from tilec.passes.analysis.make_names_unique import UniqueNames
+from tilec.rewriting.make_names_unique import UniqueNames
 from tilec.support import records
 from tilec.support.diagnostics import CompileError, ErrorCollector, Warn, ignore_warning
 from tilec.support.records import dataclass

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, TypedDict
 
+from tilec.analysis.usage import find_writes
 from tilec.frontend.sema.compile_time.file_evaluator import Define, Defines, FileEvaluator
 from tilec.frontend.sema.compile_time.functions import find_function_kind, is_eager, list_parameters, run_function
 from tilec.frontend.sema.context import Context
@@ -20,7 +21,6 @@ from tilec.frontend.syntax import ast
 from tilec.ir.tile import Kernel, KernelOption
 from tilec.ops.language.signature import Argument, find_nearest_name
 from tilec.ops.language.values import Function, describe_value
-from tilec.passes.analysis.usage import find_writes
 from tilec.ptx.names import is_reserved
 from tilec.support.diagnostics import (
     CompileError,

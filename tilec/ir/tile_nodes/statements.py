@@ -75,7 +75,7 @@ class TileOp(OperationInterface):
     The fields of an operation's class are its operands: those marked as regions (`In`), in order, are its `regions`,
     and all others its `attributes`. Text, parser and schema of tile IR follow from them (`ir.operations.operations`).
     `versions` names, by the number of a region, the version that is meant of a tile with several versions
-    (`analysis.named_versions`).
+    (`layout.shared.named_versions`).
     """
 
     versions: tuple[Expr | None, ...] = field(default=(), kw_only=True)
@@ -226,7 +226,7 @@ class Parallel:
     `width` is how many neighbours of the last dimension one thread should handle together (None: the compiler chooses);
     `layout` assigns every iteration to a thread. Where `THREAD` is the first variable, each thread runs the iterations
     with its own index. An `asynchronous` nest is a copy by cp.async, if the layouts allow it. `versions` are the
-    versions that it means of the `versioned` tiles, which have several (`analysis.named_versions`).
+    versions that it means of the `versioned` tiles, which have several (`layout.shared.named_versions`).
     """
 
     vars: tuple[Var, ...]

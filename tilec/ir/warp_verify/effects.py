@@ -1,4 +1,4 @@
-"""The memory effects of warp operations, for the verifier: independent of `lower.touches`."""
+"""The memory effects of warp operations, for the verifier: independent of `lower.waits.touches`."""
 
 from __future__ import annotations
 

@@ -26,11 +26,11 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 
+from tilec.analysis.rings import find_pipelined_loops, is_load
+from tilec.analysis.scalar_definitions import find_scheduled_statements
 from tilec.ir import tile
 from tilec.ops.copies.transpose import Transpose
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.rings import find_pipelined_loops, is_load
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
 from tilec.passes.choices.question import (
     Candidate,
     Outcome,

@@ -3,7 +3,7 @@ interval."""
 
 from __future__ import annotations
 
-from tilec.passes.analysis.rings import find_pipelined_loops
+from tilec.analysis.rings import find_pipelined_loops
 from tilec.passes.choices.question import Candidate, Question, make_ruled_question
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.options import CompileOptions

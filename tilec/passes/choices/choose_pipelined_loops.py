@@ -1,11 +1,12 @@
-"""Decision: which loops of T.serial are pipelined (`loop.detect_pipelines`). It is a rule: their stages are priced."""
+"""Decision: which loops of T.serial are pipelined (`loop.stages.detect_pipelines`). It is a rule: their stages are
+priced."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tilec.passes.choices.question import Candidate, QuestionGenerator, ask_question, make_ruled_question
-from tilec.passes.loop.detect_pipelines import (
+from tilec.passes.loop.stages.detect_pipelines import (
     detect_pipelines,
     find_detected_loops,
     has_asynchronous_loads,

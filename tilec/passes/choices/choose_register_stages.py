@@ -12,8 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
+from tilec.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.ir.tile import Kernel, walk_statements
-from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
 from tilec.passes.choices.choose_stages_by_occupancy import choose_expected_stages
 from tilec.passes.choices.question import (
     Answer,
@@ -26,14 +26,14 @@ from tilec.passes.choices.question import (
 )
 from tilec.passes.cost.estimate import DoesNotFit, StageOption, estimate_registers, predict_by_stages
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.loop.product_loops import (
+from tilec.passes.loop.price.product_steps import price_product_steps
+from tilec.passes.loop.price.statement_price import count_demands
+from tilec.passes.loop.stages.product_loops import (
     REGISTER_STAGES,
     ProductLoop as ProductLoop,
     find_product_loops,
     prefetch_product_fragments,
 )
-from tilec.passes.loop.product_steps import price_product_steps
-from tilec.passes.loop.statement_price import count_demands
 from tilec.passes.state import LAYOUTS_ROW, Explorer, KernelState
 from tilec.support.diagnostics import CompileError
 from tilec.support.display import show_share

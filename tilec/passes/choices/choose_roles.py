@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+from tilec.analysis.rings import find_pipelined_loops
 from tilec.ir.tile import For, walk_statements
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.rings import find_pipelined_loops
 from tilec.passes.choices.choose_cluster import only_multiplies
 from tilec.passes.choices.question import (
     Candidate,

@@ -12,9 +12,9 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
+from tilec.analysis.rings import is_pipelined
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import For, Stmt
-from tilec.passes.analysis.rings import is_pipelined
 from tilec.passes.choices.question import Candidate, Outcome, Question, QuestionGenerator, ask_question
 from tilec.passes.cost.estimate import DoesNotFit, StageOption, predict_by_stages
 from tilec.passes.cost.report import count_versions_under_way

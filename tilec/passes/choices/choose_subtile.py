@@ -14,10 +14,10 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
+from tilec.analysis.rings import find_pipelined_loops
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ops.fill import Fill
-from tilec.passes.analysis.rings import find_pipelined_loops
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.choices.question import (
     Candidate,
     Outcome,

@@ -8,12 +8,12 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
+from tilec.analysis.fragment_prefetch import is_fragment_prefetch
+from tilec.analysis.rings import is_load
+from tilec.analysis.scalar_definitions import find_scheduled_statements
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch
-from tilec.passes.analysis.rings import is_load
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.cost.kernel import (
     BlockCost,
     BlockWalk,
@@ -30,8 +30,8 @@ from tilec.passes.cost.model import Launch, Prediction, count_ctas_per_sm, predi
 from tilec.passes.grid.persistent import replace_dynamic_by_static_stride
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.pools import choose_register_split
-from tilec.passes.loop.product_steps import count_steps_along_k, price_product_steps
-from tilec.passes.loop.statement_price import count_demands
+from tilec.passes.loop.price.product_steps import count_steps_along_k, price_product_steps
+from tilec.passes.loop.price.statement_price import count_demands
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.target.table import Target

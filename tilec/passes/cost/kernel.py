@@ -7,21 +7,21 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
+from tilec.analysis.fragment_prefetch import is_fragment_prefetch, is_interleaved_load
+from tilec.analysis.rings import find_pipelined_loops, is_load
+from tilec.analysis.scalar_definitions import find_scheduled_statements
+from tilec.analysis.thresholds import select_likely_branch
+from tilec.analysis.trip_count import estimate_trip_count
 from tilec.ir import tile
 from tilec.ir.expr import extent_to_size
 from tilec.ir.multicast import count_multicast_blocks
 from tilec.ops.copies.copy import Copy
-from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.fragment_prefetch import is_fragment_prefetch, is_interleaved_load
-from tilec.passes.analysis.likely_branch import select_likely_branch
-from tilec.passes.analysis.rings import find_pipelined_loops, is_load
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
-from tilec.passes.analysis.trip_count import estimate_trip_count
 from tilec.passes.cost.model import Level, LoopCost, Machine, OccupancyLimits, predict_level_times
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop, loops_to_schedule
-from tilec.passes.loop.product_steps import price_product_steps
-from tilec.passes.loop.statement_price import count_demands, is_asynchronous
+from tilec.passes.loop.price.product_steps import price_product_steps
+from tilec.passes.loop.price.statement_price import count_demands, is_asynchronous
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.sizes import evaluate_size

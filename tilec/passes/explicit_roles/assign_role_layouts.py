@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.passes.analysis.substitution import rename_buffers
 from tilec.passes.explicit_roles.split_roles import ExplicitRole, find_split_roles
 from tilec.passes.layout.assign_layouts import (
     LayoutAssignment,
@@ -19,6 +18,7 @@ from tilec.passes.layout.assign_layouts import (
     assign_shared_layouts,
 )
 from tilec.passes.layout.select_mechanisms import select_mechanisms
+from tilec.rewriting.substitution import rename_buffers
 from tilec.support.diagnostics import ErrorCollector
 from tilec.support.options import EnvironmentSwitches
 from tilec.target.table import Target

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tilec.analysis.box_starts import Coordinates, collect_coordinates
 from tilec.ir import tile
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ops.copies.copy import Copy
@@ -15,14 +16,12 @@ from tilec.ops.products.gemm import Gemm
 from tilec.ops.synchronisation.barriers import ExpectTx
 from tilec.ops.synchronisation.cluster_launch import TryCancel
 from tilec.ops.synchronisation.warpgroups import SetRegisters, WaitWgmma
-from tilec.passes.analysis.box_starts import Coordinates, collect_coordinates
-from tilec.passes.analysis.make_names_unique import make_names_unique
-from tilec.passes.analysis.named_versions import find_versioned_tiles, rewrite_to_versions
 from tilec.passes.explicit_roles.check_cta_pairs import find_remote_barriers
-from tilec.passes.layout.block_scales import why_not_scaled
-from tilec.passes.layout.legalise import refuse_missing_barrier
-from tilec.passes.layout.tensor_maps import why_not_tma
-from tilec.passes.layout.tensor_memory import find_factors, why_no_tensor_product
+from tilec.passes.layout.mechanisms.legalise import refuse_missing_barrier, why_not_scaled
+from tilec.passes.layout.mechanisms.tensor_maps import why_not_tma
+from tilec.passes.layout.mechanisms.tensor_memory import find_factors, why_no_tensor_product
+from tilec.passes.layout.shared.named_versions import find_versioned_tiles, rewrite_to_versions
+from tilec.rewriting.make_names_unique import make_names_unique
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.target.table import Target

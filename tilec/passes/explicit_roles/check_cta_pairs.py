@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import get_matrix_shape
 from tilec.ops.synchronisation.barriers import Arrive, get_barrier
-from tilec.passes.analysis.usage import find_writes
 from tilec.passes.grid.cta_pair_products import COLUMN_MULTIPLE, MAX_COLUMNS
 from tilec.support.diagnostics import ErrorCollector, Label, raise_error
 

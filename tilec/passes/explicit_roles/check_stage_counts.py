@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from tilec.analysis.control_slice import is_variable
+from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.types import INT32
 from tilec.ops.synchronisation.barriers import AwaitBarrier
-from tilec.passes.analysis.control_slice import is_variable
-from tilec.passes.analysis.usage import find_writes
 from tilec.passes.explicit_roles.known_values import (
     LoopLeft,
     UnknownValue,

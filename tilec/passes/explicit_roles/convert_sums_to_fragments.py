@@ -1,7 +1,7 @@
 """Convert sums that a kernel allocates in tensor memory, without ordering them itself, to fragments.
 
 The other passes know such a sum as a fragment. T.copy copies it to a fragment; if neither has another use, the two are
-one. `layout.tensor_memory` puts it back into tensor memory, or refuses it.
+one. `layout.mechanisms.tensor_memory` puts it back into tensor memory, or refuses it.
 
     for k in T.Pipelined(…):                              T.clear(C)
         T.gemm(A, B, C_tmem, clear_accum=k == 0)          for k in T.Pipelined(…):
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ir.expr import make_constant
 from tilec.ir.rewrite import map_nested_bodies, map_statements
@@ -20,9 +21,8 @@ from tilec.ir.types import BOOL
 from tilec.ops.copies.copy import Copy
 from tilec.ops.fill import Fill
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.explicit_roles.split_roles import has_explicit_roles
-from tilec.passes.layout.tensor_memory import find_held_products
+from tilec.passes.layout.mechanisms.tensor_memory import find_held_products
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

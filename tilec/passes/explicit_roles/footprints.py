@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir.tile import (
     THREAD,
     Bind,
@@ -24,10 +25,9 @@ from tilec.ir.tile import (
     direct_operands,
     walk_expr,
 )
-from tilec.passes.analysis.fold_constants import compute_expr
-from tilec.passes.analysis.named_versions import get_named_versions
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.explicit_roles.known_values import Values
+from tilec.passes.layout.shared.named_versions import get_named_versions
+from tilec.rewriting.fold_constants import compute_expr
 from tilec.support.records import dataclass
 
 _COMMON_SCOPES = ("shared", "global")

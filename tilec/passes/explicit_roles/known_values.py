@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tilec.analysis.control_slice import is_variable
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions
-from tilec.passes.analysis.control_slice import is_variable
-from tilec.passes.analysis.fold_constants import compute_expr
+from tilec.rewriting.fold_constants import compute_expr
 
 Values = dict[tile.Var, int]
 """Known values of variables: of loops, binds, and T.alloc_var, the last under the names of their buffers."""

@@ -15,14 +15,14 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Protocol
 
+from tilec.analysis.control_slice import is_variable
+from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.warp_verify.barrier_machine import Barrier, run_together
 from tilec.ops.placeholder import is_refused
 from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
 from tilec.ops.synchronisation.sync import BlockBarrier
 from tilec.ops.synchronisation.warpgroups import NamedArrive
-from tilec.passes.analysis.control_slice import is_variable
-from tilec.passes.analysis.usage import find_writes
 from tilec.passes.explicit_roles.known_values import (
     LoopLeft,
     UnknownValue,

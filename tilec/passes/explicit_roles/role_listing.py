@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tilec.analysis.control_slice import is_variable
 from tilec.ir import tile
 from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ops.language.values import SIDES
 from tilec.ops.synchronisation.barriers import AllocBarrier, AwaitBarrier
-from tilec.passes.analysis.control_slice import is_variable
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.passes.loop.role_loops import name_statement
 

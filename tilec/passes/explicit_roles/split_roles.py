@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 
+from tilec.analysis.control_slice import is_variable
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, guarded_warpgroups, warpgroup_condition
 from tilec.ir.rewrite import map_nested_bodies, map_statements
@@ -22,10 +24,8 @@ from tilec.ir.types import INT32
 from tilec.ops.placeholder import is_refused
 from tilec.ops.synchronisation.barriers import BARRIER_OPERATIONS, AllocBarrier
 from tilec.ops.synchronisation.warpgroups import NamedArrive
-from tilec.passes.analysis.control_slice import is_variable
-from tilec.passes.analysis.make_names_unique import make_names_unique
-from tilec.passes.analysis.substitution import substitute_stmt
-from tilec.passes.analysis.usage import find_reads, find_writes
+from tilec.rewriting.make_names_unique import make_names_unique
+from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilec.analysis.rings import find_pipelined_loops, is_load
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.groups import TENSOR_LANES
@@ -23,8 +25,6 @@ from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.rings import find_pipelined_loops, is_load
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import is_tensor_product
 from tilec.passes.memory.multicast import get_multicast_axes, mark_multicast

@@ -20,9 +20,9 @@ from tilec.ir import tile
 from tilec.ir.types import INT32
 from tilec.ops.copies.copy_cluster import Send
 from tilec.ops.synchronisation.sync import is_ordering_statement
-from tilec.passes.analysis.fold_constants import fold_expr
 from tilec.passes.grid.rasterisation_order import has_own_order
 from tilec.passes.grid.rasterise import AS_NUMBERED, bind_block_indices, count_clusters, locate_tile, scale_to_clusters
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.target.table import Target
 
 MAX_STEP = 2**31 - 1

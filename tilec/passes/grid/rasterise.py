@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.source import Span
 
 AS_NUMBERED = tile.Raster(0)

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.usage import list_expressions
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

@@ -1,2 +1,3 @@
-"""Mechanisms of copies and products, and layouts of tiles: registers, byte order in shared memory, tensor memory. What
-blocks and schedules need does not belong here."""
+"""Layouts of tiles and mechanisms of what moves and multiplies them: the rows of the pass table are here, and what
+they use in three folders. What blocks and schedules need does not belong here.
+"""

@@ -2,7 +2,7 @@
 
 Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies. A
 fragment that nothing fixes gets the coalesced layout. A statement that needs another layout gets its fragment through
-shared memory (`layout.convert_layouts`).
+shared memory (`layout.fragments.convert_layouts`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import (
@@ -32,19 +33,14 @@ from tilec.ops.placeholder import is_refused, make_refused
 from tilec.ops.products.gemm import Gemm, Policy
 from tilec.ops.reductions.reduce import Reduce, is_reducible
 from tilec.ops.reductions.reducer import ACROSS_COPIES, FinalizeReducer
-from tilec.passes.analysis.make_names_unique import make_names_unique
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
-from tilec.passes.layout import vector_widths as widths
-from tilec.passes.layout.atoms import (
-    MAX_BOX_EXTENT,
-    SharedAccess,
-    choose_shared_layout,
-    find_shared_accesses,
-    find_swizzled_layout,
-    is_legal,
+from tilec.passes.layout.fragments import vector_widths as widths
+from tilec.passes.layout.fragments.convert_layouts import (
+    LayoutConflict,
+    LayoutConversion,
+    insert_conversion,
+    replace_statement,
 )
-from tilec.passes.layout.convert_layouts import LayoutConflict, LayoutConversion, insert_conversion, replace_statement
-from tilec.passes.layout.fragment_dimensions import (
+from tilec.passes.layout.fragments.dimensions import (
     distribute_last_dimension,
     drop_unit_dims,
     embed_layout,
@@ -52,19 +48,28 @@ from tilec.passes.layout.fragment_dimensions import (
     is_projection,
     restore_unit_dims,
 )
-from tilec.passes.layout.irregular_loops import regularise_nest
-from tilec.passes.layout.kernel_form import KernelForm
-from tilec.passes.layout.loop_layout import build_digit_layout, is_regular
-from tilec.passes.layout.reducer_layout import (
+from tilec.passes.layout.fragments.irregular_loops import regularise_nest
+from tilec.passes.layout.fragments.loop_layout import build_digit_layout, is_regular
+from tilec.passes.layout.fragments.reducer_layout import (
     add_nest_parts,
     build_parts_layout,
     find_additions,
     find_replicated_reducers,
 )
-from tilec.passes.layout.reshape_views import map_view_indices
+from tilec.passes.layout.fragments.warp_partition import partition_warpgroups, partition_warps
+from tilec.passes.layout.mechanisms.kernel_form import KernelForm
+from tilec.passes.layout.mechanisms.tensor_memory import build_copied_layout
 from tilec.passes.layout.select_mechanisms import MechanismSelection
-from tilec.passes.layout.tensor_memory import build_copied_layout
-from tilec.passes.layout.warp_partition import partition_warpgroups, partition_warps
+from tilec.passes.layout.shared.atoms import (
+    MAX_BOX_EXTENT,
+    SharedAccess,
+    choose_shared_layout,
+    find_shared_accesses,
+    find_swizzled_layout,
+    is_legal,
+)
+from tilec.passes.layout.shared.reshape_views import map_view_indices
+from tilec.rewriting.make_names_unique import make_names_unique
 from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, InternalError, Label, raise_error
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass

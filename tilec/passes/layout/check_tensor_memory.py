@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.ir import tile
-from tilec.passes.layout.tensor_memory import count_columns, find_factors
+from tilec.passes.layout.mechanisms.tensor_memory import count_columns, find_factors
 from tilec.support.diagnostics import Label, raise_error
 from tilec.target.table import Target
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ir.expr import integer_range
@@ -22,10 +23,9 @@ from tilec.ops.lowering import index_element
 from tilec.ops.placeholder import is_refused, make_refused
 from tilec.ops.products.block_scaled import ScaledGemm
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.substitution import substitute_stmt
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
-from tilec.passes.layout.tensor_memory import refuse_tensor_copy
+from tilec.passes.layout.mechanisms.tensor_memory import refuse_tensor_copy
+from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, InternalError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

@@ -2,7 +2,7 @@
 
 Afterwards every copy and gemm has an attribute `via`:
 copy: "tma" | "cp_async" | "registers" | "tma_store" | "stmatrix"; im2col: the first three; gemm: "wgmma" | "mma".
-A gemm whose sum is in tensor memory, and the copy that loads it, go by "tcgen05" (`layout.tensor_memory`).
+A gemm whose sum is in tensor memory, and the copy that loads it, go by "tcgen05" (`layout.mechanisms.tensor_memory`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, NoReturn, TypeVar
 
+from tilec.analysis.box_starts import collect_coordinates
+from tilec.analysis.cluster_launch_control import check_block_request
+from tilec.analysis.clusters import check_cluster_support
+from tilec.analysis.rings import find_pipelined_loops, is_load, is_pipelined, why_not_fed
+from tilec.analysis.scheduling_hints import (
+    apply_asynchronous_hint,
+    build_explicit_waits,
+    expand_statements,
+    list_asynchronous_hints,
+)
+from tilec.analysis.tensor_order import find_ordered_tensors
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.affine import affine_form, row_divisor
 from tilec.ir.expr import SMALL_FLOATS
@@ -31,23 +43,15 @@ from tilec.ops.reductions.scan import Scan, expand_scan
 from tilec.ops.synchronisation.cluster_launch import TryCancel
 from tilec.ops.synchronisation.sync import Fence
 from tilec.ops.synchronisation.warpgroups import SetRegisters, WaitWgmma
-from tilec.passes.analysis.box_starts import collect_coordinates
-from tilec.passes.analysis.cluster_launch_control import check_block_request
-from tilec.passes.analysis.clusters import check_cluster_support
-from tilec.passes.analysis.named_versions import carry_versions
-from tilec.passes.analysis.rings import find_pipelined_loops, is_load, is_pipelined, why_not_fed
-from tilec.passes.analysis.scheduling_hints import (
-    apply_asynchronous_hint,
-    build_explicit_waits,
-    expand_statements,
-    list_asynchronous_hints,
+from tilec.passes.layout.fragments.warp_partition import partition_warpgroups, partition_warps
+from tilec.passes.layout.mechanisms.kernel_form import (
+    NO_ROLE_WARPS,
+    FormChoice,
+    KernelForm,
+    choose_kernel_form,
+    find_placed_tiles,
 )
-from tilec.passes.analysis.tensor_order import find_ordered_tensors
-from tilec.passes.analysis.usage import find_reads, find_writes
-from tilec.passes.layout.atoms import CHUNK
-from tilec.passes.layout.gather4 import check_four_rows
-from tilec.passes.layout.kernel_form import NO_ROLE_WARPS, FormChoice, KernelForm, choose_kernel_form, find_placed_tiles
-from tilec.passes.layout.legalise import (
+from tilec.passes.layout.mechanisms.legalise import (
     check_arithmetic,
     check_narrow_sum,
     check_product_parts,
@@ -55,10 +59,11 @@ from tilec.passes.layout.legalise import (
     refuse_tensor_fill,
     refuse_wgmma_gemm,
 )
-from tilec.passes.layout.tensor_maps import is_tma_disabled, why_no_tma_store, why_not_tma
-from tilec.passes.layout.tensor_memory import check_tensor_copy, check_tensor_sums, move_sums_to_tmem
-from tilec.passes.layout.transpose_operands import is_transposed_operand, transpose_operands
-from tilec.passes.layout.warp_partition import partition_warpgroups, partition_warps
+from tilec.passes.layout.mechanisms.tensor_maps import check_four_rows, is_tma_disabled, why_no_tma_store, why_not_tma
+from tilec.passes.layout.mechanisms.tensor_memory import check_tensor_copy, check_tensor_sums, move_sums_to_tmem
+from tilec.passes.layout.shared.atoms import CHUNK
+from tilec.passes.layout.shared.named_versions import carry_versions
+from tilec.passes.layout.shared.transpose_operands import is_transposed_operand, transpose_operands
 from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, Label, raise_error
 from tilec.support.identity import IdentityKey
 from tilec.support.options import NO_SWITCHES, EnvironmentSwitches, Strategy

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
+from tilec.analysis.rings import count_ring_versions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir.tile import Stmt
 from tilec.ops.synchronisation.sync import is_ordering_statement
-from tilec.passes.analysis.rings import count_ring_versions
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.memory.shared_limits import refuse_versions
 from tilec.sched.problem import Edge

@@ -19,6 +19,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard, TypeVar
 
+from tilec.analysis.control_slice import is_replicated_setting
+from tilec.analysis.rings import RingPlan, find_accesses, find_pipelined_loops, is_load
+from tilec.analysis.scalar_definitions import find_scheduled_statements
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.lowering import Demand
@@ -26,12 +30,8 @@ from tilec.ops.products.gemm import Gemm
 from tilec.ops.reductions.reduce import count_crossing_warps
 from tilec.ops.synchronisation.rendezvous import is_for_every_role
 from tilec.ops.synchronisation.sync import is_ordering_statement
-from tilec.passes.analysis.compound import is_compound
-from tilec.passes.analysis.control_slice import is_replicated_setting
-from tilec.passes.analysis.rings import RingPlan, find_accesses, find_pipelined_loops, is_load
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.loop.price.compound import is_compound
 from tilec.passes.memory.privatise import find_private_tiles
 from tilec.sched.problem import Op, Problem, Ring, Slot, Use, Value
 from tilec.support.records import dataclass

@@ -9,20 +9,15 @@ from functools import partial
 from itertools import product
 from typing import NoReturn
 
-from tilec.ir import tile
-from tilec.ir.multicast import SWIZZLE_BYTES
-from tilec.ops.products.gemm import Gemm
-from tilec.passes.analysis.compound import CompoundCost, compute_compound_cost, is_compound
-from tilec.passes.analysis.fragment_prefetch import (
+from tilec.analysis.fragment_prefetch import (
     check_prefetch_order,
     find_fragment_prefetches,
     find_overlapped_products,
     is_fragment_prefetch,
     is_wgmma_operation,
 )
-from tilec.passes.analysis.likely_branch import select_likely_branch
-from tilec.passes.analysis.ordering import find_order_constraints
-from tilec.passes.analysis.rings import (
+from tilec.analysis.ordering import find_order_constraints
+from tilec.analysis.rings import (
     RingPlan,
     analyse_loop_body,
     count_ring_versions,
@@ -34,11 +29,15 @@ from tilec.passes.analysis.rings import (
     is_load,
     plan_rings as ring_plans,
 )
-from tilec.passes.analysis.scalar_definitions import find_bind_users, find_replayed_binds, find_scheduled_statements
-from tilec.passes.analysis.tensor_regions import RegionAnalysis
-from tilec.passes.analysis.usage import find_unread_tiles
+from tilec.analysis.scalar_definitions import find_bind_users, find_replayed_binds, find_scheduled_statements
+from tilec.analysis.tensor_regions import RegionAnalysis
+from tilec.analysis.thresholds import select_likely_branch
+from tilec.analysis.usage import find_unread_tiles
+from tilec.ir import tile
+from tilec.ir.multicast import SWIZZLE_BYTES
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.tensor_memory import allocate_tensor_tiles
+from tilec.passes.layout.mechanisms.tensor_memory import allocate_tensor_tiles
 from tilec.passes.loop import pools
 from tilec.passes.loop.assign_roles import (
     STORE_ROLE,
@@ -55,9 +54,10 @@ from tilec.passes.loop.assign_roles import (
 from tilec.passes.loop.describe import describe_statement
 from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, find_dynamic_loop
 from tilec.passes.loop.ping_pong import find_tensor_core_runs
-from tilec.passes.loop.product_steps import add_first_step_wait, move_loads_into_products, price_product_steps
+from tilec.passes.loop.price.compound import CompoundCost, compute_compound_cost, is_compound
+from tilec.passes.loop.price.product_steps import add_first_step_wait, move_loads_into_products, price_product_steps
+from tilec.passes.loop.price.statement_price import count_demands, price_statement
 from tilec.passes.loop.ring_links import find_ring_links, producer_reads_before_commit
-from tilec.passes.loop.statement_price import count_demands, price_statement
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 from tilec.passes.memory.privatise import add_private_copies, find_private_tiles
 from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions

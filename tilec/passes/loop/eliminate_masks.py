@@ -12,16 +12,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from tilec.analysis.rings import is_pipelined
+from tilec.analysis.thresholds import OPPOSITES, build_difference, solve_threshold
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.affine import Affine, Interval, value_interval
 from tilec.ir.rewrite import map_expressions, map_nested_bodies
 from tilec.ir.text import show_expr
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.make_names_unique import make_names_unique
-from tilec.passes.analysis.rings import is_pipelined
-from tilec.passes.analysis.thresholds import OPPOSITES, build_difference, solve_threshold
-from tilec.passes.analysis.usage import find_reads, find_writes
+from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.make_names_unique import make_names_unique
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 

@@ -8,7 +8,7 @@ from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.tile import walk_statements
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.tensor_products import find_fallback_products
+from tilec.passes.layout.mechanisms.tensor_products import find_fallback_products
 from tilec.passes.loop.pools import count_product_pieces
 from tilec.sched.decision import Decision
 from tilec.support.options import CompileOptions

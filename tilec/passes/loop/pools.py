@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tilec.analysis.rings import Accesses, RingPlan
+from tilec.analysis.usage import find_reads
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Parallel, walk_statements
 from tilec.ir.warp import TensorTile
-from tilec.passes.analysis.rings import Accesses, RingPlan
-from tilec.passes.analysis.usage import find_reads
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.assign_roles import ROLE_BARRIERS
 from tilec.sched.problem import UNLIMITED, Pool, Value

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilec.analysis.rings import Accesses, RingPlan, find_accesses
 from tilec.ir.tile import Stmt
-from tilec.passes.analysis.rings import Accesses, RingPlan, find_accesses
 from tilec.passes.loop.assign_roles import LOADING_THREAD, find_ring_roles, resolve_tile_owner
 from tilec.support.records import dataclass
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tilec.analysis.control_slice import is_variable
+from tilec.analysis.rings import find_accesses
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ops.synchronisation.barriers import AllocBarrier, get_barrier
-from tilec.passes.analysis.control_slice import is_variable
-from tilec.passes.analysis.rings import find_accesses
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.loop.describe import describe_statement
-from tilec.passes.loop.statement_price import price_statement
+from tilec.passes.loop.price.statement_price import price_statement
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
 from tilec.support.records import dataclass
 from tilec.target.table import Target

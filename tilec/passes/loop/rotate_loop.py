@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilec.analysis.fragment_prefetch import find_prefetched_fragments
+from tilec.analysis.rings import find_accesses
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir.tile import Buffer, Stmt, TileOp
-from tilec.passes.analysis.fragment_prefetch import find_prefetched_fragments
-from tilec.passes.analysis.rings import find_accesses
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.records import dataclass
 
 RunPlace = tuple[int, int]

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ir.rewrite import map_declared_variables, map_expressions, map_nested_bodies
 from tilec.ir.types import INT32
-from tilec.passes.analysis.fold_constants import fold_constants
-from tilec.passes.analysis.make_names_unique import UniqueNames
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.rewriting.fold_constants import fold_constants
+from tilec.rewriting.make_names_unique import UniqueNames
 from tilec.support.records import dataclass
 
 Dimension = tuple[tile.Buffer, int]

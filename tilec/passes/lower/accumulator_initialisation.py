@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilec.ir import warp
 from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.tile import Const, Store
-from tilec.passes.lower.touches import find_touches
+from tilec.passes.lower.waits.touches import find_touches
 
 
 def initialise_by_products(program: warp.Program) -> warp.Program:

@@ -8,6 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+from tilec.analysis.rings import find_pipelined_loops
+from tilec.analysis.scalar_definitions import find_scheduled_statements
+from tilec.analysis.trip_count import MAX_UNROLL, build_trip_count, get_static_trip_count
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.groups import WARPGROUP_WARPS
@@ -19,15 +23,10 @@ from tilec.ops import registry
 from tilec.ops.copies.copy import Copy
 from tilec.ops.lowering import LoweringContext
 from tilec.ops.synchronisation.barriers import AllocBarrier, get_barrier
-from tilec.passes.analysis.named_versions import get_named_versions
-from tilec.passes.analysis.rings import find_pipelined_loops
-from tilec.passes.analysis.scalar_definitions import find_scheduled_statements
-from tilec.passes.analysis.substitution import substitute_stmt
-from tilec.passes.analysis.trip_count import MAX_UNROLL, build_trip_count, get_static_trip_count
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.grid.cta_pair_products import is_paired
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.tensor_memory import allocate_tensor_tiles, find_loop_sums
+from tilec.passes.layout.mechanisms.tensor_memory import allocate_tensor_tiles, find_loop_sums
+from tilec.passes.layout.shared.named_versions import get_named_versions
 from tilec.passes.loop import dynamic_tile_scheduler
 from tilec.passes.loop.assign_roles import (
     EVERY_ROLE,
@@ -42,13 +41,13 @@ from tilec.passes.loop.build_problem import PlannedLoop, ScheduledLoop
 from tilec.passes.loop.pools import choose_register_split
 from tilec.passes.loop.ring_links import RingLink, find_ring_links
 from tilec.passes.lower.accumulator_initialisation import initialise_by_products
-from tilec.passes.lower.gathered_copies import build_gathered_copy
-from tilec.passes.lower.replicated_nests import split_replicated_nest
+from tilec.passes.lower.nests import build_gathered_copy, split_replicated_nest
 from tilec.passes.lower.role_pipeline import TMA_FILLERS, Cursors, RolePipeline
 from tilec.passes.memory.multicast import get_multicast_axes
 from tilec.passes.memory.prefetch_tiles import TileLoad, count_prefetched_versions, find_tile_loads, is_prefetched
 from tilec.passes.memory.privatise import add_private_copies
 from tilec.passes.memory.shared_reuse import find_tiles_over_rings
+from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.diagnostics import InternalError
 from tilec.support.options import Arrivals
 from tilec.support.source import Span

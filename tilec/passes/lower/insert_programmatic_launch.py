@@ -20,7 +20,7 @@ from dataclasses import replace
 from tilec.ir import warp
 from tilec.ir.tile import Buffer
 from tilec.ir.warp import GridControl, Operation, Program, Role
-from tilec.passes.lower.touches import find_touches
+from tilec.passes.lower.waits.touches import find_touches
 from tilec.support.source import NOWHERE, Span
 
 

@@ -1,11 +1,11 @@
 """Insert every wait, fence and barrier inside each role, from what its operations touch and how they complete.
 
 The role is executed abstractly, with a record of each access to a tile or a tensor: who made it, whether it has
-completed, whether a barrier has passed since (`lower.scoreboard`). When an operation conflicts with an earlier one, the
-missing synchronisation is placed before it: a wait in the earlier one's mechanism (counted in its own groups), a proxy
-fence where ordinary writes meet the asynchronous proxy, a barrier where other threads are concerned: all of the role,
-or those of the same warpgroup where each has a part of the tile. Placements belong to operations of the program text,
-so that they hold in every iteration of a loop; the execution repeats until nothing is missing.
+completed, whether a barrier has passed since (`lower.waits.scoreboard`). When an operation conflicts with an earlier
+one, the missing synchronisation is placed before it: a wait in the earlier one's mechanism (counted in its own groups),
+a proxy fence where ordinary writes meet the asynchronous proxy, a barrier where other threads are concerned: all of the
+role, or those of the same warpgroup where each has a part of the tile. Placements belong to operations of the program
+text, so that they hold in every iteration of a loop; the execution repeats until nothing is missing.
 
 Every path is covered. A loop is run until its state has occurred before; if its trip count is unknown, the states after
 any number of iterations are joined. A pipeline of unknown trip count is run for each count up to its stages, and on
@@ -26,12 +26,15 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Expr, Var
-from tilec.passes.lower.areas import UNKNOWN_AGE
-from tilec.passes.lower.conflicts import ConflictFinder
-from tilec.passes.lower.handover import build_handover, forget_copies, prepare_arrivals
-from tilec.passes.lower.loop_borders import begins_with_product, can_drain_iterations, has_explicit_wait
-from tilec.passes.lower.numbered import Node, find_wgmma_registers, number_operations, walk_nodes
-from tilec.passes.lower.placed_waits import (
+from tilec.passes.lower.waits.conflicts import (
+    ConflictFinder,
+    begins_with_product,
+    can_drain_iterations,
+    has_explicit_wait,
+)
+from tilec.passes.lower.waits.handover import build_handover, forget_copies, prepare_arrivals
+from tilec.passes.lower.waits.numbered import Node, find_wgmma_registers, number_operations, walk_nodes
+from tilec.passes.lower.waits.placed_waits import (
     ROLE_END,
     NeedsPart,
     PlaceCounter,
@@ -40,9 +43,10 @@ from tilec.passes.lower.placed_waits import (
     insert_needs,
     needs_drain,
 )
-from tilec.passes.lower.scoreboard import QUEUES, AccessRecord, RingUse, RoleState, Touch
-from tilec.passes.lower.tensor_fences import insert_tensor_fences
-from tilec.passes.lower.touches import (
+from tilec.passes.lower.waits.scoreboard import QUEUES, AccessRecord, RingUse, RoleState, Touch
+from tilec.passes.lower.waits.tensor_areas import UNKNOWN_AGE
+from tilec.passes.lower.waits.tensor_fences import insert_tensor_fences
+from tilec.passes.lower.waits.touches import (
     ReusingTile,
     find_answer_tiles,
     find_async_tiles,

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilec.analysis.rings import RingPlan
 from tilec.ir.tile import Stmt
-from tilec.passes.analysis.rings import RingPlan
 from tilec.passes.loop.rotate_loop import find_contended_registers, find_wgmma_accumulator
 from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule

@@ -16,15 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from tilec.analysis.fragment_prefetch import find_first_overlapped_product, find_last_carried_use
+from tilec.analysis.rings import find_accesses
+from tilec.analysis.scalar_definitions import find_replayed_binds
+from tilec.analysis.trip_count import build_trip_count, get_static_trip_count
 from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BOOL
-from tilec.passes.analysis.fragment_prefetch import find_first_overlapped_product, find_last_carried_use
-from tilec.passes.analysis.rings import find_accesses
-from tilec.passes.analysis.scalar_definitions import find_replayed_binds
-from tilec.passes.analysis.substitution import substitute_stmt
-from tilec.passes.analysis.trip_count import build_trip_count, get_static_trip_count
 from tilec.passes.loop.assign_roles import (
     EVERY_ROLE,
     LOADING_THREAD,
@@ -43,10 +42,11 @@ from tilec.passes.loop.rotate_loop import (
     keeps_ping_pong,
 )
 from tilec.passes.lower.releases import choose_release_cycle, find_independent_products
+from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
-    from tilec.passes.analysis.rings import RingPlan
+    from tilec.analysis.rings import RingPlan
     from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.passes.loop.assign_roles import RingRoles
     from tilec.passes.loop.ring_links import RingLink

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilec.analysis.thresholds import find_threshold
 from tilec.ir import tile, warp
 from tilec.ir.affine import Affine, affine_form
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import BOOL
-from tilec.passes.analysis.thresholds import find_threshold
 
 MAX_THRESHOLDS = 2
 """A window has two: the end of its first block of keys, and the start of its last one."""

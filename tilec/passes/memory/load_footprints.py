@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tilec.analysis.trip_count import get_static_trip_count
 from tilec.ir.tile import Bind, Expr, For, If, Kernel, Load, Stmt, Var, While, walk_expr
 from tilec.ops.copies.copy import Copy
-from tilec.passes.analysis.trip_count import get_static_trip_count
 from tilec.passes.memory.multicast import get_multicast_axes
 from tilec.support.records import dataclass
 

@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilec.analysis.box_starts import collect_coordinates
+from tilec.analysis.rings import find_pipelined_loops, is_load, is_pipelined
+from tilec.analysis.tensor_order import find_ordered_tensors
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir.rewrite import map_nested_bodies, rewrite_statements
 from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk_expr, walk_statements
 from tilec.ops.copies.copy import Copy
 from tilec.ops.copies.im2col import Im2col
-from tilec.passes.analysis.box_starts import collect_coordinates
-from tilec.passes.analysis.rings import find_pipelined_loops, is_load, is_pipelined
-from tilec.passes.analysis.tensor_order import find_ordered_tensors
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.atoms import is_legal
-from tilec.passes.layout.tensor_maps import is_tma_disabled, why_no_tensor_map
+from tilec.passes.layout.mechanisms.tensor_maps import is_tma_disabled, why_no_tensor_map
+from tilec.passes.layout.shared.atoms import is_legal
 from tilec.support.records import dataclass
 from tilec.target.table import Target
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilec.analysis.rings import find_accesses, find_touched_outside
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ops.copies.transpose import Transpose
-from tilec.passes.analysis.rings import find_accesses, find_touched_outside
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 
 

@@ -8,11 +8,11 @@ take over other contents.
 
 from __future__ import annotations
 
+from tilec.analysis.rings import find_accesses, find_pipelined_loops
+from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ops.copies.copy_cluster import Send
 from tilec.ops.synchronisation.sync import is_ordering_statement
-from tilec.passes.analysis.rings import find_accesses, find_pipelined_loops
-from tilec.passes.analysis.usage import list_expressions
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 
 

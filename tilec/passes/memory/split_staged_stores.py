@@ -14,6 +14,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeGuard
 
+from tilec.analysis.rings import count_scheduled_versions, find_pipelined_loops, is_pipelined, plan_rings
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.groups import WARPGROUP_THREADS
@@ -24,11 +26,9 @@ from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
 from tilec.ops.atomic import AtomicTile
 from tilec.ops.copies.copy import Copy
-from tilec.passes.analysis.rings import count_scheduled_versions, find_pipelined_loops, is_pipelined, plan_rings
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.atoms import ACCUMULATOR_LANES
 from tilec.passes.layout.select_mechanisms import STAGED_CHUNK_BYTES
+from tilec.passes.layout.shared.atoms import ACCUMULATOR_LANES
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 from tilec.passes.memory.shared_reuse import find_tiles_over_rings
 from tilec.support.records import dataclass

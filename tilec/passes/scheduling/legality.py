@@ -6,9 +6,9 @@ follow from another are not reported.
 
 from __future__ import annotations
 
+from tilec.analysis.usage import find_writes
 from tilec.ir.tile import TileOp, walk_statements
 from tilec.ops.placeholder import is_refused
-from tilec.passes.analysis.usage import find_writes
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.annotate import build_manual_schedule
 from tilec.passes.loop.build_problem import LoopProblem, ScheduledLoop, build_ready_problems, loops_to_schedule

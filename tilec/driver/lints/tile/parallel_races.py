@@ -13,12 +13,12 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 
+from tilec.analysis.usage import list_expressions
 from tilec.driver.lints.registry import TILE, register_warning
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
-from tilec.passes.analysis.fold_constants import compute_expr
-from tilec.passes.analysis.usage import list_expressions
 from tilec.passes.state import KernelState
+from tilec.rewriting.fold_constants import compute_expr
 from tilec.support.diagnostics import Diagnostic, Label, make_warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span

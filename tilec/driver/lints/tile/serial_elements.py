@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.driver.lints.registry import TILE, register_lint
 from tilec.ir import tile
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, make_warning
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.driver.lints.registry import TILE, register_warning
 from tilec.ir import tile
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label, make_warning
 

@@ -15,14 +15,14 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from tilec.analysis.trip_count import get_static_trip_count
+from tilec.analysis.usage import find_writes
 from tilec.driver.lints.registry import TILE, register_warning
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ir.types import INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.reductions.reduce import Reduce
-from tilec.passes.analysis.trip_count import get_static_trip_count
-from tilec.passes.analysis.usage import find_writes
 from tilec.passes.state import KernelState
 from tilec.support.diagnostics import Diagnostic, Label, make_warning
 from tilec.support.records import dataclass

@@ -23,7 +23,7 @@ from tilec.ops.functions import python
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, as_expr
 from tilec.ops.language.values import Access, Dictionary, IndexRange, Member, describe_value, show_shape
-from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

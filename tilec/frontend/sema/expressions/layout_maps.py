@@ -13,8 +13,8 @@ from tilec.ir.expr import cast_expr
 from tilec.ir.types import INT32
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind_arguments
 from tilec.ops.language.values import Function, IndexMap, Method, Value
-from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.layout.loop_layout import build_iteration_table
+from tilec.passes.layout.fragments.loop_layout import build_iteration_table
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 
 FRAGMENT_SIGNATURE = Signature(

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from tilec.analysis.usage import find_writes
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import fragment_elements, vectors
 from tilec.frontend.sema.expressions.bounds import check_access
@@ -36,7 +37,6 @@ from tilec.ops.language.values import (
     StageTile,
     Value,
 )
-from tilec.passes.analysis.usage import find_writes
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tilec.analysis.scheduling_hints import rewrite_scheduled_bodies
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.launch.pointers import refuse_strided
@@ -24,11 +25,8 @@ from tilec.ops.copies.copy import Copy
 from tilec.ops.functions.signatures import AT_DATA, DATA, VIEWS
 from tilec.ops.language.signature import Argument, Call as Arguments, as_dtype, as_shape, bind_arguments
 from tilec.ops.language.values import IndexMap, Method, describe_value, show_shape
-from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.make_names_unique import UniqueNames
-from tilec.passes.analysis.scheduling_hints import rewrite_scheduled_bodies
-from tilec.passes.layout.placements import build_bounds_condition, remap_indices
-from tilec.passes.layout.reshape_views import (
+from tilec.passes.layout.shared.placements import build_bounds_condition, remap_indices
+from tilec.passes.layout.shared.reshape_views import (
     assemble_view_element,
     build_view_condition,
     extract_part,
@@ -37,6 +35,8 @@ from tilec.passes.layout.reshape_views import (
     match_dimensions,
     resize_shape,
 )
+from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.make_names_unique import UniqueNames
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

@@ -15,10 +15,10 @@ from tilec.ir import tile
 from tilec.ir.expr import cast_expr
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import Dictionary, DictionaryEntry, IndexMap, Swizzle, Value, describe_value, show_shape
-from tilec.passes.layout.atoms import list_swizzle_widths
-from tilec.passes.layout.loop_layout import why_irregular
-from tilec.passes.layout.placements import build_placement, check_tensor_map
-from tilec.passes.loop.requested_stages import StageRequest
+from tilec.passes.layout.fragments.loop_layout import why_irregular
+from tilec.passes.layout.shared.atoms import list_swizzle_widths
+from tilec.passes.layout.shared.placements import build_placement, check_tensor_map
+from tilec.passes.loop.stages.requested_stages import StageRequest
 from tilec.support.diagnostics import Label, Warn, make_warning, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

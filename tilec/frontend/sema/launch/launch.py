@@ -6,6 +6,14 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
+from tilec.analysis.clusters import (
+    add_grid_counter,
+    bind_block_rank,
+    build_block_rank,
+    read_cluster,
+    resolve_cluster_masks,
+    uses_rank,
+)
 from tilec.frontend.sema.compile_time.functions import is_launch
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate
@@ -35,17 +43,9 @@ from tilec.ir.types import BOOL, INT32, NARROW_TYPES, DType
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_dtype, bind_arguments
 from tilec.ops.language.values import EXPR_TYPES, Member, describe_value
 from tilec.ops.placeholder import make_refused
-from tilec.passes.analysis.clusters import (
-    add_grid_counter,
-    bind_block_rank,
-    build_block_rank,
-    read_cluster,
-    resolve_cluster_masks,
-    uses_rank,
-)
-from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.loop.register_stages import apply_register_stages
-from tilec.passes.loop.requested_stages import apply_requested_stages
+from tilec.passes.loop.stages.register_stages import apply_register_stages
+from tilec.passes.loop.stages.requested_stages import apply_requested_stages
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import CompileError, make_warning, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from tilec.analysis.box_starts import Coordinates, collect_coordinates
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements, rewrite_expression
 from tilec.ir.types import BOOL
 from tilec.ops.copies.copy import Copy
 from tilec.ops.lowering import index_element
-from tilec.passes.analysis.box_starts import Coordinates, collect_coordinates
 
 
 def fill_out_of_bounds_reads(

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from tilec.analysis.usage import list_expressions
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ops.language.values import EXPR_TYPES, Value
-from tilec.passes.analysis.usage import list_expressions
 from tilec.support.diagnostics import make_warning, raise_error
 from tilec.support.identity import IdentityKey
 

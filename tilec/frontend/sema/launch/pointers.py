@@ -8,7 +8,7 @@ from tilec.ir.expr import cast_expr
 from tilec.ir.types import INT64, UINT64, DType
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_element_type, as_extents
 from tilec.ops.language.values import Access, Value, describe_value, show_shape
-from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tilec.analysis.trip_count import MAX_UNROLL, get_static_trip_count
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
@@ -21,8 +22,7 @@ from tilec.ops.language.signature import (
     make_literal,
 )
 from tilec.ops.language.values import EXPR_TYPES, Access, Dictionary, describe_value
-from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.trip_count import MAX_UNROLL, get_static_trip_count
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Diagnostic, Label, Warn, make_warning, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

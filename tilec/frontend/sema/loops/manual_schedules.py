@@ -12,6 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
+from tilec.analysis.copy_nests import convert_to_copy
+from tilec.analysis.rings import is_load
+from tilec.analysis.scalar_definitions import find_bind_users, find_needed_variables, find_scheduled_binds
+from tilec.analysis.scheduling_hints import find_data_sources
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.frontend.sema.loops.loop_headers import make_unknown_annotation_warning, read_annotations
 from tilec.frontend.sema.loops.schedule_lists import (
     ConvertedIf,
@@ -24,11 +29,6 @@ from tilec.frontend.sema.loops.schedule_lists import (
 from tilec.ir import tile
 from tilec.ops.language.signature import Argument, Call
 from tilec.ops.language.values import describe_value
-from tilec.passes.analysis.copy_nests import convert_to_copy
-from tilec.passes.analysis.rings import is_load
-from tilec.passes.analysis.scalar_definitions import find_bind_users, find_needed_variables, find_scheduled_binds
-from tilec.passes.analysis.scheduling_hints import find_data_sources
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, Label, Warn, make_warning, raise_error
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilec.analysis.copy_nests import analyse_gather, convert_to_copy
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.loops import thread_loops
@@ -15,8 +16,6 @@ from tilec.ir.types import BOOL, INT32
 from tilec.ops.atomic import merge_vector_atomics
 from tilec.ops.language.signature import bind_arguments
 from tilec.ops.language.values import show_shape
-from tilec.passes.analysis.copy_nests import convert_to_copy
-from tilec.passes.analysis.gathers import analyse_gather
 from tilec.support.diagnostics import Label, make_warning, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

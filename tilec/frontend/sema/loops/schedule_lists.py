@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tilec.analysis.scalar_definitions import mark_replayable_binds
+from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.types import BOOL
-from tilec.passes.analysis.scalar_definitions import mark_replayable_binds
-from tilec.passes.analysis.usage import find_writes
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.source import Span

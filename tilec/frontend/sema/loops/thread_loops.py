@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from tilec.analysis.usage import list_expressions
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.loops.loop_headers import LoopHeader
 from tilec.frontend.sema.statements import per_thread
@@ -14,8 +15,7 @@ from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.groups import WARP_THREADS
 from tilec.ir.types import BOOL, INT32
-from tilec.passes.analysis.fold_constants import fold_expr
-from tilec.passes.analysis.usage import list_expressions
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

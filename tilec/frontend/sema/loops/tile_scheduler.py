@@ -18,7 +18,7 @@ from tilec.ir.expr import cast_expr
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments
 from tilec.ops.language.values import Method, TileScheduler, Value
-from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from tilec.analysis.usage import list_expressions
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate, fragment_elements
 from tilec.frontend.sema.expressions.bounds import check_access, check_box, check_loads
@@ -30,7 +31,6 @@ from tilec.ops.language.values import EXPR_TYPES, Access, Value
 from tilec.ops.reductions.reduce import REDUCE, get_kept_extents
 from tilec.ops.reductions.reducer import build_contribution, read_update
 from tilec.ops.synchronisation.barriers import TAKING_BARRIERS
-from tilec.passes.analysis.usage import list_expressions
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

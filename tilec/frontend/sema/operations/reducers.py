@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import NoReturn
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.fill import Fill
 from tilec.ops.reductions.reducer import ATOMICS, FinalizeReducer, Reducer, ReducerInit
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import zip_longest
 
+from tilec.analysis.ordering import is_asynchronous_copy
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ops.synchronisation.barriers import CpAsyncArrive
 from tilec.ops.synchronisation.rendezvous import Rendezvous
@@ -24,8 +26,6 @@ from tilec.ops.synchronisation.sync import (
     is_ordering_statement,
     make_buffer_region,
 )
-from tilec.passes.analysis.ordering import is_asynchronous_copy
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.diagnostics import (
     RAISE_FIRST,
     ErrorCollector,

@@ -25,7 +25,7 @@ from tilec.ops.language.signature import Argument, Signature, bind_arguments
 from tilec.ops.synchronisation.barriers import Arrive, CpAsyncArrive, build_allocation, read_arrival_counts
 from tilec.ops.synchronisation.sync import BlockBarrier
 from tilec.ops.synchronisation.warpgroups import SetRegisters
-from tilec.passes.analysis.fold_constants import compute_expr
+from tilec.rewriting.fold_constants import compute_expr
 from tilec.support.diagnostics import Label, Warn, make_warning, raise_error
 from tilec.support.source import Span
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Literal
 
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.frontend.sema.roles.pipeline_records import NestedAcquire, PipelineRecords
 from tilec.frontend.sema.roles.stages import compute_payload_bytes
 from tilec.ir import tile
@@ -26,7 +27,6 @@ from tilec.ir.tile import Buffer, Cluster, Expr, Load, Stmt, Store, TileOp, walk
 from tilec.ops.language.values import SIDES, Pipeline, PipelineStage, Side
 from tilec.ops.products.tcgen05 import TensorArrive
 from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, build_allocation, get_barrier
-from tilec.passes.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.support.diagnostics import ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

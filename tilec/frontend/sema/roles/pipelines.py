@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, NoReturn
 
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.frontend.sema.compile_time.functions import bind_target
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate
@@ -54,7 +55,6 @@ from tilec.ops.language.values import (
     describe_value,
 )
 from tilec.ops.synchronisation.barriers import build_allocation
-from tilec.passes.analysis.usage import find_reads, find_writes
 from tilec.support.diagnostics import Label, raise_error, suggest_replacement
 from tilec.support.source import Span
 

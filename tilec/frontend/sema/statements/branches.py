@@ -14,7 +14,7 @@ from tilec.ir import tile
 from tilec.ir.types import BOOL
 from tilec.ops.language import arithmetic
 from tilec.ops.language.values import EXPR_TYPES
-from tilec.passes.analysis.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 

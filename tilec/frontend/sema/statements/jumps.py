@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import partial
 
+from tilec.analysis.usage import list_expressions
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate, reading
 from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK, PERSISTENT_SIGNATURE
@@ -30,7 +31,6 @@ from tilec.ir.types import BOOL, INT32
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument
 from tilec.ops.language.values import EXPR_TYPES
-from tilec.passes.analysis.usage import list_expressions
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span

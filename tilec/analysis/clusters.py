@@ -1,0 +1,187 @@
+"""Clusters of blocks: their size, and the rank of a block in its cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeGuard
+
+from tilec.analysis.usage import list_expressions
+from tilec.ir import tile
+from tilec.ir.affine import add_exprs, scale_expr
+from tilec.ir.rewrite import map_nested_bodies, map_statements
+from tilec.ir.types import BOOL, INT32, UINT32
+from tilec.ops.copies.copy import Copy
+from tilec.ops.language.signature import Argument, Call
+from tilec.ops.synchronisation.rendezvous import Rendezvous
+from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.make_names_unique import UniqueNames
+from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
+from tilec.target.table import Target
+
+MAX_CLUSTER_BLOCKS = 8
+"""Blocks of a cluster that every GPU with clusters runs; 16 need a launch attribute (CUDA programming guide, block
+clusters)."""
+
+
+def read_cluster(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int, int]) -> tile.Cluster:
+    """Return the cluster that `cluster_dims=` of a launch gives, or the default."""
+    argument = call["cluster_dims"]
+    if argument.value is None:
+        argument = Argument(default, call.span)
+    dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
+    known = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
+    if len(known) < len(dims) or not 1 <= len(dims) <= 3 or min(known) < 1:
+        call.refuse("cluster_dims", "a positive integer, or up to three, known at compile time")
+    x, y, z = (*known, 1, 1)[:3]
+    cluster = tile.Cluster((x, y, z), argument.span)
+    if cluster.blocks == 1:
+        return tile.NO_CLUSTER
+    if cluster.blocks > MAX_CLUSTER_BLOCKS:
+        raise_error(
+            "bad-cluster",
+            f"a cluster has at most {MAX_CLUSTER_BLOCKS} blocks",
+            argument.span,
+            f"this is {cluster.blocks}",
+        )
+    for axis, extent, size in zip("xyz", (*grid, 1, 1), cluster.extents, strict=False):
+        if isinstance(extent, int) and extent % size:
+            raise_error(
+                "bad-cluster",
+                f"the grid along {axis} is not a multiple of the cluster",
+                argument.span,
+                f"the cluster has {size} blocks along {axis}, the grid {extent}",
+                help="choose a divisor of the grid, or round the grid up to a multiple and skip the extra blocks",
+            )
+    return cluster
+
+
+def build_block_rank(block_vars: Sequence[tile.Var], cluster: tile.Cluster) -> tile.Expr:
+    """Return the rank of the block in its cluster, from the block indices of the hardware."""
+    total: tile.Expr = tile.int32_const(0)
+    for axis, var in enumerate(block_vars):
+        digit = tile.Binary("floormod", var, tile.int32_const(cluster.extents[axis]), INT32)
+        total = add_exprs(total, scale_expr(fold_expr(digit), math.prod(cluster.extents[:axis])))
+    return fold_expr(total)
+
+
+def uses_rank(statements: tuple[tile.Stmt, ...]) -> bool:
+    return any(
+        part == tile.CLUSTER_RANK
+        for stmt in tile.walk_statements(statements)
+        for expr in list_expressions(stmt)
+        for part in tile.walk_expr(expr)
+    )
+
+
+def bind_block_rank(statements: tuple[tile.Stmt, ...], value: tile.Expr, span: Span) -> tuple[tile.Stmt, ...]:
+    """Prepend the definition of the block's rank."""
+    return (tile.Bind(tile.CLUSTER_RANK, value, span), *statements)
+
+
+def resolve_cluster_masks(
+    statements: tuple[tile.Stmt, ...], block_vars: Sequence[tile.Var], cluster: tile.Cluster
+) -> tuple[tile.Stmt, ...]:
+    """Replace the mask of each T.copy_cluster: all blocks in it copy from where the first of them does."""
+    values: dict[tile.Var, tile.Expr] = {}
+
+    def unify_copy_start(op: Copy, mask: int) -> Copy:
+        if mask >> cluster.blocks:
+            raise_error(
+                "bad-cluster",
+                f"cluster_mask={mask:#b} has a bit outside the cluster",
+                op.span,
+                secondary=(Label(cluster.span, f"{cluster.blocks} blocks from here"),) if cluster.span.line else (),
+                help=None if cluster.span.line else "pass cluster_dims= to T.Kernel",
+            )
+        first = (mask & -mask).bit_length() - 1
+        first_values: dict[tile.Var, tile.Expr] = {tile.CLUSTER_RANK: tile.int32_const(first)}
+        for axis, var in enumerate(block_vars):
+            size, digit = cluster.extents[axis], first // math.prod(cluster.extents[:axis])
+            own = tile.Binary("floordiv", var, tile.int32_const(size), INT32)
+            first_values[var] = add_exprs(scale_expr(fold_expr(own), size), tile.int32_const(digit % size))
+        is_in = tile.Binary(
+            "floormod", tile.Binary("shr", tile.int32_const(mask), tile.CLUSTER_RANK, INT32), tile.int32_const(2), INT32
+        )
+        chosen = tile.Binary("eq", is_in, tile.int32_const(1), BOOL)
+        source = op.source
+        start = []
+        for index in source.start:
+            shared_index = fold_expr(tile.substitute_variables(tile.substitute_variables(index, values), first_values))
+            everyone = mask + 1 == 1 << cluster.blocks or shared_index == index
+            start.append(shared_index if everyone else tile.Select(chosen, shared_index, index, INT32))
+        return replace(op, source=replace(source, start=tuple(start)), cluster_mask=None)
+
+    def resolve_statement(stmt: tile.Stmt) -> tile.Stmt:
+        match stmt:
+            case tile.Bind() if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stmt.value)):
+                values[stmt.var] = tile.substitute_variables(stmt.value, values)
+            case Copy(cluster_mask=int() as mask):
+                return unify_copy_start(stmt, mask)
+            case _:
+                pass
+        return map_nested_bodies(stmt, lambda body: map_statements(body, resolve_statement))
+
+    return tuple(map(resolve_statement, statements))
+
+
+def add_grid_counter(
+    statements: tuple[tile.Stmt, ...], unique: UniqueNames, buffers: list[tile.Buffer]
+) -> tuple[tile.Stmt, ...]:
+    """Give each T.sync_grid the tensor in which the blocks count arrivals."""
+    if not any(is_grid_sync(s) for s in tile.walk_statements(statements)):
+        return statements
+    counter = tile.Buffer(unique.take("grid_barrier"), (1,), UINT32, "global")
+    buffers.append(counter)
+
+    def add_counter(stmt: tile.Stmt) -> tile.Stmt:
+        if is_grid_sync(stmt):
+            return replace(stmt, counter=counter.name)
+        return map_nested_bodies(stmt, lambda body: map_statements(body, add_counter))
+
+    return tuple(map(add_counter, statements))
+
+
+def is_grid_sync(op: tile.Stmt) -> TypeGuard[Rendezvous]:
+    """Return whether the statement is a T.sync_grid."""
+    return isinstance(op, Rendezvous) and op.what == "sync_grid"
+
+
+def check_pdl_sync(kernel: tile.Kernel) -> None:
+    """Refuse T.pdl_sync in a pipelined loop: it must precede all that it guards, and later iterations are
+    prefetched."""
+    for loop in tile.walk_statements(kernel.body):
+        for stmt in tile.walk_statements(loop.body) if isinstance(loop, tile.For) and loop.kind == "pipelined" else ():
+            if isinstance(stmt, Rendezvous) and stmt.what == "pdl_sync":
+                raise_error(
+                    "misplaced-statement",
+                    "T.pdl_sync is not possible in a pipelined loop",
+                    stmt.span,
+                    "loads of later iterations would start before it",
+                    secondary=(Label(loop.span, "the loop"),),
+                    help="put it before the loop",
+                )
+
+
+def check_cluster_support(kernel: tile.Kernel, target: Target) -> None:
+    """Refuse clusters, operations in them, and dependent launches on a GPU that has none."""
+    check_pdl_sync(kernel)
+    if kernel.cluster.blocks > 1 and not target.has("cluster"):
+        raise_error(
+            "needs-sm-90",
+            f"{target.name} has no clusters of blocks",
+            kernel.cluster.span,
+            "requested here",
+            help="compile for sm_90a, or remove cluster_dims",
+        )
+    for stmt in tile.walk_statements(kernel.body):
+        if isinstance(stmt, Rendezvous) and stmt.kind.feature is not None and not target.has(stmt.kind.feature):
+            raise_error(
+                "needs-sm-90",
+                f"{target.name} has no {stmt.kind.spelled}",
+                stmt.span,
+                secondary=(Label(kernel.span, "in this kernel"),),
+                help="compile for sm_90a",
+            )

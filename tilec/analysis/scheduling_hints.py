@@ -1,0 +1,129 @@
+"""Scheduling hints of a loop's statements: asynchronous or not, explicit waits, ring groups; see
+`ir.tile.SchedulingHints`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from tilec.analysis.rings import find_touched_outside
+from tilec.analysis.scalar_definitions import find_scheduled_statements, mark_replayable_binds
+from tilec.analysis.usage import find_reads, find_writes
+from tilec.ir import tile
+from tilec.ir.rewrite import map_nested_bodies, map_statements
+from tilec.ops.copies.copy import Copy
+from tilec.ops.copies.im2col import Im2col
+from tilec.ops.synchronisation.sync import WaitCopies, make_buffer_region
+from tilec.support.diagnostics import Label, raise_error
+
+Entry = TypeVar("Entry")
+
+
+def list_asynchronous_hints(loop: tile.For) -> Iterator[Label | bool | None]:
+    """Yield, for each statement of the body, the label of the hint that makes it asynchronous, False where it must not
+    be, None without a hint."""
+    flags = iter(
+        loop.scheduling_hints.asynchronous
+        if loop.scheduling_hints and loop.scheduling_hints.asynchronous is not None
+        else ()
+    )
+    for again in mark_replayable_binds(loop.body):
+        flag = None if again else next(flags, None)
+        yield Label(loop.scheduling_hints.span, "requested here") if flag and loop.scheduling_hints else flag
+
+
+def apply_asynchronous_hint(part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
+    """Apply an asynchronous hint to a copy. Errors: `async-impossible`."""
+    copy = part[0]
+    if hint is None or not isinstance(copy, Copy | Im2col):
+        return part
+    if hint is False:
+        return (replace(copy, via="registers"),) if copy.via == "cp_async" else part
+    if copy.via not in ("cp_async", "tma") and isinstance(hint, Label):
+        source, destination = copy.regions
+        reason = f"it converts {source.buffer.dtype} to {destination.buffer.dtype}"
+        if source.buffer.dtype == destination.buffer.dtype:
+            reason = "its rows are not aligned to 4 bytes, or it fills only a part of a tile"
+        raise_error(
+            "async-impossible",
+            "this copy cannot be asynchronous",
+            copy.span,
+            reason,
+            secondary=(hint,),
+            help="remove its stage from the asynchronous stages",
+        )
+    return part
+
+
+def find_data_sources(statements: Sequence[tile.Stmt], number: int) -> tuple[int, ...]:
+    """Return the earlier statements that have last written what statement `number` reads."""
+    last = {b.name: i for i in range(number) for b in find_writes(statements[i])}
+    return tuple(sorted({last[b.name] for b in find_reads(statements[number]) if b.name in last}))
+
+
+def build_explicit_waits(kernel: tile.Kernel, loop: tile.For) -> Iterator[tuple[WaitCopies, ...]]:
+    """Yield, for each statement of the body, the waits that `sync` adds: for what the listed statements write and it
+    does not read."""
+    waits = loop.scheduling_hints.sync if loop.scheduling_hints is not None else None
+    statements = find_scheduled_statements(loop)
+    numbers = iter(range(len(statements)))
+    for stmt, again in zip(loop.body, mark_replayable_binds(loop.body), strict=True):
+        listed = () if again or waits is None else waits[next(numbers)]
+        read = {b.name for b in find_reads(stmt)}
+        left = (b for i in listed for b in _find_results(kernel, statements[i]) if b.name not in read)
+        regions = tuple(make_buffer_region(b, stmt.span) for b in dict.fromkeys(left))
+        yield (WaitCopies(regions, rendezvous=True, span=stmt.span),) if regions else ()
+
+
+def _find_results(kernel: tile.Kernel, stmt: tile.Stmt) -> Iterator[tile.Buffer]:
+    """Yield what a statement writes; of a loop, only what is used outside, as the rest may have versions there."""
+    used = find_touched_outside(kernel, stmt) if isinstance(stmt, tile.For) else frozenset()
+    return (b for b in find_writes(stmt) if not isinstance(stmt, tile.For) or b.scope == "global" or b.name in used)
+
+
+def expand_statements(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) -> tile.For:
+    """Return the loop with each statement replaced by several, which share its place in a manual schedule."""
+    new = replace(loop, body=tuple(s for part in parts for s in part))
+    if loop.stage is None or loop.order is None:
+        return new
+    counts = [len(part) for part, again in zip(parts, mark_replayable_binds(loop.body), strict=True) if not again]
+    places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
+    order = tuple(sorted(places).index(p) for p in places)
+    return replace(
+        new,
+        stage=repeat_entries(loop.stage, counts),
+        order=order,
+        scheduling_hints=split_hints(loop.scheduling_hints, counts),
+    )
+
+
+def rewrite_scheduled_bodies(stmt: tile.Stmt, each: Callable[[tile.Stmt], tuple[tile.Stmt, ...]]) -> tile.Stmt:
+    """Rewrite the statements directly inside one; those of a loop keep their places in a manual schedule."""
+    if not isinstance(stmt, tile.For):
+        return map_nested_bodies(stmt, lambda body: map_statements(body, each))
+    parts = [each(inner) for inner in stmt.body]
+    is_same = all(len(part) == 1 and part[0] is inner for part, inner in zip(parts, stmt.body, strict=True))
+    return stmt if is_same else expand_statements(stmt, parts)
+
+
+def repeat_entries(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry, ...]:
+    return tuple(entry for entry, count in zip(entries, counts, strict=True) for _ in range(count))
+
+
+def split_hints(scheduling_hints: tile.SchedulingHints | None, counts: list[int]) -> tile.SchedulingHints | None:
+    """Return the hints for a body in which statement i has become counts[i]; the last of them is in its group. Waits of
+    `sync` are statements by now."""
+    if scheduling_hints is None:
+        return None
+    asynchronous, groups = scheduling_hints.asynchronous, scheduling_hints.groups
+    return replace(
+        scheduling_hints,
+        asynchronous=None if asynchronous is None else repeat_entries(asynchronous, counts),
+        groups=None
+        if groups is None
+        else tuple(
+            group if i == count - 1 else -1 for group, count in zip(groups, counts, strict=True) for i in range(count)
+        ),
+        sync=None,
+    )

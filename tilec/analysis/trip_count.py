@@ -1,0 +1,52 @@
+"""Trip counts of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.analysis.usage import list_expressions
+from tilec.ir import tile
+from tilec.ir.affine import add_exprs, affine_form
+from tilec.ir.types import INT32
+
+MAX_UNROLL = 64
+"""A T.unroll of more iterations without a factor stays a loop."""
+UNKNOWN_TRIP_COUNT = 16
+"""A guess: enough that a loop counts for more than what is around it."""
+
+
+def get_static_trip_count(loop: tile.For) -> int | None:
+    """Return the trip count, or None where it is known only at run time."""
+    if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const):
+        return max(0, -(-(int(loop.stop.value) - int(loop.start.value)) // loop.step))
+    return None
+
+
+def build_trip_count(loop: tile.For) -> tile.Expr:
+    """Return max(0, ⌈(stop − start) / step⌉) as an expression."""
+    span = loop.stop if loop.start == tile.int32_const(0) else tile.Binary("sub", loop.stop, loop.start, INT32)
+    rounded = span
+    if loop.step != 1:
+        rounded = tile.Binary(
+            "floordiv", add_exprs(span, tile.int32_const(loop.step - 1)), tile.int32_const(loop.step), INT32
+        )
+    return tile.Binary("max", rounded, tile.int32_const(0), INT32)
+
+
+def estimate_trip_count(loop: tile.For) -> int:
+    """Estimate a trip count that only a launch or data decide: half of the most iterations that stay inside what the
+    loop indexes, as if all numbers up to that were equally likely; without such a bound `UNKNOWN_TRIP_COUNT`."""
+    most = [-(-extent // abs(by)) for by, extent in _find_strides(loop) if by]
+    return max(1, min(most) // 2) if most else UNKNOWN_TRIP_COUNT
+
+
+def _find_strides(loop: tile.For) -> Iterator[tuple[int, int]]:
+    """Yield by how much an iteration moves an index, and the extent that it moves in."""
+    for stmt in tile.walk_statements(loop.body):
+        places = [(r.start, r.buffer.extents) for r in stmt.regions] if isinstance(stmt, tile.TileOp) else []
+        read = (e for expr in list_expressions(stmt) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
+        places += [(load.indices, load.buffer.extents) for load in read]
+        for indices, extents in places:
+            for index, extent in zip(indices, extents, strict=True):
+                if isinstance(extent, int):
+                    yield dict(affine_form(index).terms).get(loop.var, 0) * loop.step, extent

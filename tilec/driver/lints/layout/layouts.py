@@ -1,0 +1,204 @@
+"""schedule-not-used: a person's schedule for a loop that runs serially.
+layout-conversion: a fragment goes through shared memory, since statements need it in different registers.
+copy-not-asynchronous: a T.async_copy that no asynchronous mechanism can carry out.
+hint-not-used: `coalesced_width=` or T.vectorized asks for adjacent elements per thread, and the layout has none. Where
+the layout that a nest must keep spreads them over several threads, memory is accessed element by element.
+tensor-memory-exhausted: accumulators need more columns of tensor memory than an SM has.
+mma-sync-fallback: a product that tcgen05.mma supports uses mma.sync because of the code around it.
+rows-without-tma: a pipelined loop loads without TMA, only since the length of a tensor's rows is known at launch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.analysis.ordering import is_asynchronous_copy
+from tilec.analysis.rings import find_pipelined_loops, is_load
+from tilec.driver.lints.registry import LAYOUT, register_lint, register_warning
+from tilec.ir.affine import row_divisor
+from tilec.ir.rewrite import rewrite_statements
+from tilec.ir.tile import Buffer, For, Kernel, Parallel, Region, Stmt, TileOp, walk_statements
+from tilec.ops.copies.copy import Copy
+from tilec.ops.lowering import TMA_ALIGNMENT
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.fragments.vector_widths import find_streamed_buffers
+from tilec.passes.layout.mechanisms.kernel_form import choose_kernel_form
+from tilec.passes.layout.mechanisms.tensor_memory import count_columns, find_crowded_out_sums
+from tilec.passes.layout.mechanisms.tensor_products import find_fallback_products
+from tilec.passes.state import KernelState
+from tilec.support.diagnostics import Diagnostic, Label, make_warning
+
+
+@register_warning(LAYOUT)
+def find_unused_schedules(work: KernelState) -> Iterator[Diagnostic]:
+    for loop in walk_statements(work.source_kernel.body) if work.assignment.form == "serial" else ():
+        if isinstance(loop, For) and loop.stage is not None:
+            yield make_warning(
+                "schedule-not-used",
+                "stage= and order= change nothing here",
+                loop.span,
+                "loops run serially at this optimisation level or with this strategy",
+                help="compile with -O2 or -O3, and without --pipeline-strategy none",
+            )
+
+
+@register_lint(LAYOUT, "layout-conversion")
+def find_conversions(work: KernelState) -> Iterator[Diagnostic]:
+    """Yield a warning for every conversion of a fragment's layout, in the order of discovery."""
+    for change in work.assignment.conversions:
+        origin = () if change.origin == change.span else (Label(change.origin, "its layout comes from here"),)
+        yield Diagnostic(
+            "layout-conversion",
+            f"{change.buffer.name} goes through shared memory, because this statement needs it in another layout",
+            Label(change.span, f"{change.bytes:,} bytes are written and read again each time"),
+            origin,
+            help="use fragments of one layout together, or put values that all threads need in a shared tile",
+            severity="warning",
+        )
+
+
+@register_warning(LAYOUT)
+def find_synchronous_copies(work: KernelState) -> Iterator[Diagnostic]:
+    for stmt in (stmt for assignment in work.assignment.kernels for stmt in walk_statements(assignment.kernel.body)):
+        if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.via == "registers":
+            source, tile = stmt.regions
+            why = "its rows are not aligned to 4 bytes"
+            if source.buffer.dtype != tile.buffer.dtype:
+                why = f"it converts {source.buffer.dtype} to {tile.buffer.dtype}"
+            yield make_warning(
+                "copy-not-asynchronous",
+                "this T.async_copy is not asynchronous",
+                stmt.span,
+                why,
+                help="copy rows of whole words to a shared tile of the tensor's dtype, or write T.copy",
+            )
+
+
+@register_warning(LAYOUT)
+def find_unkept_widths(work: KernelState) -> Iterator[Diagnostic]:
+    for assignment in work.assignment.kernels:
+        yield from _check_nest_widths(assignment)
+
+
+def _check_nest_widths(assignment: LayoutAssignment) -> Iterator[Diagnostic]:
+    for nest in walk_statements(assignment.kernel.body):
+        if (
+            not isinstance(nest, Parallel)
+            or nest.width is None
+            or nest.is_per_thread
+            or not find_streamed_buffers(nest)
+        ):
+            continue
+        layout = assignment.nest_layout(nest)
+        first = next((axis for axis in layout.registers if axis.size > 1), None)
+        run = first.size if first is not None and (first.dim, first.stride) == (len(nest.extents) - 1, 1) else 1
+        if run % nest.width:
+            given = "loop_layout" if nest.layout is not None else "a fragment's layout"
+            yield make_warning(
+                "hint-not-used",
+                f"the hint asks for {nest.width} adjacent elements per thread, and the layout does not give them",
+                nest.span,
+                f"{given} gives each thread {math.gcd(run, nest.width)} at a time",
+                help="give each thread adjacent elements in that layout, or remove the hint",
+            )
+
+
+@register_lint(LAYOUT, "tensor-memory-exhausted")
+def find_exhausted_tensor_memory(work: KernelState) -> Iterator[Diagnostic]:
+    """Warn of accumulators that stay in registers because an SM has no columns left for them."""
+    assignment, target = work.assignment, work.target
+    has_sums_there = target.has("tcgen05") and assignment.form == "warp_specialised"
+    left = find_crowded_out_sums(assignment.kernel, target) if has_sums_there else ()
+    if not left:
+        return
+    allocated = [b for b in assignment.kernel.buffers if b.scope == "tmem"]
+    total, limit = sum(map(count_columns, (*allocated, *left))), target.limit("tmem_columns")
+    yield Diagnostic(
+        "tensor-memory-exhausted",
+        f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}",
+        Label(left[0].span, f"{left[0].name} needs {count_columns(left[0])} and stays in registers"),
+        tuple(Label(b.span, f"{count_columns(b)} are used here") for b in allocated),
+        help="use a smaller tile, or split the kernel",
+        severity="warning",
+    )
+
+
+@register_lint(LAYOUT, "mma-sync-fallback")
+def find_mma_sync_products(work: KernelState) -> Iterator[Diagnostic]:
+    """Warn of products that use mma.sync although tcgen05.mma supports them, unless the options ask for that."""
+    assignment, target, options = work.assignment, work.target, work.options
+    if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in assignment.kernel.asks:
+        return
+    crowded = {tile.span for tile in find_crowded_out_sums(assignment.kernel, target)}  # these have a warning already
+    for left in find_fallback_products(assignment, target):
+        if left.is_supported and left.op.regions[2].buffer.span not in crowded:
+            yield Diagnostic(
+                "mma-sync-fallback",
+                "this product uses mma.sync, not tcgen05.mma",
+                Label(left.op.span, left.why),
+                help=left.help,
+                severity="warning",
+            )
+
+
+_ALIGNED_ROW = 1 << 20
+"""An extent that is a multiple of 16 bytes in every type."""
+
+
+@register_lint(LAYOUT, "rows-without-tma")
+def rows(work: KernelState) -> Iterator[Diagnostic]:
+    """Warn of each tensor whose rows keep the loads of a pipelined loop from TMA, where aligned rows would not."""
+    kernel, target, strategy = work.source_kernel, work.target, work.options.pipeline_strategy
+    if not target.has("tma") or work.assignment.roles or work.assignment.form == "warp_specialised":
+        return
+    copies = [
+        stmt
+        for loop in find_pipelined_loops(kernel.body)
+        for stmt in walk_statements(loop.body)
+        if isinstance(stmt, TileOp) and _has_unknown_rows(stmt)
+    ]
+    if not copies or choose_kernel_form(_with_aligned_rows(kernel), target, strategy).form != "warp_specialised":
+        return
+    for tensor in dict.fromkeys(copy.regions[0].buffer for copy in copies):
+        by_tensor = dict.fromkeys(copy.span for copy in copies if copy.regions[0].buffer == tensor)
+        factor = TMA_ALIGNMENT // math.gcd(_row_bytes(tensor), TMA_ALIGNMENT)
+        yield Diagnostic(
+            "rows-without-tma",
+            f"the pipelined loop loads {tensor.name} without TMA, which is several times slower",
+            Label(tensor.span, f"whether rows are a multiple of {TMA_ALIGNMENT} bytes is known only at launch"),
+            tuple(Label(span, "this copy could use TMA") for span in by_tensor),
+            help=f'if they always are, declare the last extent as {factor} * T.dynamic("n")',
+            severity="warning",
+        )
+
+
+def _row_bytes(tensor: Buffer) -> int:
+    """Return the largest number of bytes that is known to divide the length of a row."""
+    return tensor.dtype.bytes * row_divisor(tensor)
+
+
+def _has_unknown_rows(op: TileOp) -> bool:
+    """Return whether a copy loads rows of which it is unknown whether TMA can load them."""
+    if not isinstance(op, Copy) or not is_load(op):
+        return False
+    tensor = op.regions[0].buffer
+    is_dynamic = len(tensor.extents) > 1 and not isinstance(tensor.extents[-1], int)
+    return is_dynamic and _row_bytes(tensor) % TMA_ALIGNMENT != 0
+
+
+def _with_aligned_rows(kernel: Kernel) -> Kernel:
+    """Return the kernel as if the rows that its copies load were a multiple of 16 bytes."""
+
+    def aligned(region: Region) -> Region:
+        tensor = region.buffer
+        return replace(region, buffer=replace(tensor, extents=(*tensor.extents[:-1], _ALIGNED_ROW)))
+
+    def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Copy) and _has_unknown_rows(stmt):
+            source, destination = stmt.regions
+            return stmt.with_regions((aligned(source), destination))
+        return stmt
+
+    return replace(kernel, body=rewrite_statements(kernel.body, visit))

@@ -1,0 +1,189 @@
+"""Carry fragments through shared memory where a statement needs another layout.
+
+A fragment has one layout. Where a statement needs another one (a product partitioned in another way, a sum along the
+other dimension, elements of other threads), its operand is copied to a shared tile before it, and its result copied
+back behind it. Conversions of one shape and type share a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tilec.analysis.copy_nests import covers_tile
+from tilec.analysis.scheduling_hints import rewrite_scheduled_bodies
+from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.ir import tile
+from tilec.ir.rewrite import map_expressions, map_statements, rewrite_statements
+from tilec.ops.copies.copy import Copy
+from tilec.support.diagnostics import InternalError, Label, raise_error
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+
+Indices = tuple[tile.Expr, ...]
+
+CONVERSION_PREFIX = "conversion."
+"""The first part of the names of conversion tiles; no tile of a kernel has it."""
+
+
+class LayoutConflict(Exception):
+    """A statement needs `buffer` in another layout than the text at `origin` gives it. In a nest, only for its uses
+    with these `indices`."""
+
+    def __init__(
+        self, stmt: tile.Stmt, buffer: tile.Buffer, origin: Span, indices: frozenset[Indices] = frozenset()
+    ) -> None:
+        super().__init__(buffer.name)
+        self.stmt, self.buffer, self.origin, self.indices = stmt, buffer, origin, indices
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutConversion:
+    """A conversion at the statement at `span`: `buffer` got its layout at `origin`, and passes through the shared tile
+    `staging`. `passes` counts the copies to it."""
+
+    buffer: tile.Buffer
+    staging: tile.Buffer
+    origin: Span
+    span: Span
+    passes: int
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes written to shared memory each time that the statement runs."""
+        return self.staging.bytes * self.passes
+
+
+def insert_conversion(kernel: tile.Kernel, conflict: LayoutConflict) -> tuple[tile.Kernel, LayoutConversion]:
+    """Give the conflicting statement its buffer through shared memory."""
+    stmt, buffer = conflict.stmt, conflict.buffer
+    staging = _choose_staging_tile(kernel, stmt, _choose_carried_buffer(stmt, buffer))
+    match stmt:
+        case tile.Parallel():
+            statements = _convert_nest(stmt, conflict, staging)
+        case tile.TileOp(is_elementwise=True):
+            statements = _convert_copy(stmt, buffer, staging)
+        case tile.TileOp():
+            statements = _convert_operation(stmt, buffer, staging, kernel)
+        case _:
+            raise InternalError(f"{type(stmt).__name__} has no registers")
+    used = dict.fromkeys(b for s in statements for b in (*find_reads(s), *find_writes(s)) if b.scope != "global")
+    buffers = (*kernel.buffers, *(b for b in used if b not in kernel.buffers))
+    passes = sum(staging in find_writes(s) for s in statements)
+    converted = replace(kernel, body=replace_statement(kernel.body, stmt, statements), buffers=buffers)
+    return converted, LayoutConversion(buffer, staging, conflict.origin, stmt.span, passes)
+
+
+def _choose_carried_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> tile.Buffer:
+    """Return the buffer that passes through shared memory: of a converting copy, the narrower elements."""
+    if isinstance(stmt, Copy) and stmt.regions[0].buffer == buffer:
+        dtype = stmt.regions[1].buffer.dtype
+        return replace(buffer, dtype=dtype) if dtype.bits < buffer.dtype.bits else buffer
+    return buffer
+
+
+def _choose_staging_tile(kernel: tile.Kernel, stmt: tile.Stmt, carried: tile.Buffer) -> tile.Buffer:
+    """Return a conversion tile that the statement does not use, existing or new."""
+    made = [b for b in kernel.buffers if b.name.startswith(CONVERSION_PREFIX)]
+    fitting = (b for b in made if (b.extents, b.dtype) == (carried.extents, carried.dtype))
+    used = {*find_reads(stmt), *find_writes(stmt)}
+    found = next((b for b in fitting if b not in used), None)
+    return found or tile.Buffer(f"{CONVERSION_PREFIX}{len(made)}", carried.extents, carried.dtype, "shared", stmt.span)
+
+
+# ---- the ways through ------------------------------------------------------------------------------------------------
+
+
+def _convert_copy(op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
+    """Convert for a copy or an atomic one, from the fragment or into it."""
+    source, destination = op.regions
+    if source.buffer == buffer:
+        return _build_copy(buffer, staging, op), op.with_regions((replace(source, buffer=staging), destination))
+    through = op.with_regions((source, replace(destination, buffer=staging)))
+    kept = () if destination.is_whole else (_build_copy(buffer, staging, op),)
+    return *kept, through, _build_copy(staging, buffer, op)
+
+
+def _convert_operation(
+    op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer, kernel: tile.Kernel
+) -> tuple[tile.Stmt, ...]:
+    """Give an operation on registers a fragment of its own, copied in and out."""
+    taken = sum(b.name.startswith(f"{buffer.name}.again") for b in kernel.buffers)
+    own = replace(buffer, name=f"{buffer.name}.again{taken}", span=op.span)
+    regions = tuple(replace(r, buffer=own) if r.buffer == buffer else r for r in op.regions)
+    into = (_build_copy(buffer, staging, op), _build_copy(staging, own, op)) if buffer in find_reads(op) else ()
+    back = (_build_copy(own, staging, op), _build_copy(staging, buffer, op)) if buffer in find_writes(op) else ()
+    return *into, op.with_regions(regions), *back
+
+
+def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
+    """Let the nest load and store elements of the shared tile instead."""
+    buffer, indices = conflict.buffer, conflict.indices
+    stores = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and s.buffer == buffer]
+    loaded = {e.indices for e in _find_loads(nest) if e.buffer == buffer}
+    read, written = loaded & indices, {s.indices for s in stores} & indices
+    if stores and len({s.indices for s in stores} | loaded) > 1:
+        if len(nest.body) > 1 or nest.body[0] is not stores[0]:
+            raise_error(
+                "fragment-index",
+                f"this loop stores to {buffer.name} and also reads elements of {buffer.name} that other threads hold",
+                stores[0].span,
+                "stored here",
+                secondary=(Label(buffer.span, "a fragment is in the registers of the threads"),),
+                help="put the results in another fragment, or use a tile made by T.alloc_shared",
+            )
+        # A single store reads the old elements in shared memory, and sets the new ones in the fragment.
+        written = set() if read else written
+
+    def choose_buffer(used: tile.Buffer, at: Indices, stored: bool) -> tile.Buffer:
+        return staging if used == buffer and at in (written if stored else read) else used
+
+    through = _replace_buffers(nest, choose_buffer)
+    extents = dict(zip(nest.vars, nest.extents, strict=True))
+    sets = (s for s in through.body if isinstance(s, tile.Store) and s.buffer == staging)
+    whole = any(covers_tile(staging, s.indices, extents) for s in sets)
+    before = () if not read and whole else (_build_copy(buffer, staging, nest),)
+    return *before, through, *((_build_copy(staging, buffer, nest),) if written else ())
+
+
+def _build_copy(source: tile.Buffer, destination: tile.Buffer, at: tile.Stmt) -> tile.TileOp:
+    def cover_buffer(buffer: tile.Buffer) -> tile.Region:
+        return tile.Region(buffer, tuple(tile.int32_const(0) for _ in buffer.extents), buffer.shape, at.span)
+
+    return Copy(cover_buffer(source), cover_buffer(destination), via="registers", span=at.span)
+
+
+# ---- rewriting -------------------------------------------------------------------------------------------------------
+
+ChooseBuffer = Callable[[tile.Buffer, Indices, bool], tile.Buffer]
+"""Choose the buffer to use instead at these indices, in a store (True) or a load."""
+
+
+def _find_loads(nest: tile.Parallel) -> Iterator[tile.Load]:
+    for stmt in tile.walk_statements(nest.body):
+        for expr in list_expressions(stmt):
+            yield from (e for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
+
+
+def _replace_buffers(nest: tile.Parallel, rename: ChooseBuffer) -> tile.Parallel:
+    def read_chosen_buffers(part: tile.Expr) -> tile.Expr:
+        """Let every load, also in indices, read the buffer that `rename` chooses."""
+        if not isinstance(part, tile.Load):
+            return map_expressions(part, read_chosen_buffers)
+        return map_expressions(replace(part, buffer=rename(part.buffer, part.indices, False)), read_chosen_buffers)
+
+    def replace_in_statement(stmt: tile.Stmt) -> tile.Stmt:
+        if isinstance(stmt, tile.Store):
+            stmt = replace(stmt, buffer=rename(stmt.buffer, stmt.indices, True))
+        return map_expressions(stmt, read_chosen_buffers)
+
+    return replace(nest, body=rewrite_statements(nest.body, replace_in_statement))
+
+
+def replace_statement(body: tuple[tile.Stmt, ...], old: tile.Stmt, new: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+    """Replace the statement `old` by `new`, at any depth."""
+
+    def replace_if_old(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        return new if stmt is old else (rewrite_scheduled_bodies(stmt, replace_if_old),)
+
+    return map_statements(body, replace_if_old)

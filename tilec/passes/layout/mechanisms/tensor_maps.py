@@ -1,0 +1,141 @@
+"""Copies that TMA can do: they need a tensor map (cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col). T.tma_gather4 and
+T.tma_scatter4, which have one instruction and no fallback, are refused where they cannot be done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+from tilec.analysis.box_starts import Coordinates
+from tilec.ir.affine import row_divisor
+from tilec.ir.multicast import BOX_BYTES
+from tilec.ir.text import show_expr
+from tilec.ir.tile import Buffer, Region, TileOp
+from tilec.ops.copies import im2col
+from tilec.ops.copies.copy import Copy
+from tilec.ops.copies.four_rows import ROWS, Gather4, Scatter4
+from tilec.ops.copies.im2col import Im2col
+from tilec.ops.lowering import TMA_ALIGNMENT
+from tilec.passes.layout.shared.atoms import MAX_BOX_EXTENT, can_hold_boxes
+from tilec.support.diagnostics import Label, raise_error
+from tilec.target.table import Target
+
+NO_BOXES_REASON = (
+    f"the tile cannot be divided into boxes of at most {MAX_BOX_EXTENT} columns that begin at "
+    f"multiples of {BOX_BYTES} bytes"
+)
+
+
+def why_not_tma(op: TileOp, placed: frozenset[Buffer], coordinates: Coordinates) -> str | None:
+    """Return why TMA cannot, or should not, load the tile, or None."""
+    source, destination = op.regions
+    if destination.buffer in placed:
+        return f"the given layout of {destination.buffer.name} is none that TMA has"
+    if is_tma_disabled(op):
+        return "disable_tma is set"
+    if isinstance(op, Im2col):
+        return im2col.find_tma_obstacle(op) or (None if can_hold_boxes(destination.buffer) else NO_BOXES_REASON)
+    if not destination.is_whole:
+        return "it fills only a part of a tile"
+    return why_no_tensor_map(source, destination.buffer, coordinates, least_dimensions=1)
+
+
+def is_tma_disabled(op: TileOp) -> bool:
+    return isinstance(op, Copy | Im2col) and op.tma is not None
+
+
+def why_no_tensor_map(
+    global_region: Region, tile: Buffer, coordinates: Coordinates, least_dimensions: int = 2
+) -> str | None:
+    """Return why TMA cannot, or should not, copy between this region of a tensor and the tile, or None."""
+    tensor = global_region.buffer
+    if tensor.dtype != tile.dtype:
+        return f"it converts {tensor.dtype} to {tile.dtype}"
+    if len(tile.shape) < least_dimensions or len(tensor.extents) > 5:
+        return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.extents)}"
+    size = tensor.dtype.bytes
+    if global_region.extent[-1] != tile.shape[-1] or global_region.shape != _squeeze_shape(tile.shape):
+        return "the region and the tile differ in shape"
+    row = size * row_divisor(tensor)
+    if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
+        if isinstance(tensor.extents[-1], int):
+            return f"{tensor.name}'s rows are {row} bytes, not a multiple of {TMA_ALIGNMENT}"
+        return (
+            f"whether {tensor.name}'s rows are a multiple of {TMA_ALIGNMENT} bytes is known only at launch: to promise "
+            f'it, declare that extent as {TMA_ALIGNMENT // math.gcd(row, TMA_ALIGNMENT)} * T.dynamic("n")'
+        )
+    column = global_region.start[-1]
+    if coordinates.find_divisor(column) * size % TMA_ALIGNMENT:
+        where = f"{show_expr(column)} of {tensor.name}"
+        return f"its first column, {where}, is not known to be a multiple of {TMA_ALIGNMENT} bytes"
+    if tile.shape[-1] * size % TMA_ALIGNMENT:
+        return f"a tile row is {tile.shape[-1] * size} bytes, not a multiple of {TMA_ALIGNMENT}"
+    if any(e > MAX_BOX_EXTENT for e in global_region.extent[:-1]):
+        return f"a box has at most {MAX_BOX_EXTENT} rows"
+    if not can_hold_boxes(tile):
+        return NO_BOXES_REASON
+    return None
+
+
+def why_no_tma_store(global_region: Region, tile: Buffer, coordinates: Coordinates) -> str | None:
+    """Return why TMA cannot, or should not, store the tile there, or None."""
+    for start in global_region.start:
+        if not coordinates.is_never_negative(start):
+            name = global_region.buffer.name
+            return f"it begins at {show_expr(start)} of {name}, which may be negative, where TMA stores nothing"
+    return why_no_tensor_map(global_region, tile, coordinates)
+
+
+def _squeeze_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(e for e in shape if e != 1) or (1,)
+
+
+_ALIGNMENT_BYTES = 128
+"""Alignment in bytes of a TMA box in shared memory (PTX ISA, cp.async.bulk.tensor)."""
+
+
+def check_four_rows(
+    op: Gather4 | Scatter4,
+    target: Target,
+    placed: Collection[Buffer],
+    ordered: Collection[str],
+    coordinates: Coordinates,
+) -> None:
+    """Refuse an operation that TMA cannot do. `placed` are tiles whose layout TMA does not know, `ordered` the tensors
+    whose accesses by threads have an order. Errors: `unsupported-operand`."""
+    if reason := _why_not_by_tma(op, target, placed, ordered, coordinates):
+        raise_error(
+            "unsupported-operand",
+            f"TMA cannot do this T.tma_{op.name}",
+            op.span,
+            reason,
+            secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions if r.buffer.scope == "shared"),
+            help="write T.copy for each row",
+        )
+
+
+def _why_not_by_tma(
+    op: Gather4 | Scatter4,
+    target: Target,
+    placed: Collection[Buffer],
+    ordered: Collection[str],
+    coordinates: Coordinates,
+) -> str | None:
+    line, part = op.regions if isinstance(op, Gather4) else op.regions[::-1]
+    tile, size = part.buffer, part.buffer.dtype.bytes
+    if not target.has("tma.gather4"):
+        return f"{target.name} has no TMA copies of rows by index"
+    if tile in placed:
+        return f"the given layout of {tile.name} is none that TMA has"
+    if isinstance(op, Scatter4) and line.buffer.name in ordered:
+        return f"another statement of the kernel also accesses {line.buffer.name}"
+    if isinstance(op, Scatter4) and not coordinates.is_never_negative(line.start[-1]):
+        return f"its first column, {show_expr(line.start[-1])} of {line.buffer.name}, may be negative"
+    row = tile.shape[-1]
+    if not part.is_whole and row * size * ROWS % _ALIGNMENT_BYTES:
+        return f"four rows of {tile.name} are {row * size * ROWS} bytes, not a multiple of {_ALIGNMENT_BYTES}"
+    if not can_hold_boxes(tile):
+        return NO_BOXES_REASON
+    return why_no_tensor_map(line, replace(tile, extents=(row,)), coordinates, least_dimensions=1)

@@ -1,0 +1,135 @@
+"""Products that tcgen05.mma does not do on a machine that has it: the reason, and the remedy.
+
+The threads do them by mma.sync, at a fraction of the speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.analysis.copy_nests import find_filled_tiles
+from tilec.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pipelined, plan_rings
+from tilec.analysis.usage import find_reads, find_writes
+from tilec.ir import tile
+from tilec.ir.layout import tensor_accumulator
+from tilec.ops.products.gemm import Gemm
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.mechanisms.kernel_form import NO_ROLE_WARPS
+from tilec.passes.layout.mechanisms.tensor_memory import (
+    find_crowded_out_sums,
+    find_loops_sharing_tiles,
+    why_no_tensor_product,
+)
+from tilec.support.records import dataclass
+from tilec.target.table import Target
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackProduct:
+    """A product left to mma.sync. `is_supported`: tcgen05 could do it if the text around it were another."""
+
+    op: Gemm
+    why: str
+    help: str
+    is_supported: bool
+
+
+def find_fallback_products(assignment: LayoutAssignment, target: Target) -> Iterator[FallbackProduct]:
+    """Yield the products left to mma.sync, in program order."""
+    if not target.has("tcgen05"):
+        return
+    for role in assignment.kernels:
+        for op in tile.walk_statements(role.kernel.body):
+            if isinstance(op, Gemm) and op.via == "mma":
+                yield _explain_fallback(op, role.kernel, assignment, target)
+
+
+def _explain_fallback(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignment, target: Target) -> FallbackProduct:
+    rows, width = op.regions[2].buffer.shape
+    if reason := why_no_tensor_product(op, target):
+        return FallbackProduct(op, reason, _OTHER_TILES_HELP, False)
+    if tensor_accumulator((rows, width), kernel.threads) is None:
+        why = f"{kernel.threads} threads cannot share {rows} × {width} elements of tensor memory"
+        return FallbackProduct(op, why, "use 128 threads, or as many times that as the sum has rows for", False)
+    if assignment.roles:
+        return FallbackProduct(
+            op, "the kernel assigns the product to threads itself", "use T.tcgen05_gemm into T.alloc_tmem", False
+        )
+    if assignment.form != "warp_specialised":
+        why = assignment.why_alike or NO_ROLE_WARPS
+        return FallbackProduct(
+            op, why, "load its tiles by TMA in a T.Pipelined loop", bool(_find_enclosing_loop(op, kernel))
+        )
+    why, remedy = _explain_loop(op, kernel, target)
+    return FallbackProduct(op, why, remedy, not _is_sum_per_iteration(op, kernel))
+
+
+def _is_sum_per_iteration(op: Gemm, kernel: tile.Kernel) -> bool:
+    """Return True if each iteration has a sum of its own, as attention's scores are, and its loop uses it."""
+    loop, sums = _find_enclosing_loop(op, kernel), op.regions[2].buffer
+    used = loop is not None and any(sums in find_reads(s) for s in loop.body if not isinstance(s, Gemm))
+    return used or op.clear_accum
+
+
+_OTHER_TILES_HELP = "use whole shared tiles with 64 rows or a multiple of 128, and types that tcgen05.mma has"
+
+
+def _find_enclosing_loop(op: Gemm, kernel: tile.Kernel) -> tile.For | None:
+    """Return the pipelined loop whose body has the product, under no condition and in no other loop."""
+    return next((loop for loop in find_pipelined_loops(kernel.body) if any(s is op for s in loop.body)), None)
+
+
+def _explain_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str]:
+    """Return what in the text keeps a product's sum out of tensor memory, and the remedy."""
+    sums = op.regions[2].buffer
+    loop = _find_enclosing_loop(op, kernel)
+    if loop is None:
+        is_nested = any(
+            op is s for other in find_pipelined_loops(kernel.body) for s in tile.walk_statements(other.body)
+        )
+        what = "it is under a condition or in an inner loop of one" if is_nested else "it is in none"
+        return (
+            f"it must be directly in the body of a T.Pipelined loop, and {what}",
+            "move it directly into the body of a T.Pipelined loop",
+        )
+    if any(is_pipelined(s) for s in tile.walk_statements(loop.body) if isinstance(s, tile.For)):
+        return "its loop contains another pipelined loop", "make the outer loop serial"
+    if loop.stage is not None or loop.scheduling_hints is not None:
+        return "its loop has a manual schedule", "remove stage=, order= and the other hints"
+    if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)):
+        return "the start of its loop is read from memory", "start the loop at 0, and add the start to the indices"
+    if any(isinstance(s, tile.Break) for s in tile.walk_statements(loop.body)):
+        return "its loop may end early, by `break`", "run all its iterations"
+    if op.clear_accum or op.wait == "later":
+        return "it has clear_accum or an explicit wait", f"write T.clear({sums.name}) before the loop instead"
+    fed = {b for ring in plan_rings(kernel, loop) for b in ring.buffers}
+    for buffer in dict.fromkeys(r.buffer for r in op.regions[:2] if r.buffer not in fed):
+        fills = any(buffer in find_filled_tiles(s) for s in loop.body)
+        what = "has a single version, since other statements use it" if fills else "is not filled in its loop"
+        return f"{buffer.name} {what}", f"fill {buffer.name} by T.copy in the loop, for the product only"
+    users = [s for s in loop.body if sums in find_reads(s) or sums in find_writes(s)]
+    for stmt in users:
+        other = not (isinstance(stmt, Gemm) and stmt.regions[2].buffer == sums)
+        if other or any(sums == r.buffer for r in getattr(stmt, "regions", ())[:2]):
+            where = f"line {stmt.span.line} uses {sums.name} in the loop, where only products may use it"
+            return where, "use it after the loop"
+        if isinstance(stmt, Gemm) and stmt is not op and why_no_tensor_product(stmt, target):
+            return (
+                f"the product in line {stmt.span.line} also adds to {sums.name}, by mma.sync",
+                "give it an accumulator of its own",
+            )
+    if sums.name in {t.name for t in find_crowded_out_sums(kernel, target)}:
+        return (
+            f"the accumulators together take more than {target.limit('tmem_columns')} columns of tensor memory",
+            "use smaller tiles",
+        )
+    if loop.span in find_loops_sharing_tiles(kernel, target):
+        others = {other.span.line for loops in find_sharing_loops(kernel, loop).values() for other in loops} - {
+            loop.span.line
+        }
+        where = ", ".join(map(str, sorted(others)))
+        return (
+            f"the loop in line {where} loads the same tiles, and its products use mma.sync",
+            "give each loop shared tiles of its own",
+        )
+    return f"{sums.name} is not cleared directly before the loop", f"write T.clear({sums.name}) there"

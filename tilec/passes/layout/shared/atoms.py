@@ -1,0 +1,418 @@
+"""Choose how to hold and reach a tile: enumerate the ways, drop the illegal ones, take the cheapest of the rest.
+
+Costs add up: shared-memory transactions, tensor-memory cycles and live registers, each times its weight (`[layout]` of
+the target file). Ties go to fewer registers, then to fewer bank conflicts, then to the one enumerated first. Each alias
+group chooses for itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Literal
+
+from tilec.analysis.usage import list_expressions
+from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, unswizzled_layout
+from tilec.ir.multicast import BOX_BYTES
+from tilec.ir.placement import element_slots
+from tilec.ir.tile import (
+    Buffer,
+    Expr,
+    Kernel,
+    Load,
+    Parallel,
+    Placement,
+    Store,
+    TileOp,
+    Var,
+    walk_expr,
+    walk_statements,
+)
+from tilec.ops.copies.copy import Copy
+from tilec.ops.copies.copy_lower import can_use_ldmatrix
+from tilec.ops.copies.transpose import Transpose, make_sweep_layout
+from tilec.ops.products.block_scaled import ScaledGemm
+from tilec.ops.products.gemm import Gemm
+from tilec.support.records import dataclass
+from tilec.support.source import Span
+from tilec.target.table import LayoutWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Each thread reaches its elements in `layout`, whose dimension `dims[d]` is the tile's dimension d."""
+
+    layout: Fragment
+    dims: tuple[int, ...]
+
+
+AccessPattern = Literal["rows", "columns", "accumulator", "matrix", "tma", "wgmma"] | Sweep
+"""The way in which a statement reaches a tile.
+
+rows         threads along the last dimension, 16 bytes each
+columns      a thread per row
+accumulator  a warp holds blocks of eight by eight elements
+matrix       blocks of eight rows by 16 bytes, as ldmatrix and stmatrix take them
+wgmma        the same, by a descriptor, as tcgen05.mma has it too
+tma          boxes
+"""
+
+BANKS, BANK_BYTES, CHUNK = 32, 4, 16
+TRANSACTION_BYTES = BANKS * BANK_BYTES
+SWIZZLE_WIDTHS = (128, 64, 32)
+MAX_BOX_EXTENT = 256  # elements along any dimension of a TMA box
+_SAMPLED_RUNS = 8  # of registers: every pattern occurs in so many
+_SAMPLED_ROWS = 8  # rows after which banks and swizzles repeat; by columns, a warp has 32
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCost:
+    """The cost of holding a tile: shared-memory transactions of 128 bytes, tensor-memory cycles, registers per thread.
+    `bank_conflicts` are the transactions beyond those that the bytes need."""
+
+    smem_transactions: int
+    tmem_cycles: int
+    live_registers: int
+    bank_conflicts: int = 0
+
+    def score(self, weights: LayoutWeights) -> float:
+        return (
+            weights.smem_transactions * self.smem_transactions
+            + weights.tmem_cycles * self.tmem_cycles
+            + weights.live_registers * self.live_registers
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A named way to hold a value that ends in `memory`."""
+
+    name: str
+    memory: Literal["registers", "shared", "tensor"]
+    cost: StorageCost
+
+
+def choose_cheapest(atoms: Iterable[Atom], is_legal: Callable[[Atom], bool], weights: LayoutWeights) -> Atom | None:
+    """Return the legal atom of least cost, or None where none is legal."""
+    legal = [atom for atom in atoms if is_legal(atom)]
+
+    def rank_atom(atom: Atom) -> tuple[float, int, int]:
+        return atom.cost.score(weights), atom.cost.live_registers, atom.cost.bank_conflicts
+
+    return min(legal, key=rank_atom, default=None)
+
+
+# ---- shared tiles ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAccess:
+    """A statement's access to a shared tile."""
+
+    tile: str
+    pattern: AccessPattern
+    span: Span
+
+
+def choose_shared_layout(
+    buffer: Buffer, accesses: Iterable[SharedAccess], weights: LayoutWeights, *, always_swizzle: bool
+) -> SharedLayout:
+    """Return the cheapest layout of a tile that is legal for all its accesses."""
+    patterns = [access.pattern for access in accesses]
+    layouts = {str(layout.swizzle): layout for layout in list_candidate_layouts(buffer) if is_legal(layout, patterns)}
+    if always_swizzle and len(layouts) > 1:
+        layouts.pop("0", None)
+        return next(iter(layouts.values()))
+    if len(layouts) < 2:
+        return next(iter(layouts.values()), unswizzled_layout(buffer.shape, buffer.dtype.bytes))
+    atoms = [Atom(name, "shared", compute_storage_cost(layout, patterns)) for name, layout in layouts.items()]
+    best = choose_cheapest(atoms, lambda _: True, weights)
+    assert best is not None
+    return layouts[best.name]
+
+
+def score_layouts(
+    buffer: Buffer, patterns: Iterable[AccessPattern], weights: LayoutWeights
+) -> dict[int, tuple[StorageCost, float]]:
+    """Return the cost and score of each legal layout of a tile, by the width of its swizzle."""
+    pattern_list = list(patterns)
+    legal = (layout for layout in list_candidate_layouts(buffer) if is_legal(layout, pattern_list))
+    costs = {layout.swizzle: compute_storage_cost(layout, pattern_list) for layout in legal}
+    return {swizzle: (one, one.score(weights)) for swizzle, one in costs.items()}
+
+
+def list_candidate_layouts(buffer: Buffer) -> tuple[SharedLayout, ...]:
+    """List the layouts that the tile's rows allow: without a swizzle, then the widest first."""
+    size = buffer.dtype.bytes
+    swizzled = (SharedLayout(buffer.shape, size, width // size, width) for width in list_swizzle_widths(buffer))
+    return (unswizzled_layout(buffer.shape, size), *swizzled)
+
+
+def find_swizzled_layout(buffer: Buffer, width: int) -> SharedLayout:
+    """Return the tile's layout with a bank swizzle of `width` bytes (0: none)."""
+    return next(layout for layout in list_candidate_layouts(buffer) if layout.swizzle == width)
+
+
+def list_swizzle_widths(buffer: Buffer) -> tuple[int, ...]:
+    """List the widths in bytes of the bank swizzles that divide the tile's rows, the widest first."""
+    row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
+    return tuple(width for width in SWIZZLE_WIDTHS if row % width == 0)
+
+
+def can_hold_boxes(buffer: Buffer) -> bool:
+    """Return True if TMA can reach the tile in some layout."""
+    return any(is_legal(layout, ("tma",)) for layout in list_candidate_layouts(buffer))
+
+
+def is_legal(layout: SharedLayout, patterns: Iterable[AccessPattern]) -> bool:
+    """Return True if the layout allows all patterns. wgmma needs swizzled rows whose pattern begins anew in each panel.
+    A TMA box is bounded, and each panel begins at a multiple of `BOX_BYTES`. ldmatrix and stmatrix need 16 contiguous
+    bytes of a row."""
+    pattern_set = set(patterns)
+    if layout.placement is not None:
+        return not pattern_set & {"wgmma", "tma"} and not (
+            "matrix" in pattern_set and layout.run * layout.element_bytes < CHUNK
+        )
+    panel_stride = layout.panel_bytes if layout.panels > 1 else 0
+    if "wgmma" in pattern_set and (not layout.swizzle or panel_stride % layout.repeat_bytes):
+        return False
+    return not ("tma" in pattern_set and (layout.panel > MAX_BOX_EXTENT or panel_stride % BOX_BYTES))
+
+
+def compute_storage_cost(layout: SharedLayout, patterns: Iterable[AccessPattern]) -> StorageCost:
+    """Return the cost of all accesses together. A swizzled address takes each thread one more register."""
+    needed = -(-layout.bytes // TRANSACTION_BYTES)
+    transactions = conflicts = registers = 0
+    for pattern in patterns:
+        taken, _ = _count_transactions(layout, pattern)
+        transactions += taken
+        conflicts += max(0, taken - needed) if pattern != "tma" else 0
+        if layout.swizzle and pattern not in ("tma", "wgmma"):
+            registers = 1
+    return StorageCost(transactions, 0, registers, conflicts)
+
+
+def compute_conflict_factor(layout: SharedLayout, pattern: AccessPattern) -> float:
+    """Return how many times longer the pattern takes than without bank conflicts."""
+    taken, needed = _count_transactions(layout, pattern)
+    return taken / max(needed, 1)  # none is needed where nothing of the tile is reached
+
+
+@lru_cache(maxsize=1024)
+def _count_transactions(layout: SharedLayout, pattern: AccessPattern) -> tuple[int, int]:
+    """Count the transactions that the pattern takes, and those that it would take without bank conflicts."""
+    if pattern == "tma":
+        row = -(-layout.panel * layout.element_bytes // TRANSACTION_BYTES)
+        # Each row of a box takes its own transactions; each panel is a box, and an instruction.
+        boxes = layout.rows * layout.panels * row + layout.panels
+        return boxes, boxes
+    if isinstance(pattern, Sweep):
+        return _count_sweep_transactions(layout, pattern)
+    rows = min(layout.rows, BANKS if pattern == "columns" else _SAMPLED_ROWS)
+    sampled = count_phase_transactions(_list_phases(layout, pattern, rows))
+    return _scale_sample(sampled, layout.rows, rows)
+
+
+def count_phase_transactions(phases: Iterable[list[int]]) -> tuple[int, int]:
+    """Count the transactions of phases, and those that they would take without bank conflicts. A phase lists the bytes
+    of the words that are reached at once."""
+    transactions = [(_count_bank_transactions(phase), _count_least_transactions(phase)) for phase in phases]
+    return sum(taken for taken, _ in transactions), sum(needed for _, needed in transactions)
+
+
+def _scale_sample(sampled: tuple[int, int], whole: int, part: int) -> tuple[int, int]:
+    taken, needed = (-(-count * whole // part) for count in sampled)
+    return taken, needed
+
+
+def _count_sweep_transactions(layout: SharedLayout, sweep: Sweep) -> tuple[int, int]:
+    """Count the transactions of the first warp's first runs of registers, scaled to all of them and all warps."""
+    spread, size = sweep.layout, layout.element_bytes
+    vector = next((a for a in spread.registers if a.size > 1), None)
+    is_run = vector is not None and vector.stride == 1 and vector.dim == sweep.dims[-1]
+    run = math.gcd(vector.size, max(CHUNK // size, 1)) if vector is not None and is_run else 1
+    at_once = min(BANKS, TRANSACTION_BYTES // max(run * size, BANK_BYTES))
+    lanes = [spread.thread_offset(lane) for lane in range(BANKS)]
+    runs = range(0, spread.register_count, run)
+    phases = []
+    for register in runs[:_SAMPLED_RUNS]:
+        shift = spread.register_offset(register)
+        places = [tuple(lane[d] + shift[d] for d in sweep.dims) for lane in lanes]
+        inside = [p if all(c < extent for c, extent in zip(p, layout.shape, strict=True)) else None for p in places]
+        for first in range(0, BANKS, at_once):
+            reached = [_find_byte(layout, p) for p in inside[first : first + at_once] if p is not None]
+            phases += [list_word_offsets(reached, run * size)] if reached else []
+    return _scale_sample(
+        count_phase_transactions(phases), len(runs) * spread.thread_count, min(len(runs), _SAMPLED_RUNS) * BANKS
+    )
+
+
+def _find_byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
+    row = 0
+    for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
+        row = row * extent + index
+    return find_byte_offset(layout, row, place[-1] * layout.element_bytes)
+
+
+def _list_phases(layout: SharedLayout, pattern: AccessPattern, rows: int) -> Iterator[list[int]]:
+    """Yield the byte offsets of the words that are reached at once; a thread's chunk is the first of its words."""
+    size = layout.element_bytes
+    row_bytes = layout.shape[-1] * size
+    if pattern == "columns":
+        for column in range(layout.shape[-1]):
+            offsets = [find_byte_offset(layout, row, column * size) for row in range(rows)]
+            # Threads of a warp that read one word share its transaction.
+            yield from (offsets[first : first + BANKS] for first in range(0, rows, BANKS))
+        return
+    if pattern == "accumulator":
+        for first in range(0, rows, 8):
+            for byte in range(0, row_bytes, 8 * size):
+                yield [
+                    find_byte_offset(layout, row, byte + inside)
+                    for row in range(first, min(first + 8, rows))
+                    for inside in range(0, min(8 * size, row_bytes - byte), size)
+                ]
+        return
+    chunk = CHUNK if row_bytes % CHUNK == 0 else size
+    if pattern == "rows":
+        chunks = [find_byte_offset(layout, row, byte) for row in range(rows) for byte in range(0, row_bytes, chunk)]
+        at_once = TRANSACTION_BYTES // chunk
+        for first in range(0, len(chunks), at_once):
+            yield list_word_offsets(chunks[first : first + at_once], chunk)
+        return
+    for first in range(0, rows, 8):
+        for byte in range(0, row_bytes, chunk):
+            yield list_word_offsets(
+                [find_byte_offset(layout, row, byte) for row in range(first, min(first + 8, rows))], chunk
+            )
+
+
+def list_word_offsets(offsets: list[int], chunk: int) -> list[int]:
+    """List the first bytes of the words in chunks at these offsets."""
+    return [offset + byte for offset in offsets for byte in range(0, max(chunk, 1), BANK_BYTES)]
+
+
+def _count_bank_transactions(offsets: list[int]) -> int:
+    """Count the transactions of a phase: the most different words in one bank."""
+    words = {offset // BANK_BYTES for offset in offsets}
+    counts = [0] * BANKS
+    for word in words:
+        counts[word % BANKS] += 1
+    return max(counts)
+
+
+def _count_least_transactions(offsets: list[int]) -> int:
+    """Count the transactions of a phase whose words are spread evenly over the banks."""
+    return -(-len({offset // BANK_BYTES for offset in offsets}) // BANKS)
+
+
+def find_byte_offset(layout: SharedLayout, row: int, byte: int) -> int:
+    """Return the offset in the tile of a byte of a row."""
+    if layout.placement is not None:
+        column, inner = divmod(byte, layout.element_bytes)
+        return element_slots(layout.placement)[row * layout.shape[-1] + column] * layout.element_bytes + inner
+    panel_row = layout.panel * layout.element_bytes
+    panel, inner = divmod(byte, panel_row)
+    offset = panel * layout.panel_bytes + row * panel_row + inner
+    return offset ^ (offset >> 3 & layout.swizzle_mask << 4)
+
+
+# ---- what reaches a tile ---------------------------------------------------------------------------------------------
+
+_COPY_PATTERNS: dict[str, AccessPattern] = {"tma": "tma", "tma_store": "tma", "stmatrix": "matrix"}
+ACCUMULATOR_LANES = mma_accumulator((16, 8), 1, 1).threads[:2]
+"""The lanes of a warp that share a block of an accumulator, the same for all instructions."""
+
+
+def find_shared_accesses(
+    kernel: Kernel, fragments: Mapping[str, Fragment], nest_layout: Callable[[Parallel], Fragment]
+) -> Iterator[SharedAccess]:
+    """Yield every access to a shared tile, in program order. `fragments` and `nest_layout` give the layouts of the
+    registers."""
+    scattered = frozenset(name for name, fragment in fragments.items() if fragment.threads[:2] == ACCUMULATOR_LANES)
+    placed = {given.buffer for given in kernel.layouts if isinstance(given.layout, Placement)}
+    for stmt in walk_statements(kernel.body):
+        if isinstance(stmt, TileOp):
+            via = stmt.via
+            for place, region in enumerate(stmt.regions):
+                if region.buffer.scope == "shared":
+                    is_operand = isinstance(stmt, Gemm | ScaledGemm) and place < 2
+                    operand: AccessPattern = "wgmma" if via in ("wgmma", "tcgen05") else "matrix"
+                    by_thread = _find_copy_pattern(stmt, place, fragments, scattered)
+                    if region.buffer not in placed and _is_ldmatrix_copy(stmt, fragments):
+                        by_thread = "matrix"
+                    pattern = operand if is_operand else _COPY_PATTERNS.get(str(via), by_thread)
+                    if isinstance(stmt, Transpose):
+                        pattern = Sweep(make_sweep_layout(stmt, kernel.threads), (0, 1) if place else (1, 0))
+                    yield SharedAccess(region.buffer.name, pattern, stmt.span)
+        elif isinstance(stmt, Parallel):
+            yield from _find_nest_accesses(stmt, scattered, fragments, nest_layout)
+
+
+def _is_ldmatrix_copy(op: TileOp, fragments: Mapping[str, Fragment]) -> bool:
+    """Return True if ldmatrix makes this copy to a fragment."""
+    if not isinstance(op, Copy):
+        return False
+    source, destination = op.regions
+    layout = fragments.get(destination.buffer.name)
+    return layout is not None and can_use_ldmatrix(source, destination, layout)
+
+
+def _find_copy_pattern(
+    op: TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]
+) -> AccessPattern:
+    """Return the pattern in which threads reach the tile at `place` of a copy: the layout of the other side's
+    fragment."""
+    by_default: AccessPattern = "accumulator" if {region.buffer.name for region in op.regions} & scattered else "rows"
+    tile, *others = (op.regions[place], *(r for i, r in enumerate(op.regions) if i != place))
+    other = fragments.get(others[0].buffer.name) if len(others) == 1 else None
+    if other is None or not tile.is_whole or other.shape != tile.buffer.shape:
+        return by_default
+    return Sweep(other, tuple(range(len(other.shape))))
+
+
+def _find_nest_accesses(
+    nest: Parallel,
+    scattered: frozenset[str],
+    fragments: Mapping[str, Fragment],
+    nest_layout: Callable[[Parallel], Fragment],
+) -> Iterator[SharedAccess]:
+    fastest = nest.vars[-1]
+    loads = [
+        e for s in walk_statements(nest.body) for x in list_expressions(s) for e in walk_expr(x) if isinstance(e, Load)
+    ]
+    stored = [s.buffer.name for s in walk_statements(nest.body) if isinstance(s, Store)]
+    along: AccessPattern = "accumulator" if scattered & {*stored, *(e.buffer.name for e in loads)} else "rows"
+    used = {*stored, *(e.buffer.name for e in loads)}
+    layout = nest_layout(nest) if used & fragments.keys() else None
+
+    def find_pattern(buffer: Buffer, indices: tuple[Expr, ...]) -> AccessPattern:
+        dims = _map_dimensions(nest, buffer, indices)
+        if layout is None or dims is None:
+            return _find_direction(indices, fastest, along)
+        return Sweep(layout, dims)
+
+    for stmt in walk_statements(nest.body):
+        if isinstance(stmt, Store) and stmt.buffer.scope == "shared":
+            yield SharedAccess(stmt.buffer.name, find_pattern(stmt.buffer, stmt.indices), stmt.span)
+        for expr in list_expressions(stmt):
+            for load in walk_expr(expr):
+                if isinstance(load, Load) and load.buffer.scope == "shared":
+                    yield SharedAccess(load.buffer.name, find_pattern(load.buffer, load.indices), stmt.span)
+
+
+def _map_dimensions(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, ...] | None:
+    """Return the variable of the nest behind each index of a tile, by number; None unless each occurs once and spans
+    its dimension."""
+    place = {var: i for i, var in enumerate(nest.vars)}
+    dims = tuple(place[i] for i in indices if isinstance(i, Var) and i in place)
+    if sorted(dims) != list(range(len(nest.vars))) or len(dims) != len(indices):
+        return None
+    return dims if tuple(nest.extents[d] for d in dims) == buffer.shape else None
+
+
+def _find_direction(indices: tuple[Expr, ...], fastest: Var, along: AccessPattern) -> AccessPattern:
+    """Return "columns" where the fastest variable indexes another dimension than the last, else `along`."""
+    *others, last = (any(part == fastest for part in walk_expr(index)) for index in indices)
+    return "columns" if any(others) and not last else along

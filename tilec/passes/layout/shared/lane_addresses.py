@@ -1,0 +1,179 @@
+"""Bank conflicts of parallel nests: the addresses that the lanes of a warp reach at once, from the layout of the nest
+and its indices.
+
+`atoms` chooses layouts by the kind of an access, before nests have theirs; reports and lints use this module.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import TypeAlias, assert_never
+
+from tilec.analysis.usage import list_expressions
+from tilec.ir import tile
+from tilec.ir.layout import Fragment, SharedLayout
+from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.shared.atoms import (
+    BANK_BYTES,
+    BANKS,
+    CHUNK,
+    TRANSACTION_BYTES,
+    count_phase_transactions,
+    find_byte_offset,
+    list_word_offsets,
+)
+from tilec.support.records import dataclass
+
+_SAMPLED_RUNS = 8
+"""Accesses of a thread that are sampled: every pattern of banks occurs in so many."""
+
+
+def find_conflict_factors(nest: tile.Parallel, assignment: LayoutAssignment) -> dict[str, float]:
+    """Return, by tile, how many times longer the nest's worst access takes than without bank conflicts. Tiles with
+    indices that depend on data are left out."""
+    layout = assignment.nest_layout(nest)
+    bound = {s.var: s.value for s in tile.walk_statements(nest.body) if isinstance(s, tile.Bind)}
+    places = {var: place for place, var in enumerate(nest.vars)}
+    found: dict[str, float] = {}
+    for buffer, indices in dict.fromkeys(_find_shared_accesses(nest)):
+        forms = tuple(_build_form(index, places, bound) for index in indices)
+        ways = _compute_conflict_factor(assignment.shared[buffer.name], buffer.dtype.bytes, layout, nest.extents, forms)
+        if ways is not None:
+            found[buffer.name] = max(found.get(buffer.name, 1.0), ways)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _compute_conflict_factor(
+    shared: SharedLayout, size: int, layout: Fragment, extents: tuple[int, ...], forms: tuple[_IndexForm, ...]
+) -> float | None:
+    """Return how many times longer an access takes than without bank conflicts, for elements of `size` bytes; None
+    where indices depend on data. Cached: an operation may become hundreds of nests of the same forms."""
+    lanes = [layout.thread_offset(lane) for lane in range(min(BANKS, layout.thread_count))]
+    count = min(layout.register_count, _SAMPLED_RUNS * max(CHUNK // size, 1))
+    reached = []
+    for register in (layout.register_offset(r) for r in range(count)):
+        points = (tuple(map(operator.add, register, lane)) for lane in lanes)
+        inside = (point for point in points if all(map(operator.lt, point, extents)))
+        row = [_find_byte(shared, forms, point) for point in inside]
+        known = [byte for byte in row if byte is not None]
+        if len(known) < len(row):
+            return None
+        reached.append(known)
+    taken, needed = _count_transactions(reached, size)
+    return taken / max(needed, 1)
+
+
+def _find_shared_accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
+    for stmt in tile.walk_statements(nest.body):
+        if isinstance(stmt, tile.Store) and stmt.buffer.scope == "shared":
+            yield stmt.buffer, stmt.indices
+        for expr in list_expressions(stmt):
+            for load in tile.walk_expr(expr):
+                if isinstance(load, tile.Load) and load.buffer.scope == "shared":
+                    yield load.buffer, load.indices
+
+
+def _find_byte(layout: SharedLayout, forms: Sequence[_IndexForm], point: tuple[int, ...]) -> int | None:
+    """Return the byte of the tile that is reached at a point of the nest; None where it depends on data."""
+    place = [_evaluate_form(form, point) for form in forms]
+    row = 0
+    for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
+        if index is None:
+            return None
+        row = row * extent + index % extent
+    return (
+        None
+        if place[-1] is None
+        else find_byte_offset(layout, row, place[-1] % layout.shape[-1] * layout.element_bytes)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _NestVariable:
+    """A variable of the nest, by number."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _BinaryForm:
+    op: str
+    a: _IndexForm
+    b: _IndexForm
+
+
+_IndexForm: TypeAlias = "int | _NestVariable | _BinaryForm | None"
+"""An index without names; None where it depends on data."""
+
+
+def _build_form(expr: tile.Expr, places: Mapping[tile.Var, int], bound: Mapping[tile.Var, tile.Expr]) -> _IndexForm:
+    """Return the form of an index. Variables that are the same for all lanes count as 0."""
+    match expr:
+        case tile.Const(value=int(value)):
+            return int(value)
+        case tile.Var():
+            if expr in places:
+                return _NestVariable(places[expr])
+            return _build_form(bound[expr], places, bound) if expr in bound else 0
+        case tile.Cast(a=inner):
+            return _build_form(inner, places, bound)
+        case tile.Binary(op=op, a=first, b=second) if op in _ARITHMETIC:
+            return _BinaryForm(op, _build_form(first, places, bound), _build_form(second, places, bound))
+        case _:
+            return None
+
+
+def _evaluate_form(form: _IndexForm, point: tuple[int, ...]) -> int | None:
+    """Evaluate a form at a point of the nest."""
+    match form:
+        case None | int():
+            return form
+        case _NestVariable(place):
+            return point[place]
+        case _BinaryForm(op, first, second):
+            a, b = _evaluate_form(first, point), _evaluate_form(second, point)
+            return None if a is None or b is None or (op in _DIVISIONS and not b) else _ARITHMETIC[op](a, b)
+    assert_never(form)
+
+
+_DIVISIONS = ("floordiv", "floormod")
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+    "min": min,
+    "max": max,
+    "bitand": operator.and_,
+    "bitor": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+}
+
+
+def _count_transactions(reached: list[list[int]], size: int) -> tuple[int, int]:
+    """Count the transactions of a warp, register by register, and those that the words need. Contiguous registers are
+    one access of a lane, of up to 16 bytes."""
+    run = CHUNK // size
+    while run > 1 and not _are_contiguous(reached, run, size):
+        run //= 2
+    at_once = min(BANKS, TRANSACTION_BYTES // max(run * size, BANK_BYTES))
+    rows = reached[: _SAMPLED_RUNS * run : max(run, 1)]
+    phases = [row[first : first + at_once] for row in rows for first in range(0, len(row), at_once)]
+    return count_phase_transactions(list_word_offsets(phase, run * size) for phase in phases if phase)
+
+
+def _are_contiguous(reached: list[list[int]], run: int, size: int) -> bool:
+    """Return True if each `run` registers of a thread are contiguous, and aligned to their size."""
+    if len(reached) % run:
+        return False
+    for place, row in enumerate(reached):
+        first = reached[place - place % run]
+        if any(byte % (run * size) for byte in first) or row != [byte + place % run * size for byte in first]:
+            return False
+    return True

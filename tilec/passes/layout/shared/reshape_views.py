@@ -1,0 +1,138 @@
+"""Views: elements of a buffer under the indices of another shape or type."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate
+
+from tilec.ir import tile
+from tilec.ir.affine import add_exprs, scale_expr
+from tilec.ir.expr import cast_expr, make_constant
+from tilec.ir.types import BOOL, INT32, UINT8, UINT16, UINT32, UINT64, DType
+from tilec.rewriting.fold_constants import fold_expr
+
+DimensionGroup = tuple[range, range]
+
+
+def resize_shape(shape: tuple[int, ...], dtype: DType, other: DType) -> tuple[int, ...] | None:
+    """Return the shape whose rows have the same bytes in elements of the other type; None where there is none."""
+    row, rest = divmod(shape[-1] * dtype.bits, other.bits)
+    return None if rest else (*shape[:-1], row)
+
+
+def match_dimensions(view_shape: tuple[int, ...], source_shape: tuple[int, ...]) -> Iterator[DimensionGroup]:
+    """Yield dimensions of two shapes that correspond: the smallest groups with as many elements."""
+    ends = [list(accumulate(shape, operator.mul)) for shape in (view_shape, source_shape)]
+    first = (0, 0)
+    for count in sorted(set(ends[0]) & set(ends[1])):
+        i, j = (len(end) - end[::-1].index(count) for end in ends)
+        yield range(first[0], i), range(first[1], j)
+        first = (i, j)
+
+
+def map_view_indices(view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
+    """Return the indices in `source` of an element of its view."""
+    found: list[tile.Expr] = []
+    for view_dims, source_dims in match_dimensions(view.shape, source.shape):
+        whole = fold_expr(linearise_indices([indices[d] for d in view_dims], [view.shape[d] for d in view_dims]))
+        below = math.prod(source.shape[d] for d in source_dims)
+        for place, d in enumerate(source_dims):
+            below //= source.shape[d]
+            digit = whole if below == 1 else tile.Binary("floordiv", whole, tile.int32_const(below), INT32)
+            if place:  # the first may exceed its extent: then the element is out of bounds in both
+                digit = tile.Binary("floormod", digit, tile.int32_const(source.shape[d]), INT32)
+            found.append(fold_expr(digit))
+    return tuple(found)
+
+
+def build_view_condition(view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
+    """Return the condition without which an index leaves a tensor's view for another element; None where that cannot
+    be."""
+    if source.scope != "global":
+        return None
+    total: tile.Expr | None = None
+    for view_dims, source_dims in match_dimensions(view.shape, source.shape):
+        for d in view_dims[1:] if len(source_dims) == 1 else view_dims if len(view_dims) > 1 else ():
+            index, extent = indices[d], tile.int32_const(view.shape[d])
+            if isinstance(index, tile.Const) and 0 <= index.value < view.shape[d]:
+                continue
+            above = tile.Binary("ge", cast_expr(index, INT32), tile.int32_const(0), BOOL)
+            below = tile.Binary("lt", cast_expr(index, INT32), extent, BOOL)
+            both = tile.Binary("and", above, below, BOOL)
+            total = both if total is None else tile.Binary("and", total, both, BOOL)
+    return total
+
+
+def linearise_indices(indices: list[tile.Expr], shape: list[int]) -> tile.Expr:
+    total: tile.Expr = tile.int32_const(0)
+    for index, extent in zip(indices, shape, strict=True):
+        total = add_exprs(scale_expr(total, extent), cast_expr(index, INT32))
+    return total
+
+
+# ---- elements of another size ----------------------------------------------------------------------------------------
+
+
+def list_source_indices(
+    view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]
+) -> tuple[tuple[tile.Expr, ...], ...]:
+    """Return the indices of the elements of `source` that make up an element of the view, or of the one that contains
+    it."""
+    ratio = max(view.dtype.bits // source.dtype.bits, 1)
+    shape = resize_shape(view.shape, view.dtype, source.dtype)
+    assert shape is not None, "a view has whole elements in each row"
+    same_type_view = replace(view, extents=shape, dtype=source.dtype)
+    *others, last = indices
+    if view.dtype.bits < source.dtype.bits:
+        parts = tile.int32_const(source.dtype.bits // view.dtype.bits)
+        return (
+            map_view_indices(same_type_view, source, (*others, fold_expr(tile.Binary("floordiv", last, parts, INT32)))),
+        )
+    return tuple(
+        map_view_indices(same_type_view, source, (*others, add_exprs(scale_expr(last, ratio), tile.int32_const(part))))
+        for part in range(ratio)
+    )
+
+
+def assemble_view_element(view: tile.Buffer, loads: list[tile.Load], indices: tuple[tile.Expr, ...]) -> tile.Expr:
+    """Return an element of the view, from the loads of its source."""
+    wide, narrow = view.dtype.bits, loads[0].dtype.bits
+    if wide == narrow:
+        return _reinterpret_as(loads[0], view.dtype)
+    if wide < narrow:
+        word = _UNSIGNED_TYPES[narrow]
+        part: tile.Expr = tile.Binary(
+            "floormod", cast_expr(indices[-1], INT32), tile.int32_const(narrow // wide), INT32
+        )
+        by = cast_expr(fold_expr(scale_expr(part, wide)), word)
+        return _reinterpret_as(
+            cast_expr(tile.Binary("shr", _reinterpret_as(loads[0], word), by, word), _UNSIGNED_TYPES[wide]), view.dtype
+        )
+    word = _UNSIGNED_TYPES[wide]
+    total: tile.Expr | None = None
+    for number, load in enumerate(loads):
+        part = cast_expr(_reinterpret_as(load, _UNSIGNED_TYPES[narrow]), word)
+        placed = tile.Binary("shl", part, make_constant(number * narrow, word), word) if number else part
+        total = placed if total is None else tile.Binary("bitor", total, placed, word)
+    assert total is not None
+    return _reinterpret_as(total, view.dtype)
+
+
+def extract_part(value: tile.Expr, dtype: DType, number: int) -> tile.Expr:
+    """Return the bits of part `number` of a value, in parts of this type."""
+    if value.dtype.bits == dtype.bits:
+        return _reinterpret_as(value, dtype)
+    word = _UNSIGNED_TYPES[value.dtype.bits]
+    shifted = tile.Binary("shr", _reinterpret_as(value, word), make_constant(number * dtype.bits, word), word)
+    return _reinterpret_as(cast_expr(shifted, _UNSIGNED_TYPES[dtype.bits]), dtype)
+
+
+def _reinterpret_as(value: tile.Expr, dtype: DType) -> tile.Expr:
+    """Reinterpret the bits as another type."""
+    return value if value.dtype == dtype else tile.Call("reinterpret", (value,), dtype)
+
+
+_UNSIGNED_TYPES = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}

@@ -1,0 +1,126 @@
+"""Handover between explicit roles: what must be complete before a role arrives at a barrier, and visible after a wait.
+
+An arrival says that all earlier work of the thread is complete. The thread waits for what it has begun itself, but for
+products whose wait the kernel writes (T.wgmma_gemm). Whoever releases a stage waits for the products that read that
+stage: the kernel has said that it is done with it. Writes by threads that the asynchronous proxy reads in some role are
+fenced. Where some threads arrive for others, a barrier of the role comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from tilec.ir import warp
+from tilec.ir.rewrite import rewrite_statements
+from tilec.ir.tile import Expr
+from tilec.passes.lower.waits.numbered import Node, walk_nodes
+from tilec.passes.lower.waits.scoreboard import TMA_ORDER, AccessRecord, RoleState, VersionKey
+from tilec.support.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Facts about a role's operations, by place. `waited_later`: products that the kernel waits for, with the index
+    expressions of the versions that they read. `signals`: the barriers that a copy or a completed product signals.
+    `by_async` are the tiles that TMA or tensor cores reach in any role, `answers` those of cluster-launch-control
+    answers, `fragments` the registers of the role."""
+
+    waited_later: Mapping[int, frozenset[Expr]]
+    signals: dict[int, tuple[str, ...]]
+    by_async: frozenset[str]
+    answers: frozenset[str]
+    fragments: frozenset[str]
+
+    def find_demands(
+        self, state: RoleState, together: bool, released: Expr | None
+    ) -> Iterator[tuple[AccessRecord, Literal["wait", "fence", "barrier"]]]:
+        """Yield what must precede an arrival, one after the other: each is looked for once those before it are placed.
+        `together`: some threads arrive for all. `released` is the stage that they release, if any."""
+        for key, record in _list_records(state):
+            if key[0] in self.fragments:
+                continue
+            later = self.waited_later.get(record.place)
+            if record.group and (later is None or released in later):
+                yield record, "wait"
+            if key[0] in self.by_async and self.needs_fence(record):
+                yield record, "fence"
+            if together and record.met != "role" and record.touch.atomic != TMA_ORDER:
+                yield record, "barrier"
+
+    def needs_fence(self, record: AccessRecord) -> bool:
+        """Return True if the asynchronous proxy may not see the access yet: threads have written, or have read an
+        answer that the next one overwrites (PTX ISA, clusterlaunchcontrol.try_cancel, example)."""
+        matters = record.touch.write or record.touch.buffer in self.answers
+        return matters and record.touch.proxy == "generic" and not record.fenced
+
+    def forget_signalled(self, state: RoleState, barrier: str) -> None:
+        """Drop the records that a wait for this barrier completes: TMA copies that signal it, and all work of the
+        tensor cores."""
+        for kept in state.records.values():
+            kept[:] = [r for r in kept if barrier not in self.signals.get(r.place, ())]
+
+
+def forget_copies(state: RoleState) -> None:
+    """Drop the records of cp.async copies that arrive by themselves: whoever needs them waits for the barrier."""
+    for kept in state.records.values():
+        kept[:] = [r for r in kept if not (r.queue == "cp_async" and r.group and r.touch.write)]
+
+
+def _list_records(state: RoleState) -> Iterator[tuple[VersionKey, AccessRecord]]:
+    for key, kept in state.records.items():
+        for record in kept:
+            yield key, record
+
+
+def prepare_arrivals(program: warp.Program, by_async: frozenset[str]) -> warp.Program:
+    """Keep arrivals of cp.async copies only in roles with such copies: elsewhere threads arrive. Threads cannot fence
+    copies that arrive by themselves, so whoever waits for them does."""
+    roles = tuple(replace(role, body=_arrive_by_threads(role.body)) for role in program.roles)
+    every = (op for role in roles for op in warp.walk_operations(role.body))
+    copied = frozenset(op.barrier.name for op in every if isinstance(op, warp.CopiesArrive))
+    if copied and by_async:
+        roles = tuple(replace(role, body=_fence_waits(role.body, copied)) for role in roles)
+    return replace(program, roles=roles)
+
+
+def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
+    if any(isinstance(op, warp.CpAsync) for op in warp.walk_operations(body)):
+        return body
+
+    def replace_arrival(op: warp.Operation) -> tuple[warp.Operation, ...]:
+        if not isinstance(op, warp.CopiesArrive):
+            return (op,)
+        return (warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span),)
+
+    return rewrite_statements(body, replace_arrival)
+
+
+def _fence_waits(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[warp.Operation, ...]:
+    def add_fence(op: warp.Operation) -> tuple[warp.Operation, ...]:
+        waits = isinstance(op, warp.BarrierWait) and op.barrier.name in copied
+        return (op, warp.ProxyFence(span=op.span)) if waits else (op,)
+
+    return rewrite_statements(body, add_fence)
+
+
+def _find_read_versions(product: warp.Wgmma) -> frozenset[Expr]:
+    """Return the index expressions of the versions of a product's factors."""
+    named = (cursor.index for cursor in product.cursors if cursor.index is not None)
+    return frozenset((*named, *product.a.start, *product.b.start))
+
+
+def build_handover(
+    nodes: tuple[Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: frozenset[str]
+) -> Handover:
+    """Collect the facts about a role's operations before anything is placed: see `Handover`."""
+    every = [(node.place, node.op) for node in walk_nodes(nodes)] if by_async else []
+    later = {p: _find_read_versions(op) for p, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
+    signals: dict[int, tuple[str, ...]] = {}
+    signals |= {
+        p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad | warp.TryCancel) and op.barrier
+    }
+    committed = tuple(dict.fromkeys(op.barrier.name for _, op in every if isinstance(op, warp.TensorArrive)))
+    signals |= {p: committed for p, op in every if isinstance(op, warp.TensorMma | warp.TensorCopy)}
+    return Handover(later, signals, by_async, answers, frozenset(fragments))

@@ -1,0 +1,135 @@
+"""Number the operations of a role in program order, each with its touches: the input of `lower.insert_sync`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilec.ir import tile, warp
+from tilec.passes.lower.waits.placed_waits import PlaceCounter
+from tilec.passes.lower.waits.scoreboard import Queue, Touch
+from tilec.passes.lower.waits.tensor_areas import LoopFrame, build_area, build_loop_frame, find_owners
+from tilec.passes.lower.waits.touches import ReusingTile, build_early_touch, find_touches
+from tilec.support.records import dataclass
+
+MAX_AREAS = 16
+"""Accesses of a role to one tensor whose areas are compared, each with each other and for each age. With more, the
+tensor is one area."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A numbered operation with its touches and, if structured, its numbered bodies. `early` are touches of memory that
+    other tiles reuse later, as touches of these; `frame` is that of an outermost loop."""
+
+    place: int
+    op: warp.Operation
+    touches: tuple[Touch, ...]
+    early: tuple[Touch, ...]
+    queue: Queue | None
+    cursors: dict[str, str]  # by ring
+    bodies: tuple[tuple[Node, ...], ...]
+    frame: LoopFrame | None = None
+
+
+def number_operations(
+    body: tuple[warp.Operation, ...],
+    counter: PlaceCounter,
+    per_warpgroup: frozenset[str],
+    over: Mapping[str, tuple[ReusingTile, ...]],
+    fixed: frozenset[tile.Var],
+) -> tuple[Node, ...]:
+    nodes = _number_body(body, counter, per_warpgroup, over, fixed)
+    contended = _find_contended_tensors(nodes)
+    return _add_areas(nodes, contended, None, fixed) if contended else nodes
+
+
+def _number_body(
+    body: tuple[warp.Operation, ...],
+    counter: PlaceCounter,
+    per_warpgroup: frozenset[str],
+    over: Mapping[str, tuple[ReusingTile, ...]],
+    fixed: frozenset[tile.Var],
+) -> tuple[Node, ...]:
+    nodes = []
+    for op in body:
+        place = counter.next()
+        own_touches, queue = find_touches(op, per_warpgroup)
+        known = find_owners(op, fixed)
+        own_touches = tuple(replace(t, owner=known.get((t.buffer, t.write))) for t in own_touches)
+        cursors = {c.ring: c.name for c in op.cursors}
+        early = tuple(
+            dict.fromkeys(
+                build_early_touch(op, touch, later) for touch in own_touches for later in over.get(touch.buffer, ())
+            )
+        )
+        inner = tuple(_number_body(b, counter, per_warpgroup, over, fixed) for b in warp.nested_bodies(op))
+        nodes.append(Node(place, op, own_touches, early, queue, cursors, inner))
+    return tuple(nodes)
+
+
+def _find_contended_tensors(nodes: tuple[Node, ...]) -> frozenset[str]:
+    """Return the tensors of whose elements one thread may write and another reach the same: only these need areas."""
+    reached: dict[str, list[Touch]] = {}
+    for node in walk_nodes(nodes):
+        for touch in node.touches:
+            reached.setdefault(touch.buffer, []).append(touch)
+    names = frozenset(buffer.name for node in walk_nodes(nodes) for buffer in _find_tensors(node.op))
+    return frozenset(
+        name
+        for name in names & reached.keys()
+        if len(reached[name]) <= MAX_AREAS
+        and any(t.write for t in reached[name])
+        and (len({t.owner for t in reached[name]}) > 1 or any(t.owner is None for t in reached[name]))
+    )
+
+
+def _find_tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
+    """Yield the tensors that threads reach in an operation, in areas that can be known."""
+    match op:
+        case warp.CpAsync(source=source):
+            yield source.buffer
+        case warp.Elementwise(nest=nest):
+            for stmt in tile.walk_statements(nest.body):
+                if isinstance(stmt, tile.Store) and stmt.buffer.scope == "global":
+                    yield stmt.buffer
+        case _:
+            pass
+
+
+def _add_areas(
+    nodes: tuple[Node, ...],
+    contended: frozenset[str],
+    frame: LoopFrame | None,
+    fixed: frozenset[tile.Var],
+    depth: int = 0,
+) -> tuple[Node, ...]:
+    """Add areas to touches, inside at most one loop: the iterations of two loops between two accesses are not
+    counted."""
+    found = []
+    for node in nodes:
+        touches = node.touches
+        if depth < 2 and any(t.buffer in contended for t in touches):
+            touches = tuple(
+                replace(t, area=build_area(node.op, t.buffer, t.write, frame, fixed)) if t.buffer in contended else t
+                for t in touches
+            )
+        is_loop = isinstance(node.op, warp.Loop | warp.Forever)
+        own = build_loop_frame(node.op) if isinstance(node.op, warp.Loop) and not depth else None
+        deeper = 2 if is_loop and own is None else depth + is_loop
+        bodies = tuple(_add_areas(b, contended, own or frame, fixed, deeper) for b in node.bodies)
+        found.append(replace(node, touches=touches, bodies=bodies, frame=own))
+    return tuple(found)
+
+
+def walk_nodes(nodes: tuple[Node, ...]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        for body in node.bodies:
+            yield from walk_nodes(body)
+
+
+def find_wgmma_registers(nodes: tuple[Node, ...], fragments: frozenset[str]) -> dict[int, frozenset[str]]:
+    """Return the accumulator of each wgmma, and its operand in registers, by place."""
+    found = ((n.place, n.op) for n in walk_nodes(nodes))
+    return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}

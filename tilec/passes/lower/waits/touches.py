@@ -1,0 +1,182 @@
+"""Touches of each operation of a warp program, for placing waits: tiles, proxies, the queue in which it completes, and
+the tiles that reuse their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import assert_never
+
+from tilec.analysis.usage import list_expressions
+from tilec.ir import warp
+from tilec.ir.tile import Buffer, Load, Store, walk_expr, walk_statements as walk_tile
+from tilec.passes.lower.waits.scoreboard import TENSOR_CORE_ORDER, TMA_ORDER, Queue, Touch
+from tilec.passes.memory.split_staged_stores import count_row_parts
+from tilec.support.records import dataclass
+
+
+def find_touches(
+    op: warp.Operation, per_warpgroup: frozenset[str] = frozenset()
+) -> tuple[tuple[Touch, ...], Queue | None]:
+    """Return an operation's touches, and the queue in which it completes (None: in program order). Of the tiles in
+    `per_warpgroup` each warpgroup has a part."""
+    own_touches, queue = _find_own_touches(op)
+    if per_warpgroup:
+        own_touches = tuple(replace(t, per_warpgroup=True) if t.buffer in per_warpgroup else t for t in own_touches)
+    return own_touches + tuple(Touch(name, False) for name in warp.scalar_reads(op)), queue
+
+
+def _find_own_touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
+    op = warp.as_known_operation(op)
+    if isinstance(op, warp.TensorWait) and op.what == "load":
+        return (Touch(op.fragment.name, True),), None
+    if isinstance(op, UNTRACKED_OPERATIONS):
+        return (), None
+    match op:
+        case warp.Elementwise(nest=nest):
+            found: list[Touch] = []
+            for stmt in walk_tile(nest.body):
+                for expr in list_expressions(stmt):
+                    found += [Touch(e.buffer.name, False) for e in walk_expr(expr) if isinstance(e, Load)]
+                if isinstance(stmt, Store):
+                    found.append(Touch(stmt.buffer.name, True, atomic=_find_commuting_kind(stmt.atomic)))
+            return tuple(dict.fromkeys(found)), None
+        case warp.CpAsync(source=s, destination=into):
+            return (Touch(s.buffer.name, False), Touch(into.buffer.name, True)), "cp_async"
+        case warp.TmaLoad(destination=d, barrier=barrier):
+            if barrier is None:
+                return (), None  # ordered by its ring's barriers alone
+            return (Touch(d.name, True, "async", TMA_ORDER),), None
+        case warp.TryCancel(answer=answer, barrier=barrier):
+            if barrier is None:
+                return (), None  # as above
+            return (Touch(answer.name, True, "async", TMA_ORDER),), None
+        case warp.TmaStore(source=s):
+            return (Touch(s.name, False, "async"),), "bulk"
+        case warp.StoreMatrix(source=s, destination=d):
+            return (Touch(s.name, False), Touch(d.name, True)), None
+        case warp.LoadMatrix(source=region, destination=d):
+            return (Touch(region.buffer.name, False), Touch(d.name, True)), None
+        case warp.Mma(a=a, b=b, c=c, metadata=e):
+            places = () if e is None else (Touch(e.name, False),)
+            return (Touch(a.buffer.name, False), Touch(b.buffer.name, False), Touch(c.name, True), *places), None
+        case warp.Wgmma(a=a, b=b, c=c, metadata=e):
+            # A from a fragment is packed into registers anew each time: one group at a time may read them.
+            packs = a.buffer.scope == "fragment"
+            return (
+                Touch(a.buffer.name, packs, "registers" if packs else "async"),
+                Touch(b.buffer.name, False, "async"),
+                Touch(c.name, True),
+                *(() if e is None else (Touch(e.name, False), Touch(name_metadata_registers(e), True, "registers"))),
+            ), "wgmma"
+        case warp.TensorMma(a=a, b=b, c=c, leader=leader):
+            if leader is None:
+                return (), None  # ordered by the barriers of rings alone
+            left = Touch(a.name, False, "async")
+            if a.scope == "tmem":
+                left = Touch(a.name, False, "tensor", TENSOR_CORE_ORDER)
+            return (left, Touch(b.name, False, "async"), Touch(c.name, True, "tensor", TENSOR_CORE_ORDER)), None
+        case warp.TensorCopy(source=s, destination=d):
+            return (Touch(s.name, False, "async"), Touch(d.name, True, "tensor", TENSOR_CORE_ORDER)), None
+        case warp.TensorLoad(source=s, destination=d):
+            return (Touch(s.name, False, "tensor"), Touch(d.name, True)), None
+        case warp.TensorStore(source=s, destination=d):
+            return (Touch(s.name, False), Touch(d.name, True, "tensor")), None
+        case warp.Reduce(source=s, destination=d, scratch=scratch):
+            own = () if scratch is None else (Touch(scratch.name, True),)
+            return (Touch(s.name, False), Touch(d.name, True), *own), None
+        case _:
+            assert_never(op)
+
+
+UNTRACKED_OPERATIONS = (
+    warp.Let, warp.Loop, warp.Forever, warp.Break, warp.Trap, warp.Branch, warp.Pipeline,
+    warp.Await, warp.BarSync, warp.WarpgroupSync, warp.CpAsyncCommit, warp.CpAsyncWait, warp.WgmmaWait, warp.BulkWait,
+    warp.ProxyFence, warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRelease, warp.RingDrain, warp.Advance,
+    warp.ClusterArrive, warp.ClusterWait, warp.GridSync, warp.GridControl, warp.PingPongWait, warp.PingPongPass,
+    warp.Arrive, warp.CopiesArrive, warp.TensorArrive, warp.ExpectBytes, warp.BarrierWait, warp.NamedBarrier,
+    warp.SetRegisters, warp.TensorFence, warp.TensorWait,
+)  # fmt: skip
+"""Operations whose accesses need no waits placed, but for what they read by `warp.scalar_reads`."""
+
+
+def name_metadata_registers(metadata: Buffer) -> str:
+    """Name the registers that a sparse operand's metadata passes through, filled anew for each group of wgmma."""
+    return f"{metadata.name} in registers"
+
+
+def _find_commuting_kind(atomic: str | None) -> str:
+    """Return the atomic if it commutes with itself: additions do, in any order; of two stores the last one counts."""
+    return "" if atomic in (None, "store") else atomic
+
+
+def find_warpgroup_tiles(role: warp.Role, program: warp.Program) -> frozenset[str]:
+    """Return the tiles of which each warpgroup reaches a part alone: it stores that by itself, or has its own copy."""
+    stored = {
+        op.source.name for op in warp.walk_operations(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1
+    }
+    return frozenset(stored | {tile.buffer.name for tile in program.shared if tile.layout.copies > 1})
+
+
+def find_async_tiles(program: warp.Program) -> Iterator[str]:
+    """Yield the tiles that TMA or tensor cores reach."""
+    common = () if program.common is None else (program.common,)
+    for role in (*program.roles, *common):
+        for op in warp.walk_operations(role.body):
+            yield from (t.buffer for t in _find_own_touches(op)[0] if t.proxy == "async")
+
+
+def find_answer_tiles(program: warp.Program) -> Iterator[str]:
+    """Yield the tiles of cluster-launch-control answers."""
+    common = () if program.common is None else (program.common,)
+    for role in (*program.roles, *common):
+        yield from (op.answer.name for op in warp.walk_operations(role.body) if isinstance(op, warp.TryCancel))
+
+
+@dataclass(frozen=True, slots=True)
+class ReusingTile:
+    """A tile that reuses the memory of another one. `by_rows` are the sums whose products read that memory, each
+    warpgroup the rows of its own part alone; empty where the two divide their rows in different ways."""
+
+    tile: str
+    by_rows: frozenset[str]
+
+
+def find_reusing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ...]]:
+    """Return the tiles that reuse the memory of each tile in a ring."""
+    late = [tile for tile in program.shared if tile.over_rings]
+    if not late:
+        return {}
+    assert program.smem_bytes, "what lies over what is known when the tiles have been placed"
+    layouts = {buffer.name: layout for buffer, layout in program.fragments}
+    # With ping-pong, one warpgroup may be done with the rings while another is not.
+    together = [role for role in program.roles if role.ping_pong_barrier is None]
+    sums = dict.fromkeys(
+        op.c.name for role in together for op in warp.walk_operations(role.body) if isinstance(op, warp.Wgmma)
+    )
+    parts = {name: count_row_parts(layouts[name], layouts[name].thread_count) for name in sums}
+    found: dict[str, tuple[ReusingTile, ...]] = {}
+    for ring_tile in (tile for tile in program.shared if not tile.over_rings):
+        for tile in (tile for tile in late if tile.meets(ring_tile)):
+            by_rows = frozenset(n for n, k in parts.items() if k > 1 and _has_same_row_parts(tile, ring_tile, k))
+            found[ring_tile.buffer.name] = (
+                *found.get(ring_tile.buffer.name, ()),
+                ReusingTile(tile.buffer.name, by_rows),
+            )
+    return found
+
+
+def _has_same_row_parts(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
+    """Return True if each byte that both tiles have is in rows of the same part, where parts have `PART_ROWS` each in
+    turn."""
+    row, period = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
+    sizes = (tile.offset - other.offset, other.stride, tile.layout.panel_bytes, other.layout.panel_bytes)
+    return other.layout.row_bytes == row and not any(size % period for size in sizes)
+
+
+def build_early_touch(op: warp.Operation, touch: Touch, later: ReusingTile) -> Touch:
+    """Return the touch as one of the tile that reuses the memory later."""
+    per_warpgroup = (
+        isinstance(op, warp.Wgmma) and op.c.name in later.by_rows and touch.buffer in warp.tiles_read_by_own_rows(op)
+    )
+    return replace(touch, buffer=later.tile, per_warpgroup=per_warpgroup)
