@@ -39,6 +39,7 @@ class _CommandCompletion(ShellComplete):
     """Completes the words after a command with that command's options."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        """Return the commands, options and values that complete the word, files first; any file if there are none."""
         self.cli, rest = find_command(args)
         items = super().get_completions(rest, incomplete)
         if self.name == "fish":

@@ -67,7 +67,7 @@ class Snippet:
         """The number of instructions for the unit of transcendental functions."""
         return sum(i.opcode.partition(".")[0] in SPECIAL for i in self.instructions)
 
-    def renamed(self, names: Mapping[str, Reg]) -> Iterator[Instruction]:
+    def rename_registers(self, names: Mapping[str, Reg]) -> Iterator[Instruction]:
         """Yield the instructions with their registers replaced."""
         for i in self.instructions:
             guard = None if i.guard is None else Guard(names[i.guard.reg.name], i.guard.negated)

@@ -42,7 +42,7 @@ def create_table(title: str, *columns: str) -> Table:
 
 
 def build_decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType:
-    """Return the decisions for the kernel besides the schedules of its loops, with their deciders and reasons."""
+    """Return a table of these decisions: the choice, who decided, the reason, and the prices of the alternatives."""
     table = create_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
     for decision in decisions:
         priced = [each for each in decision.alternatives if each.price is not None]

@@ -14,6 +14,7 @@ from tilec.target.names import InstructionKind
 from tilec.target.table import Target, Timing
 
 _PRICED_TOGETHER = 100
+"""Instructions that are priced at once, so that the rounding of one to whole cycles does not count."""
 _LANES = 128
 """Lanes of the four quarters of a multiprocessor together."""
 
@@ -57,15 +58,15 @@ class InstructionCosts:
         self.clock_mhz = target.limit("clock_mhz")
         self.l2_bytes_per_cycle = target.limit("l2_bytes_per_cycle")
         self.dram_bytes_per_cycle = target.limit("dram_bytes_per_cycle")
-        self.pipe = cache(self._pipe)
-        self.move = cache(self._move)
-        self.wgmma = cache(self._wgmma)
-        self.tcgen05 = cache(self._tcgen05)
+        self.pipe = cache(self._price_pipe)
+        self.move = cache(self._price_transfer)
+        self.wgmma = cache(self._price_wgmma)
+        self.tcgen05 = cache(self._price_tcgen05)
         self.barrier = float(target.price("barrier").latency)
         self.mbarrier = float(target.price("mbarrier").latency)
         self.try_wait = float(target.price("mbarrier").issue)
 
-    def _pipe(self, kind: str, times: int = 1) -> PipeCost:
+    def _price_pipe(self, kind: str, times: int = 1) -> PipeCost:
         """Return the cost of `times` instructions in a row: "elementwise", "integer", "mufu" or "mma.sync"."""
         price = self.target.price
         if kind == "mma.sync":
@@ -83,7 +84,8 @@ class InstructionCosts:
         after = one.latency - max(cycles for slot, cycles, _ in one.uses if slot != "issue")
         return PipeCost(slot, cycles * times, cycles * times - cycles + max(after, cycles))
 
-    def _move(self, kind: InstructionKind, size: int) -> TransferCost:
+    def _price_transfer(self, kind: InstructionKind, size: int) -> TransferCost:
+        """Return the cycles at each port and the latency of a transfer of `size` bytes, by the target's prices."""
         parameters = {"bytes": size, "threads": 32}
         kind_row = next(each for each in self.target.kinds if each.name == kind)
         given = {name: parameters[name] for name in kind_row.parameters}
@@ -98,7 +100,7 @@ class InstructionCosts:
                 ports.append((slot, exact / self.target.slot(slot).width))
         return TransferCost(tuple(ports), float(empty.latency), float(price.latency))
 
-    def _wgmma(self, n: int, k_bytes: int, from_registers: bool) -> ProductCost:
+    def _price_wgmma(self, n: int, k_bytes: int, from_registers: bool) -> ProductCost:
         kind: InstructionKind = "wgmma.rs" if from_registers else "wgmma.ss"
         parameters = {"n": n} if from_registers else {"n": n, "k_bytes": k_bytes}
         one, many = (self.target.price(kind, count=count, **parameters) for count in (1, _PRICED_TOGETHER))
@@ -107,7 +109,7 @@ class InstructionCosts:
         drain = one.latency - max(cycles for _, cycles, _ in one.uses)
         return ProductCost(cycles, _sum_held_cycles(many, "tp_smem_rd") / _PRICED_TOGETHER, cycles + drain, issue)
 
-    def _tcgen05(self, m: int, n: int, is_pair: bool, from_tensor_memory: bool) -> ProductCost:
+    def _price_tcgen05(self, m: int, n: int, is_pair: bool, from_tensor_memory: bool) -> ProductCost:
         kind: InstructionKind = "tcgen05.mma.ts" if from_tensor_memory else "tcgen05.mma.ss"
         if is_pair:
             kind = "tcgen05.mma.ts.pair" if from_tensor_memory else "tcgen05.mma.ss.pair"

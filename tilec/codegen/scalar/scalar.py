@@ -553,6 +553,6 @@ def emit_ptx(expr: tile.Ptx, args: Sequence[Reg], builder: Builder) -> Reg:
     result = builder.new_register(get_register_class(expr.dtype))
     names = {snippet.operand_name(number): register for number, register in enumerate((result, *args))}
     names |= {name: builder.new_register(cast(RegisterClass, cls)) for name, cls in written.registers}
-    for instruction in written.renamed(names):
+    for instruction in written.rename_registers(names):
         builder.emit(instruction.opcode, *instruction.operands, guard=instruction.guard)
     return result

@@ -93,6 +93,7 @@ def _find_taken_addresses(body: tuple[Item, ...]) -> Iterator[str]:
 
 
 def _find_callees(body: tuple[Item, ...], known: dict[str, Function], taken: set[str]) -> list[str]:
+    """Return the known functions that a body may call: for an indirect call, all whose address is taken."""
     found: dict[str, None] = {}
     for instruction in _walk_instructions(body):
         if instruction.opcode.split(".")[0] == "call":

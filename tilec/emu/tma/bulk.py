@@ -135,7 +135,8 @@ def _add_bulk_store(cta: Cta, thread: int, store: BulkStore, places: GranuleFunc
 
 
 def _issue_store(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[Array], None]) -> BulkStore:
-    """Issue a bulk store from these rows, which must be ready now and unchanged until they are read."""
+    """Start a bulk store of these 16-byte shared rows, which must be ready, and protect them until the program has
+    waited for the read. `write` puts the bytes at the destination."""
     memory = cta.shared
     memory.require_async_readable(rows, "the bulk store")
     actor, step = int(cta.actors[thread]), cta.launch.events.pc

@@ -23,7 +23,7 @@ def parse_file(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
         body = _parse_legal(source.text, cache_dir)
     except CompileError:
         body = None
-    return ast.Module(_parse_piecewise(source.text) if body is None else body, whole)
+    return ast.Module(_parse_each_statement(source.text) if body is None else body, whole)
 
 
 def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
@@ -44,7 +44,9 @@ def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
     return ast.Module(tuple(body), whole), False
 
 
-def _parse_piecewise(text: str) -> tuple[ast.Stmt, ...]:
+def _parse_each_statement(text: str) -> tuple[ast.Stmt, ...]:
+    """Parse the top-level statements one by one; set aside Python that is not in the kernel language, and raise all
+    syntax errors together."""
     # Imported here, since most files do not need them.
     from tilec.frontend.syntax import recover
     from tilec.frontend.syntax.foreign import find_foreign_names, split_top_level

@@ -141,8 +141,9 @@ class LevelTime:
 def predict_level_times(
     levels: Sequence[Level], use: int, neighbours: int = 1, own: int | None = None, is_inner: bool = False
 ) -> list[LevelTime]:
-    """Return the time of nested loops, the outermost first, with `neighbours` CTAs on the SM. `use`: cycles for which
-    an iteration of the innermost loop holds the busiest slot; `own`: its cycles in a CTA alone (None: the same).
+    """Return the time of each of these nested loops, the outermost first: the largest of its bounds by use, bandwidth
+    and latency. `neighbours` CTAs share the SM. `use` is the cycles for which an iteration of the innermost loop holds
+    the busiest slot, `own` its cycles in a CTA alone (None: the same).
 
     Each level is a load-use loop as in ALCOP (Huang et al., MLSys 2023, arXiv 2210.16691), with the transfer separate
     from the latency: bound by its use if load ≤ (stages · neighbours − 1) · use, else by its loads, of which as many

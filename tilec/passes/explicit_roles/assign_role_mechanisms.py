@@ -17,7 +17,7 @@ from tilec.ops.synchronisation.barriers import ExpectTx
 from tilec.ops.synchronisation.cluster_launch import TryCancel
 from tilec.ops.synchronisation.warpgroups import SetRegisters, WaitWgmma
 from tilec.passes.explicit_roles.check_cta_pairs import find_remote_barriers
-from tilec.passes.layout.mechanisms.legalise import refuse_missing_barrier, why_not_scaled
+from tilec.passes.layout.mechanisms.legalise import refuse_missing_barrier, why_not_block_scaled
 from tilec.passes.layout.mechanisms.tensor_maps import why_not_tma
 from tilec.passes.layout.mechanisms.tensor_memory import find_factors, why_no_tensor_product
 from tilec.passes.layout.shared.named_versions import find_versioned_tiles, rewrite_to_versions
@@ -92,7 +92,7 @@ def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> t
             )
     elif isinstance(op, ScaledGemm | ScaleCopy):
         op = replace(op, via="tcgen05")
-        if reason := why_not_scaled(op, target):
+        if reason := why_not_block_scaled(op, target):
             what = "T.tcgen05_gemm_blockscaled" if isinstance(op, ScaledGemm) else "T.tcgen05_cp_warpx4"
             raise_error("unsupported-operand", f"{target.name} cannot do this {what}", op.span, reason)
     elif isinstance(op, Gemm) and op.is_in_tensor_memory:

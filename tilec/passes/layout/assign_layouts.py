@@ -336,7 +336,11 @@ def find_fragment_uses(nest: tile.Parallel) -> Iterator[FragmentUse]:
     """Yield each use of a fragment in the nest; in a statement, the stored fragment comes first."""
     place = {var: i for i, var in enumerate(nest.vars)}
 
-    def build_use(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool = False) -> FragmentUse:
+    def match_indices_to_loops(
+        buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool = False
+    ) -> FragmentUse:
+        """Match the indices of a fragment access to the variables of the nest, each as `i` or, where it is read, as
+        `i // n`. `dims` is None if they do not match."""
         found: list[tuple[int, int]] = []
         fits = True
         for index, size in zip(indices, buffer.shape, strict=True):
@@ -359,11 +363,11 @@ def find_fragment_uses(nest: tile.Parallel) -> Iterator[FragmentUse]:
 
     for stmt in tile.walk_statements(nest.body):
         if isinstance(stmt, tile.Store) and stmt.buffer.scope == "fragment":
-            yield build_use(stmt.buffer, stmt.indices, stored=True)
+            yield match_indices_to_loops(stmt.buffer, stmt.indices, stored=True)
         for expr in list_expressions(stmt):
             for e in tile.walk_expr(expr):
                 if isinstance(e, tile.Load) and e.buffer.scope == "fragment":
-                    yield build_use(e.buffer, e.indices)
+                    yield match_indices_to_loops(e.buffer, e.indices)
 
 
 def _is_reshaped_access(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> bool:

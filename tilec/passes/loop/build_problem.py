@@ -288,7 +288,7 @@ class _ProblemBuilder:
         pool = Pool("smem", self.smem_bytes, self.count_reserved_bytes(rings))
         if self.least > pool.capacity:
             with self.mistakes.caught():
-                self.refuse_overflow(pool.capacity)
+                self.report_smem_overflow(pool.capacity)
         name = f"{self.assignment.kernel.name}.{self.loop.var.name}"
         outside = find_touched_outside(self.assignment.kernel, self.loop)
         passed_rings = [p for p in rings if self.open & {*p.consumers} or self.is_loaded(p)]
@@ -342,8 +342,9 @@ class _ProblemBuilder:
         begun_here = (r for r in self.plans if self.count_fixed_versions(r) is None)
         return self.count_reserved_bytes(self.plans) + sum(_count_version_bytes(self.assignment, r) for r in begun_here)
 
-    def refuse_overflow(self, capacity: int) -> NoReturn:
-        """Refuse the manual schedule of another loop if its versions are too many, else the tiles."""
+    def report_smem_overflow(self, capacity: int) -> NoReturn:
+        """Raise the error that the tiles exceed shared memory. If one version of each would fit, it blames the largest
+        ring of another loop's manual schedule, else the tiles."""
         manual_rings = [(loop, plan) for loop in self.manual_loops for plan in ring_plans(self.assignment.kernel, loop)]
         sizes = [
             (count_ring_versions(loop, plan), _count_version_bytes(self.assignment, plan))

@@ -141,7 +141,7 @@ def run_statement(context: Context, node: ast.Stmt) -> None:
         case ast.AugmentedAssign(target=target, op=op, value=value):
             old, moment = evaluate.evaluate_operand(context, target), reading.mark_moment(context)
             added = evaluate.evaluate_operand(context, value)
-            result = arithmetic.apply_binary(op, reading.settle_value(context, old, moment), added, node.span)
+            result = arithmetic.apply_binary(op, reading.read_if_changed_since(context, old, moment), added, node.span)
             _assign_target(context, target, Argument(result, node.span))
         case ast.Import() if context.imports is not None:
             context.imports(context, node)

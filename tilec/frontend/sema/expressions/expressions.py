@@ -321,7 +321,7 @@ def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
     left = evaluate.evaluate_operand(context, node.left)
     moment = reading.mark_moment(context)
     right = evaluate.evaluate_operand(context, node.right)
-    operands = reading.settle_value(context, left, moment), right
+    operands = reading.read_if_changed_since(context, left, moment), right
     return _count_value_parts(
         context,
         _check_value_size(context, arithmetic.apply_binary(node.op, *operands, node.span), node.span),
@@ -342,7 +342,7 @@ def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
             way_out = "nest two `if` statements, one for each comparison"
             with reading.refuse_side_effects(context, "an operand of this chain", right_node.span, way_out):
                 right = evaluate.evaluate_operand(context, right_node)
-        left = reading.settle_value(context, left, moment)
+        left = reading.read_if_changed_since(context, left, moment)
         link = _compare_pair(context, op, left, right)
         result = arithmetic.apply_logical("and", result, link)
         left = right

@@ -3,7 +3,7 @@
 Kernel expressions are evaluated in Python's order, but a value may be an element or an expression that no statement has
 read yet. It is read late only if nothing in between changes it.
 
-* `settle_value`: for an operand after which other operands were evaluated. If one of them changes what the value reads,
+* `read_if_changed_since`: for an operand after which other operands were evaluated. If one of them changes what the value reads,
   a bind is inserted at the moment of the value.
 * `snapshot_lazily`: for a value that gets a name, such as an argument of a macro. An element keeps its place too, as
   the corner of a box or for an atomic operation, and its value is that of its moment.
@@ -183,8 +183,9 @@ def read_element(context: Context, argument: Argument) -> Argument:
     return Argument(as_expr(argument), span)
 
 
-def settle_value(context: Context, argument: Argument, moment: Moment) -> Argument:
-    """Return a value as it was at the moment of its evaluation, unchanged by later statements."""
+def read_if_changed_since(context: Context, argument: Argument, moment: Moment) -> Argument:
+    """Read a value at the moment of its evaluation if a later statement may have changed what it reads; else return it
+    as it is."""
     if not is_changed_since(context, argument.value, moment):
         return argument
     with insert_at(context, moment):
@@ -193,7 +194,7 @@ def settle_value(context: Context, argument: Argument, moment: Moment) -> Argume
 
 def settle_argument(context: Context, argument: Argument, moment: Moment) -> Argument:
     """Settle an argument, of which a variable stays assignable: a macro may set it."""
-    value, now = argument.value, settle_value(context, argument, moment)
+    value, now = argument.value, read_if_changed_since(context, argument, moment)
     if now is argument or not isinstance(value, tile.Load) or value.buffer.name not in context.variable_names:
         return now
     return Argument(SnapshotAccess(value.buffer, value.indices, lambda: now.value), argument.span)

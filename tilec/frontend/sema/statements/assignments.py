@@ -92,7 +92,7 @@ def _store_target(context: Context, target: ast.Expr, argument: Argument, moment
 
 def _settle_value(context: Context, argument: Argument, moment: reading.Moment) -> Argument:
     """Return the value to store, as it was at this moment."""
-    return evaluate.read_element(context, reading.settle_value(context, argument, moment))
+    return evaluate.read_element(context, reading.read_if_changed_since(context, argument, moment))
 
 
 def _warn_of_rebound_tensor(context: Context, name: str, argument: Argument, span: Span) -> None:
@@ -175,7 +175,9 @@ def elaborate_augmented_assign(context: Context, node: ast.AugmentedAssign) -> N
                 context, access, lambda old: _apply_operator(node, Argument(old, target.span), added), node.span
             )
             return
-        old = evaluate.read_element(context, reading.settle_value(context, Argument(access, target.span), moment))
+        old = evaluate.read_element(
+            context, reading.read_if_changed_since(context, Argument(access, target.span), moment)
+        )
         result = _apply_operator(node, old, added)
     else:
         old = evaluate.read_element(context, Argument(access, target.span))
@@ -189,7 +191,7 @@ def _evaluate_and_combine(
 ) -> tuple[Argument, reading.Moment]:
     """Return the new value of the target, and the moment when it was known."""
     added = evaluate.evaluate_operand(context, node.value)
-    result = _apply_operator(node, reading.settle_value(context, old, moment), added)
+    result = _apply_operator(node, reading.read_if_changed_since(context, old, moment), added)
     return result, reading.mark_moment(context)
 
 

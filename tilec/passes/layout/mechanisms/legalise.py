@@ -148,8 +148,9 @@ def refuse_wgmma_gemm(op: tile.TileOp, target: Target) -> NoReturn:
     )
 
 
-def why_not_scaled(op: ScaledGemm | ScaleCopy, target: Target) -> str | None:
-    """Return why the tensor cores cannot do this product or copy, or None (PTX ISA, tcgen05 "Matrix shape")."""
+def why_not_block_scaled(op: ScaledGemm | ScaleCopy, target: Target) -> str | None:
+    """Return why tcgen05 cannot run this block-scaled product or copy of scales, or None: no tensor memory, a part of a
+    tile, or an unsupported M, N or K (PTX ISA, tcgen05 "Matrix shape")."""
     if not target.has("tcgen05"):
         return f"{target.name} has no tensor memory"
     if part := next((r for r in op.regions if not r.is_whole), None):

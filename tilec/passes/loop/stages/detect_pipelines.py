@@ -86,7 +86,7 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
         isinstance(s, tile.For) and (is_pipelined(s) or any(find_loads(s))) for s in tile.walk_statements(loop.body)
     ):
         return "an inner loop also loads, and is pipelined instead"
-    if (odd := next((s for s in tile.walk_statements(loop.body) if _has_fixed_order(s)), None)) is not None:
+    if (odd := next((s for s in tile.walk_statements(loop.body) if _must_keep_order(s)), None)) is not None:
         return f"{odd.span.place} {_why_fixed_order(odd)}, so the loop keeps the order of the text"
     inside = rings.analyse_loop_body(kernel, loop)
     reasons = [
@@ -137,7 +137,9 @@ def _why_fixed_order(stmt: tile.Stmt) -> str:
             return "cannot be reordered"
 
 
-def _has_fixed_order(stmt: tile.Stmt) -> bool:
+def _must_keep_order(stmt: tile.Stmt) -> bool:
+    """Return whether a statement forbids reordering the loop: it prints, branches, is atomic or asynchronous, waits, or
+    is a tile operation without known order."""
     match stmt:
         case tile.TileOp():
             return not stmt.order_is_known or stmt.is_asynchronous or stmt.wait is not None
