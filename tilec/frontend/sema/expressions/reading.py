@@ -3,8 +3,8 @@
 Kernel expressions are evaluated in Python's order, but a value may be an element or an expression that no statement has
 read yet. It is read late only if nothing in between changes it.
 
-* `read_if_changed_since`: for an operand after which other operands were evaluated. If one of them changes what the value reads,
-  a bind is inserted at the moment of the value.
+* `read_if_changed_since`: for an operand after which other operands were evaluated. If one of them changes what the
+  value reads, a bind is inserted at the moment of the value.
 * `snapshot_lazily`: for a value that gets a name, such as an argument of a macro. An element keeps its place too, as
   the corner of a box or for an atomic operation, and its value is that of its moment.
 * `refuse_side_effects`: for an operand that runs only if it is selected.
