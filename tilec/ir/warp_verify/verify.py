@@ -581,8 +581,8 @@ class _VerifierRun:
 
     def check_await(self, state: RoleState, op: warp.Await) -> str:
         """Return the violation of an `Await`, or "": an asynchronous operation of the thread on its tiles is pending
-        or, with `rendezvous`, an access of the role has no barrier or fence after it. With `readers` an overwrite follows,
-        so that earlier reads count too."""
+        or, with `rendezvous`, an access of the role has no barrier or fence after it. With `readers` an overwrite
+        follows, so that earlier reads count too."""
         for name in op.tiles:
             slot = self.find_slot(state, op, name)
             if isinstance(slot, str):
