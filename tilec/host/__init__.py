@@ -1,1 +1,3 @@
-"""Support for programs that launch kernels: the Python API, the driver's runtime, headers for C, fat binaries."""
+"""Support for programs that launch kernels: the Python API, the driver's runtime, headers for C, fat binaries. Nothing
+here compiles: `driver` does.
+"""

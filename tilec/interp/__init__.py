@@ -1,2 +1,3 @@
-"""Runs tile IR on the CPU with the operations' numpy references: the meaning of a kernel, independent of the
-compiler."""
+"""Runs tile IR on the CPU with the operations' numpy references: the meaning of a kernel, independent of the compiler.
+Nothing here knows layouts, schedules or PTX.
+"""

@@ -1,1 +1,1 @@
-"""The playground: kernels of a folder in a browser, compiled when they are saved."""
+"""The playground: kernels of a folder in a browser, compiled when they are saved. It calls the driver, and no pass."""

@@ -138,7 +138,7 @@ def _estimate_cache_load(assignment: LayoutAssignment, target: Target) -> float:
     walk = BlockWalk(assignment, target, loops)
     blocks = math.prod(extent for extent in assignment.kernel.grid if isinstance(extent, int))
     loading = min(target.limit("sms"), blocks)
-    machine = build_machine(target, 0, 1)
+    machine = build_machine(target)
 
     def estimate_loop_load(loop: tile.For) -> float:
         loads = (stmt for stmt in find_scheduled_statements(loop) if isinstance(stmt, tile.TileOp) and is_load(stmt))

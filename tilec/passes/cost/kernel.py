@@ -371,8 +371,9 @@ REREAD = 2
 the same time."""
 
 
-def build_machine(target: Target, loaded: int, tensor_bytes: int) -> Machine:
-    """Return the limits of a target for a grid that loads so many bytes of tensors with so many (0: unknown).
+def build_machine(target: Target, loaded: int = 0, tensor_bytes: int = 1) -> Machine:
+    """Return the limits of a target for a grid that loads so many bytes of tensors with so many (0: unknown). By
+    default each block reads bytes of its own.
 
     L2 delivers more bytes a cycle where blocks read the same ones: these come from the nearer half of the cache."""
     limits = {limit.name: limit.value for limit in target.limits}

@@ -1,1 +1,1 @@
-"""Lints of a kernel with scheduled loops."""
+"""Lints of a kernel with scheduled loops. They look at no instruction: what does is in `warp` and `assembler`."""

@@ -1,1 +1,1 @@
-"""Lints of tile IR as written."""
+"""Lints of tile IR as written. What needs layouts or schedules is in the folders of later stages."""
