@@ -98,7 +98,8 @@ def test_bytes_stay_in_registers(depth: int, causal: bool, tmp_path: Path) -> No
     found = Counter(i.stem for i in disassembled(cubin).around("QGMMA"))
     parts = 2 if '"chosen": "scores (1, 2)"' in made.trace else 1  # each is folded by itself
     assert (found["SHFL"], found["F2FP"], found["MUFU"]) == (8 * parts, 32, 66)
-    assert found["STS"] == 128 * depth // 128 // 16  # the values, turned by each warpgroup for itself
+    assert (found["LDSM"], found["STSM"]) == (depth // 16, depth // 16)  # the values, transposed by each warpgroup
+    assert not found.keys() & {"LDS", "STS"}
     assert not found.keys() & LOCAL
     consumers = next(role for role in made.program.roles if role.name == "consumer")
     assert consumers.ping_pong_barrier is not None

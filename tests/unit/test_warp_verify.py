@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 
@@ -503,15 +504,23 @@ TALL_SUM = Buffer("C", (128, 64), FLOAT32, "fragment")
 BY_OWN = warp.Wgmma(whole(TALL), whole(B), TALL_SUM, False, False, False)
 
 
+SQUARE = Buffer("S", (64, 64), FLOAT16, "shared")
+TRANSPOSE_OWN = warp.TransposeMatrix(SQUARE, B, 4, 32)
+
+
 def with_copies(*body: warp.Operation, warps: int = 8) -> warp.Program:
-    shared = (warp.SharedTile(TALL, swizzled_layout((128, 64), 2)), warp.SharedTile(B, COPIES, offset=16384))
-    program = replace(apart(*body, warps=warps), shared=shared, smem_bytes=32768, barriers_at=32768)
+    tiles = ((TALL, swizzled_layout((128, 64), 2)), (B, COPIES), (SQUARE, LAYOUT))
+    ends = accumulate((layout.bytes for _, layout in tiles), initial=0)
+    shared = tuple(warp.SharedTile(*one, offset=first) for one, first in zip(tiles, ends, strict=False))
+    program = replace(apart(*body, warps=warps), shared=shared, smem_bytes=40960, barriers_at=40960)
     return replace(program, fragments=((TALL_SUM, BY_ROWS),))
 
 
 def test_warpgroups_that_have_copies_meet_apart() -> None:
     assert COPIES.bytes == 2 * LAYOUT.bytes
     assert violations(with_copies(FILL_OWN, warp.ProxyFence(), MEET, BY_OWN, warp.WgmmaWait(0))) == ""
+    by_matrices = with_copies(TRANSPOSE_OWN, warp.ProxyFence(), MEET, BY_OWN, warp.WgmmaWait(0))
+    assert violations(by_matrices) == ""
     again = loop(FILL_OWN, warp.ProxyFence(), MEET, BY_OWN, warp.WgmmaWait(0), MEET)
     assert violations(with_copies(again)) == ""
 
@@ -533,6 +542,8 @@ def test_warpgroups_that_have_copies_meet_apart() -> None:
             with_copies(store(B), warp.BulkWait(0)),
             "TmaStore on B, with a copy for each of 2 warpgroups, cannot address",
         ),
+        (with_copies(replace(TRANSPOSE_OWN, warps=8)), "TransposeMatrix by 8 warps, in a role of 256 threads"),
+        (with_copies(replace(TRANSPOSE_OWN, rows=48)), "TransposeMatrix of S does not divide into 4 warps"),
         (with_copies(FILL_OWN, warps=4), "with a copy for each of 2 warpgroups, is by 128 threads"),
     ],
 )

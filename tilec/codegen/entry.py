@@ -35,6 +35,7 @@ from tilec.codegen.tensor_cores.tcgen05 import (
     emit_tensor_move,
     emit_tensor_wait,
 )
+from tilec.codegen.tensor_cores.transpose import emit_transpose_matrix
 from tilec.codegen.tensor_cores.wgmma import emit_wgmma
 from tilec.codegen.tensor_cores.words import (
     count_per_word,
@@ -380,6 +381,8 @@ class EntryCode:
                 emit_store_matrix(op, state)
             case warp.LoadMatrix():
                 emit_load_matrix(op, state)
+            case warp.TransposeMatrix():
+                emit_transpose_matrix(op, state)
             case warp.Mma():
                 emit_mma(op, state)
             case warp.Wgmma():

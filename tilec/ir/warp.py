@@ -53,6 +53,7 @@ from tilec.ir.warp_nodes.operations import (
     TensorStore as TensorStore,
     TmaLoad as TmaLoad,
     TmaStore as TmaStore,
+    TransposeMatrix as TransposeMatrix,
     Trap as Trap,
     Wgmma as Wgmma,
 )

@@ -200,6 +200,9 @@ def _operation_text(op: Operation) -> str:
         case warp.StoreMatrix(source=source, destination=destination, column=column):
             part = f"[:, {column}:{column + destination.shape[-1]}]" if source.shape != destination.shape else ""
             return f"stmatrix {destination.name} = {source.name}{part}"
+        case warp.TransposeMatrix(source=source, destination=destination, rows=rows, accumulated=accumulated):
+            order = ", as accumulated" if accumulated else ""
+            return f"transpose {destination.name} = {source.name} by {rows} rows of 16 bytes{order}"
         case warp.LoadMatrix(source=region, destination=d):
             return f"ldmatrix {d.name} = {show_region(region)}"
         case warp.Mma() | warp.Wgmma():

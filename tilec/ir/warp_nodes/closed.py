@@ -28,6 +28,7 @@ from tilec.ir.warp_nodes.operations import (
     TensorStore,
     TmaLoad,
     TmaStore,
+    TransposeMatrix,
     Trap,
     Wgmma,
 )
@@ -107,6 +108,7 @@ AnyOperation = (
     | TensorStore
     | TmaLoad
     | TmaStore
+    | TransposeMatrix
     | Trap
     | TryCancel
     | PingPongPass

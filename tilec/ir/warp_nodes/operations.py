@@ -146,6 +146,19 @@ class LoadMatrix(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class TransposeMatrix(Operation):
+    """The transpose of a shared tile of 8-bit or 16-bit elements in another one, by ldmatrix and stmatrix. The role's
+    warps divide the tile evenly; with several copies of `destination`, those of a warpgroup do. An instruction
+    transposes `rows` rows of 16 bytes. With `accumulated`, the depth is in the order of `accumulated_depth_order`."""
+
+    source: tile.Buffer
+    destination: tile.Buffer
+    warps: int
+    rows: int
+    accumulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Mma(Operation):
     """C += op(A)·op(B) by mma.sync, A and B by ldmatrix from shared memory, also parts of tiles; either may be a
     fragment. With `metadata`, a shared tile, A is the non-zero half of a sparse matrix, and the metadata its positions.

@@ -91,6 +91,9 @@ def _addresses_of(op: Operation, tiles: dict[str, SharedTile]) -> Iterator[tuple
             yield "a row", part.buffer, _row_step(tiles[part.buffer.name], part), ROW_ALIGNMENT
         case warp.StoreMatrix(destination=buffer):
             yield "a row", buffer, _row_step(tiles[buffer.name], None), ROW_ALIGNMENT
+        case warp.TransposeMatrix(source=source, destination=destination):
+            for buffer in (source, destination):
+                yield "a row", buffer, _row_step(tiles[buffer.name], None), ROW_ALIGNMENT
         case _:
             pass
 

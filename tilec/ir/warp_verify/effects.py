@@ -68,7 +68,7 @@ def effects_without_scalars(op: Operation) -> tuple[set[str], set[str], str | No
             return {s.name}, {d.name}, None, {s.name}
         case warp.TmaStore(source=s):
             return {s.name}, set(), "bulk", {s.name}
-        case warp.StoreMatrix(source=s, destination=d):
+        case warp.StoreMatrix(source=s, destination=d) | warp.TransposeMatrix(source=s, destination=d):
             return {s.name}, {d.name}, None, set()
         case warp.LoadMatrix(source=region, destination=d):
             return {region.buffer.name}, {d.name}, None, set()

@@ -1,5 +1,5 @@
-"""Rules of a warp program that need no run: 1, 2, 8, 9, 13 and 15 of `ir.warp_verify.verify`; and the tiles that share
-memory, for rule 10."""
+"""Rules of a warp program that need no run: 1, 2, 8, 9, 13, 15 and 19 of `ir.warp_verify.verify`; and the tiles that
+share memory, for rule 10."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from tilec.ir.layout import Fragment
 from tilec.ir.warp import Operation, Program, Role
 from tilec.ir.warp_verify.effects import effects_without_scalars, op_name
 from tilec.support.records import dataclass
+
+MATRIX_ROW_BYTES = 16
+"""The bytes of a row that ldmatrix and stmatrix move (PTX ISA, ldmatrix)."""
 
 
 def check_partition(program: Program) -> Iterator[str]:
@@ -92,6 +95,21 @@ def check_warpgroup_parts(program: Program) -> Iterator[str]:
                 yield f"role {other.name} accesses a tile whose parts the warpgroups of role {role.name} store"
 
 
+def check_transpositions(program: Program) -> Iterator[str]:
+    """Yield violations of rule 19."""
+    copies = {shared_tile.buffer.name: shared_tile.layout.copies for shared_tile in program.shared}
+    for role in program.roles:
+        for op in warp.walk_operations(role.body):
+            if not isinstance(op, warp.TransposeMatrix):
+                continue
+            rows, row_bytes = op.source.shape[0], op.source.shape[1] * op.source.dtype.bytes
+            blocks, beyond = divmod(rows * row_bytes, op.rows * MATRIX_ROW_BYTES)
+            if op.warps * copies[op.destination.name] * WARP_THREADS != role.threads:
+                yield f"line {op.span.line}: {op_name(op)} by {op.warps} warps, in a role of {role.threads} threads"
+            if beyond or rows % op.rows or blocks % op.warps:
+                yield f"line {op.span.line}: {op_name(op)} of {op.source.name} does not divide into {op.warps} warps"
+
+
 def check_warpgroup_copies(program: Program) -> Iterator[str]:
     """Yield violations of rule 8 on tiles with copies: each warpgroup fills all of its own copy, for products only."""
     copies = {
@@ -110,7 +128,7 @@ def check_warpgroup_copies(program: Program) -> Iterator[str]:
                 match op:
                     case warp.Elementwise(layout=layout) if not _is_swept_by_each_warpgroup(layout, copies[name]):
                         yield f"{where} does not do the same in each warpgroup"
-                    case warp.Elementwise() | warp.Wgmma():
+                    case warp.Elementwise() | warp.Wgmma() | warp.TransposeMatrix():  # the last: rule 19
                         pass
                     case _:
                         yield f"{where} cannot address a warpgroup's copy"

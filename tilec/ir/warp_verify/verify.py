@@ -42,6 +42,7 @@
 17. The boxes that TMA copies begin at multiples of 16 bytes of a row of their tensor, for all launch parameters
     (`warp_boxes`).
 18. No box that TMA stores or reduces begins below 0 in its tensor (`warp_signs`).
+19. All warps of a role, or of each warpgroup with a copy, transpose equally many blocks of a tile by matrices.
 
 Not checked here: the kernel's own barriers (`explicit_roles.protocol` runs them on the same machine,
 `ir.warp_verify.barrier_machine`, which explains why; the emulator finds what neither can know); that a cursor points at
@@ -75,6 +76,7 @@ from tilec.ir.warp_verify.structure import (
     check_reductions,
     check_replicas,
     check_shared_memory,
+    check_transpositions,
     check_warpgroup_copies,
     check_warpgroup_parts,
     find_overlaps,
@@ -117,6 +119,7 @@ def _find_violations(program: Program, skips: dict[str, SplitRole]) -> Iterator[
     yield from check_box_starts(program)
     yield from check_warpgroup_parts(program)
     yield from check_warpgroup_copies(program)
+    yield from check_transpositions(program)
     yield from check_reductions(program)
     yield from check_replicas(program)
     yield from check_early_start(program)

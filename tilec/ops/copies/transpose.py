@@ -9,6 +9,7 @@ from typing import Literal
 
 from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, scale_expr
+from tilec.ir.groups import WARP_THREADS
 from tilec.ir.layout import ACCUMULATED_PERIOD, Axis, Fragment, accumulated_depth_order, column_major_fragment
 from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.text import show_declared
@@ -114,8 +115,44 @@ def make_sweep_layout(op: Transpose, threads: int, copies: int = 1) -> Fragment:
     return replace(one, threads=(*one.threads, Axis(copies, -1, 0)))
 
 
+MATRIX_ROWS = (32, 16, 8)
+"""Rows of 16 bytes that one ldmatrix transposes: of four, two or one matrices."""
+
+
+def find_matrix_rows(op: Transpose, warps: int) -> int | None:
+    """Return how many rows of 16 bytes `warps` warps can transpose by one ldmatrix each, so that they share the tile
+    evenly; None where matrices cannot: the elements must have 8 or 16 bits and keep their type."""
+    source, destination = (region.buffer for region in op.regions)
+    size = source.dtype.bytes
+    rows, row_bytes = source.shape[0], source.shape[1] * size
+    if source.dtype != destination.dtype or source.dtype.bits not in (8, 16) or row_bytes % VECTOR_BYTES or not warps:
+        return None
+    # A matrix of bytes makes rows of 8 bytes, so it takes two for 16.
+    possible = (r for r in MATRIX_ROWS if r * size >= VECTOR_BYTES and rows % r == 0)
+    return next((r for r in possible if rows // r * (row_bytes // VECTOR_BYTES) % warps == 0), None)
+
+
+def build_matrix_transpose(op: Transpose, context: LoweringContext) -> warp.TransposeMatrix | None:
+    """Build the transposition by ldmatrix and stmatrix. Return None where the tiles do not allow it: they
+    need 16 contiguous bytes of a row."""
+    source, destination = (region.buffer for region in op.regions)
+    layouts = [context.shared[buffer.name] for buffer in (source, destination)]
+    warps = context.threads // (layouts[1].copies * WARP_THREADS)
+    rows = find_matrix_rows(op, warps)
+    if rows is None or any(one.placement or one.row_bytes % VECTOR_BYTES for one in layouts):
+        return None
+    is_accumulated = op.order is not None
+    return warp.TransposeMatrix(source, destination, warps, rows, is_accumulated, cursors=context.cursors, span=op.span)
+
+
 @attach_facet(Transpose, "lower")
 def lower_transpose(op: Transpose, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    by_matrices = build_matrix_transpose(op, context)
+    return (by_matrices or _build_element_transpose(op, context),)
+
+
+def _build_element_transpose(op: Transpose, context: LoweringContext) -> warp.Elementwise:
+    """Build the transposition element by element."""
     source, destination = (r.buffer for r in op.regions)
     row, column = tile.Var("%e0"), tile.Var("%e1")
     from_row = _build_accumulated_row(column) if op.order is not None else column
@@ -126,7 +163,7 @@ def lower_transpose(op: Transpose, context: LoweringContext) -> tuple[warp.Opera
     )  # fmt: skip
     nest = tile.Parallel((row, column), destination.shape, (store,), op.span)
     layout = make_sweep_layout(op, context.threads, context.shared[destination.name].copies)
-    return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
+    return warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span)
 
 
 def _build_accumulated_row(place: tile.Var) -> tile.Expr:
@@ -145,6 +182,13 @@ def _build_accumulated_row(place: tile.Var) -> tile.Expr:
 def list_transpose_demands(op: Transpose, context: LoweringContext) -> tuple[Demand, ...]:
     source, destination = (r.buffer for r in op.regions)
     elements = math.prod(destination.shape) * context.shared[destination.name].copies
+    if build_matrix_transpose(op, context) is not None:
+        permuted = elements // BANK_BYTES if source.dtype.bits == 8 else 0
+        return (
+            make_demand("ldmatrix", bytes=elements * source.dtype.bytes),
+            *([make_demand("elementwise", ops=1, elements=permuted, threads=context.threads)] if permuted else []),
+            make_demand("st.shared", bytes=elements * source.dtype.bytes, threads=context.threads),
+        )
     # Each element, however small, takes a word of a bank; small elements are packed afterwards (in the machine code of
     # an fp8 attention: 128 loads and 112 permutations a thread for a tile of 128 x 128 and a warpgroup).
     return (

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tilec.analysis.usage import list_expressions
+from tilec.ir.groups import WARP_THREADS
 from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, unswizzled_layout
 from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.placement import element_slots
@@ -31,7 +32,7 @@ from tilec.ir.tile import (
 )
 from tilec.ops.copies.copy import Copy
 from tilec.ops.copies.copy_lower import can_use_ldmatrix
-from tilec.ops.copies.transpose import Transpose, make_sweep_layout
+from tilec.ops.copies.transpose import Transpose, find_matrix_rows, make_sweep_layout
 from tilec.ops.products.block_scaled import ScaledGemm
 from tilec.ops.products.gemm import Gemm
 from tilec.support.records import dataclass
@@ -344,7 +345,13 @@ def find_shared_accesses(
                         by_thread = "matrix"
                     pattern = operand if is_operand else _COPY_PATTERNS.get(str(via), by_thread)
                     if isinstance(stmt, Transpose):
-                        pattern = Sweep(make_sweep_layout(stmt, kernel.threads), (0, 1) if place else (1, 0))
+                        by_matrices = find_matrix_rows(stmt, kernel.threads // WARP_THREADS) is not None
+                        is_matrix = by_matrices and region.buffer not in placed
+                        pattern = (
+                            "matrix"
+                            if is_matrix
+                            else Sweep(make_sweep_layout(stmt, kernel.threads), (0, 1) if place else (1, 0))
+                        )
                     yield SharedAccess(region.buffer.name, pattern, stmt.span)
         elif isinstance(stmt, Parallel):
             yield from _find_nest_accesses(stmt, scattered, fragments, nest_layout)

@@ -53,7 +53,7 @@ def _find_own_touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | No
             return (Touch(answer.name, True, "async", TMA_ORDER),), None
         case warp.TmaStore(source=s):
             return (Touch(s.name, False, "async"),), "bulk"
-        case warp.StoreMatrix(source=s, destination=d):
+        case warp.StoreMatrix(source=s, destination=d) | warp.TransposeMatrix(source=s, destination=d):
             return (Touch(s.name, False), Touch(d.name, True)), None
         case warp.LoadMatrix(source=region, destination=d):
             return (Touch(region.buffer.name, False), Touch(d.name, True)), None
