@@ -1,9 +1,11 @@
-"""Turns at the tensor cores, read off a schedule."""
+"""Turns of warpgroups, read off a schedule; and at which unit they take them."""
 
 from __future__ import annotations
 
-from tilec.passes.loop.ping_pong import find_tensor_core_runs
-from tilec.sched.problem import Op, Problem
+import pytest
+
+from tilec.passes.loop.ping_pong import find_contending_ops, find_ping_pong_runs
+from tilec.sched.problem import Op, Problem, Slot, Use
 from tilec.sched.schedule import Schedule
 
 # Products p and q of one group, P and Q of the other; the arithmetic x, X is no product.
@@ -15,7 +17,7 @@ def of(order: str) -> tuple[str, ...]:
     """The turns of the first group where the ops issue in this order."""
     ids = tuple(NAMES.index(name) for name in order)
     schedule = Schedule(6, tuple(ids.index(op) for op in range(6)), ids, (), "given")
-    return tuple("".join(NAMES[op] for op in run) for run in find_tensor_core_runs(PROBLEM, schedule, (0, 1)))
+    return tuple("".join(NAMES[op] for op in run) for run in find_ping_pong_runs(PROBLEM, schedule, (0, 1)))
 
 
 def test_turns_of_a_schedule() -> None:
@@ -27,4 +29,20 @@ def test_turns_of_a_schedule() -> None:
 
 def test_who_is_alone_takes_no_turns() -> None:
     alone = Problem("one", PROBLEM.ops, (), ())
-    assert find_tensor_core_runs(alone, Schedule(6, tuple(range(6)), tuple(range(6)), (), "given"), (0, 1)) == ()
+    assert find_ping_pong_runs(alone, Schedule(6, tuple(range(6)), tuple(range(6)), (), "given"), (0, 1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("products", "exponentials", "turn"),
+    [(256, 100, (0, 1)), (256, 544, (2,))],
+    ids=["full tensor cores", "full special function units"],
+)
+def test_turns_are_taken_at_the_fuller_unit(products: int, exponentials: int, turn: tuple[int, ...]) -> None:
+    """A short use of the unit, such as one exponential a row, is no part of the turn."""
+    uses = {
+        "p": Use(0, products), "q": Use(0, products // 4), "x": Use(1, exponentials), "y": Use(1, 5),
+    }  # fmt: skip
+    ops = tuple(Op(name, (use,), 1, 1) for name, use in (*uses.items(), *uses.items()))
+    slots = (Slot("tc_and_mma", 1), Slot("xu", 1))
+    copies = tuple((first, first + len(uses)) for first in range(len(uses)))
+    assert find_contending_ops(Problem("two", ops, (), slots, copies=copies)) == turn

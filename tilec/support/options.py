@@ -242,7 +242,7 @@ class CompileOptions:
     ping_pong: bool = option_field(
         True,
         "--ping-pong",
-        "Let consumer warpgroups alternate on the tensor cores (ping-pong).",
+        "Let consumer warpgroups alternate on the tensor cores, or the units of exponentials (ping-pong).",
         default_text="yes, where it pays",
         tuned=True,
     )

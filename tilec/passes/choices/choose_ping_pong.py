@@ -27,7 +27,7 @@ from tilec.sched.problem import Problem
 
 
 def choose_ping_pong(state: KernelState) -> QuestionGenerator[KernelState]:
-    """Decide whether warpgroups of a loop run independently and alternate at the tensor cores."""
+    """Decide whether warpgroups of a loop run independently and alternate at the unit that they contend for."""
     if state.search.explored is not None or state.assignment.roles:
         return state
     options, loops, divided_loops = state.options, loops_to_schedule(state.assignment), []

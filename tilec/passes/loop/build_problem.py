@@ -48,12 +48,11 @@ from tilec.passes.loop.assign_roles import (
     find_store_candidates,
     is_bulk_load,
     is_bulk_store,
-    is_wgmma_product,
     repeat_for_warpgroups,
 )
 from tilec.passes.loop.describe import describe_statement
 from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, find_dynamic_loop
-from tilec.passes.loop.ping_pong import find_tensor_core_runs
+from tilec.passes.loop.ping_pong import find_contending_ops, find_ping_pong_runs
 from tilec.passes.loop.price.compound import CompoundCost, compute_compound_cost, is_compound
 from tilec.passes.loop.price.product_steps import add_first_step_wait, move_loads_into_products, price_product_steps
 from tilec.passes.loop.price.statement_price import count_demands, price_statement
@@ -120,10 +119,9 @@ class ScheduledLoop:
         )
 
     @property
-    def tensor_core_runs(self) -> tuple[tuple[int, ...], ...]:
-        """The runs of products that each warpgroup issues in an interval."""
-        products = [op for op in self.loop.own if is_wgmma_product(self.loop.statements[op])]
-        return find_tensor_core_runs(self.loop.problem, self.schedule, products)
+    def ping_pong_runs(self) -> tuple[tuple[int, ...], ...]:
+        """The runs of ops that each warpgroup issues in its turns of an interval."""
+        return find_ping_pong_runs(self.loop.problem, self.schedule, find_contending_ops(self.loop.problem))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,12 @@
-"""Ping-pong at the tensor cores: warpgroups that run the same code at different times, as their schedule says.
+"""Ping-pong: warpgroups that run the same code at different times, as their schedule says.
 
-In each interval a group has runs of products without a product of another group in between. Where the groups' runs
-alternate in a fixed order, one named barrier a group keeps that order: a group waits at its own barrier before the
-first product of a run, and arrives at the next group's barrier once it has issued the last.
+In each interval a group has runs of ops on the unit that the groups contend for, without such an op of another group in
+between. Where the groups' runs alternate in a fixed order, one named barrier a group keeps that order: a group waits at
+its own barrier before the first op of a run, and arrives at the next group's barrier once it has issued the last.
+
+The unit is the fuller one of the tensor cores and the special function units. If the groups took turns at the tensor
+cores while exponentials fill the interval, products would follow one another at once, and all groups would compute
+exponentials at the same time, each at a fraction of the rate.
 """
 
 from __future__ import annotations
@@ -12,13 +16,29 @@ from collections.abc import Sequence
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 
+CONTENDED_SLOTS = ("tc_and_mma", "xu")
+LEAST_SHARE = 1 / 16
+"""The least part of a group's use of the unit by which an op belongs to the group's turn."""
 
-def find_tensor_core_runs(problem: Problem, schedule: Schedule, products: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+
+def find_contending_ops(problem: Problem) -> tuple[int, ...]:
+    """Return the ops of the first group that hold a large part of the unit for which the groups contend."""
+    own = [copies[0] for copies in problem.copies]
+    numbers = {slot.name: number for number, slot in enumerate(problem.slots)}
+
+    def count_held_cycles(slot: str) -> dict[int, int]:
+        return {op: sum(use.cycles for use in problem.ops[op].uses if use.slot == numbers.get(slot)) for op in own}
+
+    held = max((count_held_cycles(slot) for slot in CONTENDED_SLOTS), key=lambda cycles: sum(cycles.values()))
+    return tuple(op for op in own if held[op] and held[op] >= LEAST_SHARE * sum(held.values()))
+
+
+def find_ping_pong_runs(problem: Problem, schedule: Schedule, ops: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Return the runs of the first group in an interval, each the ops in issue order; none where groups do not
-    alternate. `products` are ops of the first group."""
+    alternate. `ops` are those of the first group that runs consist of."""
     place = {op: at for at, op in enumerate(schedule.order)}
     copies = {of[0]: of for of in problem.copies}
-    group_of = {op: group for product in products for group, op in enumerate(copies.get(product, ()))}
+    group_of = {op: group for first in ops for group, op in enumerate(copies.get(first, ()))}
     sequence = sorted(group_of, key=lambda op: place[op])
     # Rotate the interval to begin with a run of the first group.
     begins = [at for at, op in enumerate(sequence) if group_of[op] == 0 != group_of[sequence[at - 1]]]

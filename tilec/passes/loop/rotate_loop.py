@@ -17,7 +17,7 @@ from tilec.ir.tile import Buffer, Stmt, TileOp
 from tilec.support.records import dataclass
 
 RunPlace = tuple[int, int]
-"""The number of a tensor-core run of the role, and the position within it."""
+"""The number of a ping-pong run of the role, and the position within it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class InFlightProduct:
 def choose_first_step(
     stages: Sequence[int], runs: Sequence[RunPlace | None], flights: Sequence[InFlightProduct]
 ) -> int:
-    """Return the step with which an iteration of the loop begins. No tensor-core run crosses two iterations. Then it
+    """Return the step with which an iteration of the loop begins. No ping-pong run crosses two iterations. Then it
     has the fewest products still running between iterations, the fewest in flight there, and the fewest overlapping
     iterations. `stages` and `runs` are those of an interval's steps in issue order."""
     steps = len(stages)
@@ -58,7 +58,7 @@ def choose_first_step(
 
 
 def keeps_ping_pong(runs: Sequence[RunPlace | None], at: int) -> bool:
-    """Return whether no tensor-core run crosses two iterations if these begin with step `at`."""
+    """Return whether no ping-pong run crosses two iterations if these begin with step `at`."""
     places: dict[int, int] = {}
     for number, place in (run for run in (*runs[at:], *runs[:at]) if run is not None):
         if place < places.get(number, 0):

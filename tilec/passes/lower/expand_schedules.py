@@ -193,7 +193,7 @@ class Expander:
         warps = kernel.threads // 32
         if self.specialised:
             producer_registers, consumer_registers = choose_register_split(self.assignment, self.target)
-            has_ping_pong = any(s.tensor_core_runs for s in self.loops.values())
+            has_ping_pong = any(s.ping_pong_runs for s in self.loops.values())
             first_barrier = warp.FIRST_PING_PONG if has_ping_pong else None
             consumer = warp.Role(
                 "consumer",

@@ -100,7 +100,7 @@ class _PipelineStep:
     returned_links: tuple[str, ...] = ()  # links whose signal has been received
     keeps: bool = False  # the versions that it passes on
     group: int = -1  # of copies that are committed together
-    tensor_core_run: tuple[int, int] | None = None  # number of a ping-pong turn, and its place there
+    ping_pong_run: tuple[int, int] | None = None  # number of a ping-pong turn, and its place there
     completes: tuple[str, ...] = ()  # registers of a product that is waited for at the end of the iteration
     place: int | None = None  # of the statement in the loop body
 
@@ -148,7 +148,7 @@ class RolePipeline:
         linked = self.expansion.links.get(self.scheduled.loop.loop.var, {})
         sent = {name: link for name, link in linked.items() if link.sender == self.role}
         received = {name: link for name, link in linked.items() if link.receiver == self.role}
-        tensor_core_runs = self.scheduled.tensor_core_runs if self.role == "consumer" else ()
+        ping_pong_runs = self.scheduled.ping_pong_runs if self.role == "consumer" else ()
         for i in own:
             used = find_accesses(self.scheduled.loop.statements[i]).all_names
             touched = tuple(
@@ -182,8 +182,8 @@ class RolePipeline:
                 waits,
                 passed_rings,
                 group=groups[i],
-                tensor_core_run=next(
-                    ((number, run.index(i)) for number, run in enumerate(tensor_core_runs) if i in run), None
+                ping_pong_run=next(
+                    ((number, run.index(i)) for number, run in enumerate(ping_pong_runs) if i in run), None
                 ),
                 place=i,
                 sent_links=sent_links,
@@ -193,7 +193,7 @@ class RolePipeline:
         # A release that the filling role waits for must not be behind a statement that waits for that role.
         is_shared = EVERY_ROLE in roles
         independent = find_independent_products(
-            self.scheduled.loop.statements, () if is_shared or tensor_core_runs else own
+            self.scheduled.loop.statements, () if is_shared or ping_pong_runs else own
         )
         computes = any(i not in independent for i in own)
         for name, ring in read.items():
@@ -234,10 +234,10 @@ class RolePipeline:
         versioned, interval = frozenset(self.expansion.ring_of), self.scheduled.schedule.ii
         cycles = [self.find_latency(s) for s in statements]
         in_flight = tuple(find_in_flight_products(statements, versioned, [s.phase for s in steps], cycles, interval))
-        tensor_core_runs = [s.tensor_core_run for s in steps]
-        at = choose_first_step([s.stage for s in steps], tensor_core_runs, in_flight)
+        ping_pong_runs = [s.ping_pong_run for s in steps]
+        at = choose_first_step([s.stage for s in steps], ping_pong_runs, in_flight)
         better = () if in_flight else self.find_prefetching_starts(statements)
-        at = next((k for k in better if keeps_ping_pong(tensor_core_runs, k)), at)
+        at = next((k for k in better if keeps_ping_pong(ping_pong_runs, k)), at)
         computed = [s for s in statements if s is not None]
         for flight in in_flight:
             product = statements[flight.issued]
@@ -450,8 +450,8 @@ def _find_run_ends(steps: Sequence[_PipelineStep]) -> tuple[list[_PipelineStep],
     """Return the first and the last step of each ping-pong turn."""
     of: dict[int, list[_PipelineStep]] = {}
     for step in steps:
-        if step.tensor_core_run is not None:
-            of.setdefault(step.tensor_core_run[0], []).append(step)
+        if step.ping_pong_run is not None:
+            of.setdefault(step.ping_pong_run[0], []).append(step)
     return [run[0] for run in of.values()], [run[-1] for run in of.values()]
 
 
