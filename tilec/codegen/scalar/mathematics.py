@@ -5,10 +5,11 @@ Polynomials are minimax approximations: logarithm, tanh and erf as published by 
 and cosine those of Cephes' sinf and cosf.
 
 Largest errors found on 16384 random arguments, in units of the last place against float64, with the instructions
-ex2.approx and rsqrt.approx taken as exact (the PTX ISA allows them 2^-22.5 or so): exp, exp10, log 0.8; sin and cos
-1.5 up to |x| = 1e5; log2 1.6; tanh, sigmoid 1.9; log10 2.0; tan 2.7. pow loses as many digits as its logarithm has
-before the point: 1e-4 in tests. sinh and cosh 1.1, atan 0.8; the polynomials of sinh and atan are fits
-of our own (Lawson's iteration, relative error). fmod is exact. tests/unit/test_codegen_scalar.py allows 2 to 8.
+ex2.approx, rcp.approx and rsqrt.approx taken as exact: exp, exp10, log, atan 0.8; sinh and cosh 1.1; erf 1.2; sin and
+cos 1.5 up to |x| = 1e5; log2 1.6; tanh 1.8; log10 2.0; sigmoid 2.1; tan 2.7. If each ex2.approx errs by the 2^-22.5 and
+each rcp.approx by the 2^-23 that the PTX ISA allows: erf 1.6, exp 3.3, tanh 3.6, sigmoid 6.7. pow loses as many digits
+as its logarithm has before the point: 1e-4 in tests. The polynomials of sinh and atan are fits of our own (Lawson's
+iteration, relative error). fmod is exact. tests/unit/test_codegen_scalar.py allows 2 to 8.
 
 Functions of float32 that name their instruction: approximations, and IEEE operations with a rounding mode.
 """
@@ -22,8 +23,10 @@ from collections.abc import Callable, Sequence
 from tilec.codegen.builder import Builder, make_f32
 from tilec.ptx.module import Imm, Operand, Reg, Symbol
 
-LN2_HIGH = 0.693147182464599609375  # ln 2 rounded to float32, and what is left
-LN2_LOW = -1.904654299957767e-9
+LN2_HIGH = 0.693147182464599609375  # ln 2 rounded to float32
+LOG2_E = math.log2(math.e)
+ROUNDING = 1.5 * 2**23
+"""Added to a float32 number of less than 2^22, it leaves the nearest whole number in the sum's lowest bits."""
 HALF_PI = (1.57079601287841796875, 3.139164786504813e-7, 5.390302529957765e-15)  # π/2 in three parts
 
 
@@ -67,7 +70,8 @@ class MathFunctions:
         return self.builder.create("f32", "mov.b32", word)
 
     def copy_sign(self, magnitude: Reg, sign: Reg) -> Reg:
-        own = self.emit_word("and.b32", self.emit_word("mov.b32", magnitude), Imm(0x7FFFFFFF))
+        """Emit a number of at least 0 with the sign of another."""
+        own = self.emit_word("mov.b32", magnitude)
         other = self.emit_word("and.b32", self.emit_word("mov.b32", sign), Imm(-0x80000000))
         return self.move_from_bits(self.emit_word("or.b32", own, other))
 
@@ -85,30 +89,35 @@ class MathFunctions:
 
     def exp(self, x: Reg) -> Reg:
         if self.fast:
-            return self.exp2(self.mul(x, make_f32(math.log2(math.e))))
-        return self._emit_scaled_exp(x, math.log2(math.e), LN2_HIGH, LN2_LOW)
+            return self.exp2(self.mul(x, make_f32(LOG2_E)))
+        return self._emit_scaled_exp(x, LOG2_E)
 
     def exp10(self, x: Reg) -> Reg:
         if self.fast:
             return self.exp2(self.mul(x, make_f32(math.log2(10))))
-        high = struct.unpack("<f", struct.pack("<f", math.log10(2)))[0]
-        return self._emit_scaled_exp(x, math.log2(10), high, math.log10(2) - high)
+        return self._emit_scaled_exp(x, math.log2(10))
 
-    def _emit_scaled_exp(self, x: Reg, per_unit: float, high: float, low: float, bias: int = 127) -> Reg:
-        """Emit 2 to the power x · per_unit as an exact power of two times an approximation of the fraction. `high` +
-        `low` is 1 / per_unit. A `bias` of 126 gives half the result, which may be finite where the result is not."""
-        whole = self.emit_op("cvt.rni.f32", self.mul(x, make_f32(per_unit)))
-        # The power of two is kept a normal number; the excess stays in the fraction.
-        whole = self.emit_op("min", self.emit_op("max", whole, make_f32(-126.0)), make_f32(127.0))
-        rest = self.fma(whole, make_f32(-low), self.fma(whole, make_f32(-high), x))
-        number = self.emit_word("cvt.rzi.s32.f32", whole)
-        scale = self.move_from_bits(self.emit_word("shl.b32", self.emit_word("add.s32", number, Imm(bias)), Imm(23)))
-        return self.mul(self.emit_op("ex2.approx", self.mul(rest, make_f32(per_unit))), scale)
+    def _emit_scaled_exp(self, x: Reg, per_unit: float, bias: int = 127) -> Reg:
+        """Emit 2 to the power x · per_unit as an exact power of two times an approximation of the fraction. A `bias` of
+        126 gives half the result, which may be finite where the result is not."""
+        high = struct.unpack("<f", struct.pack("<f", per_unit))[0]
+        # In float32 the sum has no fraction, and the whole number in its lowest bits. It is kept a normal number's
+        # exponent; the excess stays in the fraction.
+        whole = self.fma(x, make_f32(high), make_f32(ROUNDING))
+        whole = self.emit_op("max", whole, make_f32(ROUNDING - 126))
+        whole = self.emit_op("min", whole, make_f32(ROUNDING + 127))
+        rest = self.fma(x, make_f32(high), self.add(make_f32(ROUNDING), self.emit_op("neg", whole)))
+        rest = self.fma(x, make_f32(per_unit - high), rest)
+        bits = self.emit_word("shl.b32", self.emit_word("mov.b32", whole), Imm(23))
+        scale = self.move_from_bits(self.emit_word("add.s32", bits, Imm(bias << 23)))
+        return self.mul(self.emit_op("ex2.approx.ftz", rest), scale)
+
+    def _reciprocate_from_one(self, x: Reg) -> Reg:
+        """Emit 1 / x for x of at least 1, to one unit in the last place: 0 where that is a subnormal number."""
+        return self.emit_op("rcp.approx.ftz", x)
 
     def sigmoid(self, x: Reg) -> Reg:
-        power = self.exp(self.emit_op("neg", x))
-        one = self.add(power, make_f32(1.0))
-        return self.emit_op("rcp.approx" if self.fast or not self.may_call else "rcp.rn", one)
+        return self._reciprocate_from_one(self.add(self.exp(self.emit_op("neg", x)), make_f32(1.0)))
 
     def _emit_half_exp(self, x: Reg) -> tuple[Reg, Reg]:
         """Emit half of e to the power |x| and half of e to the power -|x|."""
@@ -116,7 +125,7 @@ class MathFunctions:
         if self.fast:
             half = self.mul(self.exp(size), make_f32(0.5))
             return half, self.mul(self.emit_op("rcp.approx", half), make_f32(0.25))
-        half = self._emit_scaled_exp(size, math.log2(math.e), LN2_HIGH, LN2_LOW, bias=126)
+        half = self._emit_scaled_exp(size, LOG2_E, bias=126)
         return half, self.divide(make_f32(0.25), half)
 
     def sinh(self, x: Reg) -> Reg:
@@ -133,12 +142,12 @@ class MathFunctions:
     def tanh(self, x: Reg) -> Reg:
         if self.fast:
             return self.emit_op("tanh.approx", x)
-        square = self.mul(x, x)
+        square, size = self.mul(x, x), self.emit_op("abs", x)
         series = self.emit_polynomial(square, (1.57394409e-2, -5.23025990e-2, 1.33152470e-1, -3.33327681e-1))
         near = self.fma(self.mul(series, square), x, x)
-        power = self.exp(self.mul(self.emit_op("abs", x), make_f32(2.0)))
-        far = self.fma(self.divide(make_f32(1.0), self.add(power, make_f32(1.0))), make_f32(-2.0), make_f32(1.0))
-        return self.select(self.compare("lt", self.emit_op("abs", x), make_f32(0.55)), near, self.copy_sign(far, x))
+        power = self.emit_op("ex2.approx.ftz", self.mul(size, make_f32(2 * LOG2_E)))
+        far = self.fma(self._reciprocate_from_one(self.add(power, make_f32(1.0))), make_f32(-2.0), make_f32(1.0))
+        return self.select(self.compare("lt", size, make_f32(0.55)), near, self.copy_sign(far, x))
 
     # ---- logarithms ----
 
@@ -276,12 +285,14 @@ class MathFunctions:
 
     def erf(self, x: Reg) -> Reg:
         size, square = self.emit_op("abs", x), self.mul(x, x)
-        far = self.emit_polynomial(size, (-1.72853470e-5, 3.83197126e-4))
-        far = self.fma(far, square, self.emit_polynomial(size, (-3.88396438e-3, 2.42546219e-2)))
+        # 1 - 2 to the power of a polynomial far from 0: the published one is of e.
+        far = self.emit_polynomial(size, [LOG2_E * c for c in (-1.72853470e-5, 3.83197126e-4)])
+        middle = self.emit_polynomial(size, [LOG2_E * c for c in (-3.88396438e-3, 2.42546219e-2)])
+        far = self.fma(far, square, middle)
         for coefficient in (-1.06777877e-1, -6.34846687e-1, -1.28717512e-1):
-            far = self.fma(far, size, make_f32(coefficient))
-        far = self.fma(far, size, self.emit_op("neg", size))
-        far = self.copy_sign(self.fma(self.exp(far), make_f32(-1.0), make_f32(1.0)), x)
+            far = self.fma(far, size, make_f32(LOG2_E * coefficient))
+        far = self.fma(far, size, self.mul(size, make_f32(-LOG2_E)))
+        far = self.copy_sign(self.fma(self.emit_op("ex2.approx.ftz", far), make_f32(-1.0), make_f32(1.0)), x)
         series = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
         near = self.fma(self.emit_polynomial(square, series), x, x)
         return self.select(self.compare("gt", size, make_f32(0.927734375)), far, near)

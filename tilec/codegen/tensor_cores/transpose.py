@@ -36,7 +36,9 @@ def emit_transpose_matrix(op: TransposeMatrix, state: State) -> None:
         for first in range(0, len(origins), LOADS_IN_FLIGHT):
             loaded = [(origin, _load_block(op, state, *origin)) for origin in origins[first : first + LOADS_IN_FLIGHT]]
             for origin, words in loaded:
-                _store_block(op, state, *origin, words if selectors is None else _separate(words, selectors, state))
+                _store_block(
+                    op, state, *origin, words if selectors is None else _separate_columns(words, selectors, state)
+                )
 
 
 def _load_block(op: TransposeMatrix, state: State, row: tile.Expr, column: tile.Expr) -> tuple[Reg, ...]:
@@ -49,7 +51,7 @@ def _load_block(op: TransposeMatrix, state: State, row: tile.Expr, column: tile.
     return words
 
 
-def _separate(words: tuple[Reg, ...], selectors: tuple[Reg, Reg], state: State) -> tuple[Reg, ...]:
+def _separate_columns(words: tuple[Reg, ...], selectors: tuple[Reg, Reg], state: State) -> tuple[Reg, ...]:
     """Separate the two columns of bytes in each pair of registers."""
     return tuple(
         state.builder.create("b32", "prmt.b32", *words[first : first + 2], selector)

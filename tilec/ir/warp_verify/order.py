@@ -59,6 +59,8 @@ class AccessOrder:
     def __init__(self, program: Program, names: Sequence[str]) -> None:
         self.names = names
         self.tiles = {tile.buffer.name for tile in program.shared}
+        self.copied = {tile.buffer.name for tile in program.shared if tile.layout.copies > 1}
+        """The tiles of which each part of a role, a warpgroup, has a copy of its own."""
         self.in_tensor = {tile.buffer.name for tile in program.tensor}
         self.levels = _pipeline_depths(program)
         self.known: list[dict[Actor, int]] = [{Actor(role): 1} for role in range(len(names))]
@@ -156,6 +158,8 @@ class AccessOrder:
         known, where = self.known[actor.role], f"line {op.span.line}: {op_name(op)} on {tile}"
         for (other, _, _), earlier in past.items():
             if not (write or earlier.write) or (atomic and earlier.atomic):
+                continue
+            if tile in self.copied and other.role != actor.role:
                 continue
             before = f"{op_name(earlier.op)}, line {earlier.op.span.line}"
             is_same_version = iteration is not None and earlier.iteration == iteration
