@@ -197,7 +197,7 @@ BOUNDED = (
     *("exp", "exp2", "exp10", "sinh", "cosh", "tanh", "sigmoid", "erf", "sin", "cos", "tan", "atan"),
     *("abs", "floor", "ceil", "trunc", "round", "nearbyint"),
 )
-UNBOUNDED = ("log", "log2", "log10", "sqrt", "rsqrt")
+UNBOUNDED = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal")
 
 
 ULPS = {"tan": 8, "exp10": 4, "log2": 4, "log10": 4}

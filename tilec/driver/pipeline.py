@@ -128,6 +128,7 @@ _NO_CLUSTER = require_option("--cluster none", lambda options: options.cluster =
 _MAY_DECIDE = require_level(DECIDING_LEVEL, "")
 _FAST_MATH = require_option("--fast-math", lambda options: options.fast_math)
 _MAY_CONTRACT = require_level(0, "--no-fma", fma=True)
+_MAY_SHARE = require_level(0, "--no-shared-reciprocals", shared_reciprocals=True)
 _MAY_LIMIT_STAGES = require_level(3, "--no-stages-by-occupancy", stages_by_occupancy=True, schedule=None)
 _MAY_SPLIT = require_level(3, "--no-split-loops", split_loops=True)
 _MAY_START_EARLY = require_level(3, "--no-pdl", needs="dependent_launch", pdl=True)
@@ -142,6 +143,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("mark-fast-math", _REWRITING, writes=_KERNEL, when=_FAST_MATH, keeps_source=True),
     Pass("analyse-aliases", _ANALYSIS, gives="alias", writes=("aliases",), is_only_shown=True),
     Pass("contract-products", _REWRITING, writes=_KERNEL, when=_MAY_CONTRACT, checks=True, keeps_source=True),
+    Pass("share-reciprocals", _REWRITING, writes=_KERNEL, when=_MAY_SHARE, checks=True, keeps_source=True),
     Choice("choose-masked-iterations", decides=("mask",), switches=("--no-split-loops",), when=_MAY_DECIDE),
     Pass("convert-sums-to-fragments", _ROLES, writes=_KERNEL, checks=True, continues=True),
     Pass("apply-requested-subtiles", _LOOP, writes=_SPLIT, decides=("subtile",), checks=True, continues=True),

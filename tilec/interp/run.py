@@ -240,9 +240,10 @@ _ATOMIC_FUNCTIONS: dict[str, Callable[..., Any]] = {
 _CALL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh,
     "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "fmod": np.fmod,
-    "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "abs": np.abs, "sin": np.sin,
-    "cos": np.cos, "tan": np.tan, "floor": np.floor, "ceil": np.ceil, "pow": np.power, "trunc": np.trunc,
-    "nearbyint": np.rint, "round": lambda x: np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x),
+    "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": np.reciprocal, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "abs": np.abs, "sin": np.sin, "cos": np.cos, "tan": np.tan, "floor": np.floor, "ceil": np.ceil,
+    "pow": np.power, "trunc": np.trunc, "nearbyint": np.rint,
+    "round": lambda x: np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x),
     "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "log10": np.log10,
     "erf": np.vectorize(math.erf, otypes=[np.float64]), **make_references(),
     **bits.REFERENCES,

@@ -254,6 +254,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
     "log2": math.log2,
     "sqrt": math.sqrt,
     "rsqrt": lambda x: 1 / math.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
     "tanh": math.tanh,
     "sinh": math.sinh,
     "cosh": math.cosh,

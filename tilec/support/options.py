@@ -419,6 +419,12 @@ class CompileOptions:
     fma: bool = option_field(True, "--fma", "Fuse a product and the addition of its result into one operation.")
     """A product and a sum in one expression become one fma, which rounds once, as in other compilers for GPUs."""
 
+    shared_reciprocals: bool = option_field(
+        True, "--shared-reciprocals", "Multiply elements that share a divisor by its reciprocal."
+    )
+    """Where eight or more elements of a nest have the same divisor, it is inverted once and they are multiplied: the
+    quotients are rounded twice."""
+
     fast_math: bool = option_field(
         False, "--fast-math", "Approximate functions and division; products fused with sums across statements.",
     )  # fmt: skip

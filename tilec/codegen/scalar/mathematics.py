@@ -303,6 +303,11 @@ class MathFunctions:
     def rsqrt(self, x: Reg) -> Reg:
         return self.emit_op("rsqrt.approx", x)
 
+    def reciprocal(self, x: Reg) -> Reg:
+        if self.fast:
+            return self.emit_op("rcp.approx.ftz", x)
+        return self.emit_op("rcp.rn" if self.may_call else "rcp.approx", x)
+
     def abs(self, x: Reg) -> Reg:
         return self.emit_op("abs", x)
 

@@ -377,8 +377,7 @@ class Scalars:
             # float32 has more than twice the digits of a smaller float, so rounding twice gives the same as once.
             wide = self.emit_float_operation(op, self.widen(x, dtype), self.widen(y, dtype), "f32")
             return self.narrow(wide, dtype)
-        cls = "f64" if dtype.bits == 64 else "f32"
-        return self.emit_float_operation(op, self.ensure_register(x, dtype), y, cls)
+        return self.emit_float_operation(op, x, y, "f64" if dtype.bits == 64 else "f32")
 
     def emit_float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
@@ -389,9 +388,14 @@ class Scalars:
             raise InternalError(f"no floating-point instruction for {op}")
         # Signed zero and NaN as in numpy's maximum would need .NaN forms; the language has C's fmax.
         opcode = f"{names[op]}.{cls}"
-        return self.reuse_result(
-            opcode, (x, y), lambda: self.builder.create("f64" if cls == "f64" else "f32", opcode, x, y)
-        )
+
+        kind: RegisterClass = "f64" if cls == "f64" else "f32"
+
+        def create_result() -> Reg:
+            first = x if isinstance(x, Reg) else self.builder.create(kind, f"mov.{cls}", x)
+            return self.builder.create(kind, opcode, first, y)
+
+        return self.reuse_result(opcode, (x, y), create_result)
 
     def emit_unary(self, op: str, a: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         x = self.get_register(a, read)

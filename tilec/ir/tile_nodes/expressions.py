@@ -144,7 +144,8 @@ class Binary:
 @dataclass(frozen=True, slots=True)
 class Call:
     """A function of scalars: a mathematical function of floats (exp exp2 exp10 log log2 log10 sqrt rsqrt sinh cosh tanh
-    sigmoid erf abs sin cos tan atan floor ceil trunc round nearbyint pow fmod); `reinterpret`, the bits of any type as
+    sigmoid erf abs sin cos tan atan floor ceil trunc round nearbyint pow fmod
+    reciprocal); `reinterpret`, the bits of any type as
     another type of the same size; one of `BIT_COUNTS` or `INTEGER_CALLS`; one of `WARP_WIDE` or `BLOCK_WIDE`, which
     threads compute together; or `PHASE_DONE`, of a load of a barrier and a parity."""
 

@@ -358,6 +358,7 @@ def _check_scheduling_hints(loop: tile.For) -> Iterator[str]:
 
 _UNARY = frozenset(
     {"exp", "exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "sinh", "cosh", "tanh", "sigmoid", "erf", "abs",
+     "reciprocal",
      "sin", "cos", "tan", "atan", "floor", "ceil", "trunc", "round", "nearbyint"}
 )  # fmt: skip
 _OTHERS = {"pow": 2, "fmod": 2, "fma": 3}

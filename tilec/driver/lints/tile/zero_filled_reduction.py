@@ -32,7 +32,9 @@ TailKind = Literal["same", "zero", "other", "unknown"]
 """An expression's value in the tail: as everywhere, zero, made of zeros, or unknown."""
 
 _KEEP_ZERO = frozenset({"sqrt", "sinh", "tanh", "erf", "abs", "sin", "tan", "atan", "floor", "ceil", "trunc", "round"})
-_LOSE_ZERO = frozenset({"exp", "exp2", "exp10", "sigmoid", "cos", "cosh", "log", "log2", "log10", "rsqrt"})
+_LOSE_ZERO = frozenset(
+    {"exp", "exp2", "exp10", "sigmoid", "cos", "cosh", "log", "log2", "log10", "rsqrt", "reciprocal"}
+)
 _EXPONENTIALS = frozenset({"exp", "exp2", "exp10", "sigmoid"})
 """Functions that map minus infinity to 0."""
 

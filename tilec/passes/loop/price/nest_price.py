@@ -16,7 +16,7 @@ from tilec.ops.lowering import Demand, list_load_demands, list_store_demands, ma
 from tilec.ptx import snippet
 
 TRANSCENDENTAL = frozenset({
-    "exp", "exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "sinh", "cosh", "tanh", "sigmoid",
+    "exp", "exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "sinh", "cosh", "tanh", "sigmoid",
     "sin", "cos", "tan", "atan", "erf", "pow", "fmod",
 })  # fmt: skip
 
