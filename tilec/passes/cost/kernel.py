@@ -3,6 +3,7 @@ around them, bytes loaded, memory levels at which a loop loads and uses."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -21,7 +22,7 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop, loops_to_schedule
 from tilec.passes.loop.price.product_steps import price_product_steps
 from tilec.passes.loop.price.statement_price import count_demands, is_asynchronous
-from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import compute_expr, fold_expr
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.sizes import evaluate_size
@@ -93,7 +94,7 @@ class BlockWalk:
         self.assignment, self.target, self.sizes = assignment, target, sizes or {}
         self.whole = {IdentityKey(loop) for loop in whole}
         self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
-        self.deciding: dict[IdentityKey[tile.For], frozenset[tile.Var]] = {}
+        self.deciding: dict[IdentityKey[tile.For], tuple[frozenset[tile.Var], frozenset[tile.Var]]] = {}
         self.outcomes: dict[object, BlockCost] = {}
 
     def walk_block(self, place: Sequence[int]) -> BlockCost:
@@ -115,9 +116,8 @@ class BlockWalk:
     def walk_body(self, body: Sequence[tile.Stmt], values: dict[tile.Var, int], found: BlockCost) -> None:
         for stmt in body:
             match stmt:
-                case tile.Bind(var=var, value=value):
-                    if (known := _evaluate_expr(value, values)) is not None:
-                        values[var] = known
+                case tile.Bind():
+                    _bind_variable(stmt, values)
                 case tile.For() if IdentityKey(stmt) in self.whole:
                     trip_count = len(_find_iterations(stmt, values))
                     found.visit(stmt, trip_count)
@@ -137,33 +137,35 @@ class BlockWalk:
 
     def walk_loop(self, loop: tile.For, values: Mapping[tile.Var, int]) -> BlockCost:
         """Return the work of a loop that is not in `whole`."""
-        deciding = self.find_deciding_variables(loop)
+        deciding, of_paths = self.find_deciding_variables(loop)
         known = IdentityKey(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
-        if known not in self.outcomes:
-            found, trip_count = BlockCost(), _find_iterations(loop, values)
-            # If all iterations are alike, the first stands for all.
-            for at in trip_count if loop.var in deciding else trip_count[:1]:
-                self.walk_body(loop.body, {**values, loop.var: at}, found)
-            self.outcomes[known] = BlockCost()
-            self.outcomes[known].add(found, 1 if loop.var in deciding else len(trip_count))
-        return self.outcomes[known]
+        if known in self.outcomes:
+            return self.outcomes[known]
+        found = self.outcomes[known] = BlockCost()
+        iterations = _find_iterations(loop, values)
+        # By the values that decide a path: those of one of its iterations, and how many take it. A persistent block
+        # runs many tiles, whose loops have few lengths.
+        paths: dict[frozenset[tuple[tile.Var, int]], tuple[dict[tile.Var, int], int]] = {}
+        for at in iterations if loop.var in deciding else iterations[:1]:
+            inside = {**values, loop.var: at}
+            for bind in _list_leading_binds(loop):
+                _bind_variable(bind, inside)
+            path = frozenset((var, inside[var]) for var in of_paths if var in inside)
+            first, count = paths.get(path, (inside, 0))
+            paths[path] = first, count + 1
+        for path, (inside, count) in paths.items():
+            if (IdentityKey(loop.body), path) not in self.outcomes:
+                work = self.outcomes[IdentityKey(loop.body), path] = BlockCost()
+                self.walk_body(loop.body, inside, work)
+            found.add(self.outcomes[IdentityKey(loop.body), path], count if loop.var in deciding else len(iterations))
+        return found
 
-    def find_deciding_variables(self, loop: tile.For) -> frozenset[tile.Var]:
-        """Return the variables on which the control flow inside a loop depends."""
+    def find_deciding_variables(self, loop: tile.For) -> tuple[frozenset[tile.Var], frozenset[tile.Var]]:
+        """Return the variables on which the control flow of a loop depends, and those on which the path of an iteration
+        depends behind the definitions that it begins with."""
         if IdentityKey(loop) not in self.deciding:
-            deciding: list[tile.Expr] = []
-            for stmt in tile.walk_statements((loop,)):
-                match stmt:
-                    case tile.For(start=start, stop=stop):
-                        deciding += (start, stop)
-                    case tile.If(condition=condition):
-                        deciding.append(condition)
-                    case tile.Bind(value=value):
-                        deciding.append(value)
-                    case _:
-                        pass
-            found = frozenset(e for expr in deciding for e in tile.walk_expr(expr) if isinstance(e, tile.Var))
-            self.deciding[IdentityKey(loop)] = found
+            behind = loop.body[len(_list_leading_binds(loop)) :]
+            self.deciding[IdentityKey(loop)] = _find_deciding_variables((loop,)), _find_deciding_variables(behind)
         return self.deciding[IdentityKey(loop)]
 
     def add_price(self, price: StatementPrice, times: int, found: BlockCost) -> None:
@@ -206,8 +208,49 @@ class BlockWalk:
 
 def _evaluate_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
     """Evaluate an expression for known block indices and loop variables; None where it depends on data."""
+    if (value := compute_expr(expr, values)) is not None:
+        return int(value)
     found = fold_expr(tile.substitute_variables(expr, {var: tile.int32_const(at) for var, at in values.items()}))
     return int(found.value) if isinstance(found, tile.Const) else None
+
+
+def _bind_variable(bind: tile.Bind, values: dict[tile.Var, int]) -> None:
+    """Add the variable's value, if it is known."""
+    if (known := _evaluate_expr(bind.value, values)) is not None:
+        values[bind.var] = known
+
+
+def _list_leading_binds(loop: tile.For) -> list[tile.Bind]:
+    """List the definitions that the body of a loop begins with."""
+    return [
+        stmt
+        for stmt in itertools.takewhile(lambda stmt: isinstance(stmt, tile.Bind), loop.body)
+        if isinstance(stmt, tile.Bind)
+    ]
+
+
+def _find_deciding_variables(statements: Sequence[tile.Stmt]) -> frozenset[tile.Var]:
+    """Return the variables on which the bounds and conditions in these statements depend, also through definitions."""
+    deciding: set[tile.Var] = set()
+    binds: list[tile.Bind] = []
+    for stmt in tile.walk_statements(statements):
+        match stmt:
+            case tile.For(start=start, stop=stop):
+                deciding |= _find_variables(start) | _find_variables(stop)
+            case tile.If(condition=condition):
+                deciding |= _find_variables(condition)
+            case tile.Bind():
+                binds.append(stmt)
+            case _:
+                pass
+    for bind in reversed(binds):
+        if bind.var in deciding:
+            deciding |= _find_variables(bind.value)
+    return frozenset(deciding)
+
+
+def _find_variables(expr: tile.Expr) -> frozenset[tile.Var]:
+    return frozenset(part for part in tile.walk_expr(expr) if isinstance(part, tile.Var))
 
 
 def _find_iterations(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
