@@ -9,6 +9,8 @@ import pytest
 
 from tilec.analysis.trip_count import UNKNOWN_TRIP_COUNT
 from tilec.driver.build import Observer, build_library, build_reports
+from tilec.ir.tile import Bind, Stmt, Var
+from tilec.passes.cost.kernel import BlockCost, BlockWalk
 from tilec.passes.cost.report import Report
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
@@ -77,3 +79,39 @@ def k(A: T.Tensor((4096, 128), "float32"), B: T.Tensor((128, 32), "float32")):
 """
     (loop,) = reported(text, target="sm_80").loops
     assert {time.level.stages for time in loop.levels} == {3}
+
+
+PERSISTENT = """
+import tilelang.language as T
+@T.prim_func
+def k(A: T.Tensor((4096, 64), "float32"), B: T.Tensor((64, 64), "float32")):
+    with T.Kernel(8, threads=128) as block:
+        tile = T.alloc_shared((32, 64), "float32")
+        sums = T.alloc_fragment((64,), "float32")
+        for number in T.serial(block, 61, 8):
+            bx = number % 16
+            by = number // 16
+            T.clear(sums)
+            for i in T.serial(bx + 1):
+                T.copy(A[(by * 16 + i) * 32, 0], tile)
+                T.reduce_sum(tile, sums, dim=0, clear=False)
+            if bx > 2:
+                T.copy(sums, B[number, 0])
+"""
+
+
+def test_tiles_of_a_persistent_block_are_walked_once_for_each_path() -> None:
+    """A path has one of the 16 values on which the length of the inner loop and the condition depend."""
+    (plan,) = build_library(SourceFile("k.tl", PERSISTENT), CompileOptions(), Observer()).plans
+    walk = BlockWalk(plan.assignment, plan.target, ())
+    walked = 0
+
+    def count_walks(body: tuple[Stmt, ...], values: dict[Var, int], found: BlockCost) -> None:
+        nonlocal walked
+        walked += any(isinstance(stmt, Bind) for stmt in body)
+        BlockWalk.walk_body(walk, body, values, found)
+
+    walk.walk_body = count_walks  # type: ignore[method-assign]
+    blocks = [walk.walk_block((block, 0, 0)) for block in range(8)]
+    assert sum(block.loaded for block in blocks) == 32 * 64 * 4 * sum(number % 16 + 1 for number in range(61))
+    assert walked == 16
