@@ -247,8 +247,7 @@ def mended(defines: dict[str, Any], error: CompileError, said: dict[str, Any]) -
         if each.code in ("unknown-define", "bad-define") and (found := re.search(r"-D (\w+)", each.title)):
             defines.pop(found[1], None)
         elif each.code == "missing-define":
-            found = re.search(r"value for `(\w+)`|nothing gives ([\w, ]+) a value", each.title)
-            for name in (found[1] or found[2]).split(", ") if found else ():
+            for name in re.findall(r"-D (\w+)=", each.help or ""):
                 value = said.get(name, USUAL.get(name))
                 if value is None:
                     value = next(guess for part, guess in GUESSED if re.search(part, name))
