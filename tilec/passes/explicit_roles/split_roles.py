@@ -230,10 +230,7 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
                         f"{buffer.name} is in the registers of {owning}, which {using} cannot access",
                         stmt.span,
                         f"used here by {using}",
-                        secondary=(
-                            Label(where, f"used here by {owning}"),
-                            Label(buffer.span, "allocated here"),
-                        ),
+                        secondary=(Label(where, f"used here by {owning}"), Label(buffer.span, "allocated here")),
                         help="pass it through a shared tile, or give each role its own fragment",
                     )
 

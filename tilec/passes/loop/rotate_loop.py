@@ -68,11 +68,7 @@ def keeps_ping_pong(runs: Sequence[RunPlace | None], at: int) -> bool:
 
 
 def find_in_flight_products(
-    steps: Sequence[Stmt | None],
-    versioned: frozenset[str],
-    phases: Sequence[int],
-    cycles: Sequence[int],
-    interval: int,
+    steps: Sequence[Stmt | None], versioned: frozenset[str], phases: Sequence[int], cycles: Sequence[int], interval: int
 ) -> Iterator[InFlightProduct]:
     """Yield the products whose registers other steps touch, each with the step that waits for it. `versioned` tiles can
     be read and filled at the same time. Steps begin at `phases` of the interval and take `cycles`."""

@@ -232,10 +232,7 @@ class Expander:
             kernel.block_vars,
             roles,
             tuple(self.list_shared_tiles()),
-            (
-                *((b, self.assignment.fragments[b.name]) for b in kernel.buffers if b.in_registers),
-                *self.kept_fragments,
-            ),
+            (*((b, self.assignment.fragments[b.name]) for b in kernel.buffers if b.in_registers), *self.kept_fragments),
             tuple(
                 dynamic_tile_scheduler.set_ring_arrivals(ring, roles) if ring.heard_by else ring
                 for ring in self.rings.values()
