@@ -2,8 +2,7 @@
 
 Each role of a kernel (`explicit_roles.split_roles`) is treated as a kernel of its own, except that all roles choose the
 layouts of shared tiles together. Operations of roles alone have their mechanisms before
-(`explicit_roles.assign_role_mechanisms`).
-"""
+(`explicit_roles.assign_role_mechanisms`)."""
 
 from __future__ import annotations
 

@@ -50,8 +50,7 @@ class _KernelFacts:
 def assign_role_mechanisms(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
     """Choose mechanisms for operations that only roles have, on the tile versions that they name.
 
-    Returns the number of versions of each such tile, too. Errors: `unsupported-operand`.
-    """
+    Returns the number of versions of each such tile, too. Errors: `unsupported-operand`."""
     versions, facts = find_versioned_tiles(kernel), _KernelFacts.collect(kernel)
     on_one = tuple(rewrite_to_versions(stmt, versions) for stmt in kernel.body)
     body = rewrite_statements(on_one, lambda stmt: _assign_statement(stmt, facts, target))

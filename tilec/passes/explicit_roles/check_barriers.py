@@ -26,8 +26,7 @@ from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise
 def check_barriers(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
     """Check that no role waits for ever at a barrier, and that expected bytes are the bytes that come.
 
-    Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`.
-    """
+    Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
     roles = list_checkable_roles(assignment, mistakes)
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
     _check_arrivals(find_allocations(kernel), statements)

@@ -2,8 +2,7 @@
 barriers that count the bytes of their tiles.
 
 A thread of the first block issues all of them. So both blocks count their tiles at the barrier of the first: beside
-T.tma_copy stands T.mbarrier_arrive(bar, 0), in both.
-"""
+T.tma_copy stands T.mbarrier_arrive(bar, 0), in both."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ def find_remote_barriers(kernel: tile.Kernel) -> dict[str, tile.Expr]:
 def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
     """Check that products of CTA pairs are possible, and that TMA fills their tiles.
 
-    Errors: `bad-cta-pair`.
-    """
+    Errors: `bad-cta-pair`."""
     if mistakes.met:  # a product may be missing
         return
     operations = _list_operations(kernel)

@@ -6,8 +6,7 @@ arrival publishes what its role knows to have happened; a wait for that phase le
 is known to precede the other, are a race in every order in which the roles may run.
 
 Only accesses that certainly happen count (`explicit_roles.footprints`). Clusters, whose blocks access each other's
-tiles, are left to the emulator.
-"""
+tiles, are left to the emulator."""
 
 from __future__ import annotations
 
@@ -201,8 +200,7 @@ def _is_overlapping(one: Footprint, other: Footprint) -> bool:
 def check_role_races(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
     """Check that barriers order all accesses of two roles to the same elements.
 
-    Errors: `role-race`.
-    """
+    Errors: `role-race`."""
     roles = list_checkable_roles(assignment, mistakes)
     if kernel.cluster.blocks > 1 or len(roles) < 2:
         return

@@ -5,8 +5,7 @@ may still be in flight when the block ends.
 
 Acquires are counted, not run: a loop whose iterations are all alike multiplies its count. Sizes known only at launch
 are tried with several values. Counts differ if they do so for all of these values and depend on the same sizes: `n` and
-`n + 1` differ; whether `n` and `m` do, or `n` and 8, only the launch knows.
-"""
+`n + 1` differ; whether `n` and `m` do, or `n` and 8, only the launch knows."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ class _StageCount:
 def check_stage_counts(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
     """Check that all roles acquire equally many stages of each pipeline.
 
-    Errors: `unbalanced-acquires`.
-    """
+    Errors: `unbalanced-acquires`."""
     roles = list_checkable_roles(assignment, mistakes)
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     for block_name, block in _find_outermost_blocks(kernel):

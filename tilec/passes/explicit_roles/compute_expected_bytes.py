@@ -2,8 +2,7 @@
 
 `tiles.expect_bytes()` stands for the bytes that TMA brings. Where the kernel says T.copy, the compiler chooses whether
 TMA copies a tile of a stage: not if the machine has no TMA, nor if the tile does not suit it. Threads announce nothing,
-they arrive.
-"""
+they arrive."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ Filled = Mapping[tile.Expr, tuple[tile.Buffer, ...]]
 def compute_expected_bytes(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """Set the expected bytes of pipeline stages to the bytes that TMA brings.
 
-    Roles are split, and copies have mechanisms. Errors: `unsupported-operand`.
-    """
+    Roles are split, and copies have mechanisms. Errors: `unsupported-operand`."""
     blocks = [stmt for stmt in kernel.body if isinstance(stmt, tile.If) and guarded_warpgroups(stmt) is not None]
     common = tuple(stmt for stmt in kernel.body if guarded_warpgroups(stmt) is None)
     roles = [common, *(block.then for block in blocks)]

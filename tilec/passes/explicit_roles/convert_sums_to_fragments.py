@@ -5,8 +5,7 @@ one. `layout.mechanisms.tensor_memory` puts it back into tensor memory, or refus
 
     for k in T.Pipelined(…):                              T.clear(C)
         T.gemm(A, B, C_tmem, clear_accum=k == 0)          for k in T.Pipelined(…):
-    T.copy(C_tmem, C)                                         T.gemm(A, B, C)
-"""
+    T.copy(C_tmem, C)                                         T.gemm(A, B, C)"""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ from tilec.support.source import Span
 def convert_sums_to_fragments(kernel: tile.Kernel) -> tile.Kernel:
     """Turn sums in tensor memory into fragments where the kernel leaves their order to the compiler.
 
-    Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop.
-    """
+    Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop."""
     if has_explicit_roles(kernel):
         return kernel
     tiles = dict.fromkeys(op.regions[2].buffer for op in find_held_products(kernel.body))

@@ -1,8 +1,7 @@
 """Elements of shared tiles and tensors that a statement certainly accesses, as boxes, for known values of its
 variables.
 
-Accesses under a condition, or that no box describes, are left out: every error found with these boxes is one.
-"""
+Accesses under a condition, or that no box describes, are left out: every error found with these boxes is one."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 It runs the first block, and the others of its cluster if they reach its barriers. Each role runs until it has to wait,
 and every copy is complete at once. The hardware may choose this order too, so a deadlock here is a deadlock there.
 Nothing is reported where control flow, a barrier's index or a parity depends on run-time values: the emulator finds the
-rest.
-"""
+rest."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The explicit roles of a kernel, and the pipelines between them, as listed for people and in the trace.
 
 The statements of a role are listed in execution order: as written, except in loops that acquire stages
-(`loop.role_loops`).
-"""
+(`loop.role_loops`)."""
 
 from __future__ import annotations
 

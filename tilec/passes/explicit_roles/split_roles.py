@@ -6,8 +6,7 @@ which gets layouts and mechanisms like any other. The roles communicate through 
 kernel's barriers.
 
 Statements of all warpgroups together may come before the roles divide: they are a role of the whole block, which ends
-with a barrier. Later, all warpgroups can share only statements that each thread runs for itself.
-"""
+with a barrier. Later, all warpgroups can share only statements that each thread runs for itself."""
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ def split_roles(kernel: tile.Kernel) -> tile.Kernel:
 
     Its barriers come first, then the statements of all warpgroups together, then each role's statements under a
     condition on its warpgroups. A kernel with one role stays as it is. Errors: `cross-role-fragment`,
-    `cross-role-operation`.
-    """
+    `cross-role-operation`."""
     first = next(
         (i for i, stmt in enumerate(kernel.body) if any(guarded_warpgroups(s) for s in tile.walk_statements((stmt,)))),
         None,

@@ -7,8 +7,7 @@ shared memory, and less of it is read, than if each block had all of B:
 
     T.copy(B[bx * 256, k], B_s)     B_s: (256, 64)     T.copy(B[bx * 256 + place * 128, k], B_s)     B_s: (128, 64)
 
-All products of a kernel are done that way, or none: a kernel has one `.cta_group` (PTX ISA, tcgen05 "CTA Pair").
-"""
+All products of a kernel are done that way, or none: a kernel has one `.cta_group` (PTX ISA, tcgen05 "CTA Pair")."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ Clusters are kept. As many as run at once walk over the kernel's clusters, each 
 multiples of their count. So the blocks of a cluster always process one cluster, in the same number of iterations.
 
 With cluster launch control the grid has all clusters instead, and running ones take over the work of others that have
-not begun (`loop.dynamic_tile_scheduler`).
-"""
+not begun (`loop.dynamic_tile_scheduler`)."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ The model counts these footprints exactly, wave by wave, for all panels near the
 in all. Where all tensors fit into the cache together, each byte is read once in any order, and the plain one costs no
 arithmetic. An order along Hilbert's curve is no candidate: a stretch of it is no squarer than a wave in panels of the
 best height, and a test counts that on all grids of powers of two it touches no fewer bytes; it would take a loop over
-bits, or a table, for each tile.
-"""
+bits, or a table, for each tile."""
 
 from __future__ import annotations
 

@@ -62,11 +62,9 @@ def bind_block_indices(
 def locate_tile(
     number: tile.Expr, width: tile.Extent, depth: tile.Extent, raster: tile.Raster
 ) -> tuple[tile.Expr, tile.Expr]:
-    """Return column and row of the tile with this number, of width × depth.
-
-    A panel is `panel` rows high (columns wide, if not `by_rows`); the last one has the remaining rows. It is walked
-    column by column, every other one backwards. Each tile comes once: `%` in a panel numbers rows, `//` columns.
-    """
+    """Return column and row of the tile with this number, of width × depth. A panel is `panel` rows high (columns wide,
+    if not `by_rows`); the last one has the remaining rows. It is walked column by column, every other one backwards.
+    Each tile comes once: `%` in a panel numbers rows, `//` columns."""
     width, depth = tile.extent_expr(width), tile.extent_expr(depth)
     if not raster.panel or tile.int32_const(1) in (width, depth):
         return _fold_binary("floormod", number, width), _fold_binary("floordiv", number, width)

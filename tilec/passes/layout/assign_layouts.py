@@ -2,8 +2,7 @@
 
 Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies. A
 fragment that nothing fixes gets the coalesced layout. A statement that needs another layout gets its fragment through
-shared memory (`layout.fragments.convert_layouts`).
-"""
+shared memory (`layout.fragments.convert_layouts`)."""
 
 from __future__ import annotations
 
@@ -110,12 +109,10 @@ class LayoutAssignment:
 
 
 def find_nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
-    """Return the layout in which a parallel nest runs, given the layouts of its fragments.
-
-    It is the layout that the nest asks for; else that of a fragment indexed by all variables of the nest. With
-    fragments of fewer dimensions, each thread runs the iterations of its elements, and threads with the same elements
-    divide the rest, unless the nest stores to such a fragment. Otherwise it is the coalesced layout.
-    """
+    """Return the layout in which a parallel nest runs, given the layouts of its fragments. It is the layout that the
+    nest asks for; else that of a fragment indexed by all variables of the nest. With fragments of fewer dimensions,
+    each thread runs the iterations of its elements, and threads with the same elements divide the rest, unless the nest
+    stores to such a fragment. Otherwise it is the coalesced layout."""
     if nest.is_per_thread:
         return per_thread_fragment(threads, nest.extents[1:])
     if nest.layout is not None:
@@ -151,8 +148,7 @@ def assign_layouts(selection: MechanismSelection, mistakes: ErrorCollector = RAI
     """Choose a layout for each tile.
 
     Also choose the warp partition of open products, one after the other, so that fewer bytes pass through shared
-    memory.
-    """
+    memory."""
     best = assign_fragment_layouts(selection, mistakes)
     for at, product in enumerate(_find_open_products(selection.kernel)):
         if not best.conversions or mistakes.met:

@@ -28,8 +28,7 @@ _MAX_SHOWN = 3
 def check_registers(assignment: LayoutAssignment, mistakes: ErrorCollector = RAISE_FIRST) -> None:
     """Check that the kernel's fragments fit in the registers that the assembler may use.
 
-    Those a little too large are spilled, with a warning (register-spill).
-    """
+    Those a little too large are spilled, with a warning (register-spill)."""
     for one in assignment.kernels:
         with mistakes.caught():
             _check_fragments(one)

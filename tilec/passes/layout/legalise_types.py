@@ -2,8 +2,7 @@
 
 A tensor or shared tile of int4, uint4 or float4_e2m1fn becomes one of uint8 with half as many columns, the first of two
 neighbours in the lower half of a byte. A fragment has one element in each byte, as does every tile of float8_e8m0fnu.
-Copies that convert, and copies between packed and unpacked tiles, become elementwise nests.
-"""
+Copies that convert, and copies between packed and unpacked tiles, become elementwise nests."""
 
 from __future__ import annotations
 

@@ -106,8 +106,7 @@ def select_mechanisms(
 ) -> MechanismSelection:
     """Choose a mechanism for each copy and product.
 
-    `tma_loads`: loops without a producer role may load by TMA too.
-    """
+    `tma_loads`: loops without a producer role may load by TMA too."""
     check_arithmetic(kernel.body, target, mistakes)
     form = FormChoice("unspecialised")
     with mistakes.caught():

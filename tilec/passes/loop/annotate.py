@@ -17,12 +17,10 @@ from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_
 
 
 def build_manual_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FIRST) -> Schedule | None:
-    """Build the schedule that `stage=` and `order=` state; None where the loop leaves it to the solver.
-
-    Within an interval the statements issue in the given order, each as soon as its predecessors in that order and the
-    dependences within the interval allow. The interval is as long as everything else needs. Every tile has num_stages
-    versions, by default max(stage) + 1; a tile that one role fills and reads within one stage has one.
-    """
+    """Build the schedule that `stage=` and `order=` state; None where the loop leaves it to the solver. Within an
+    interval the statements issue in the given order, each as soon as its predecessors in that order and the dependences
+    within the interval allow. The interval is as long as everything else needs. Every tile has num_stages versions, by
+    default max(stage) + 1; a tile that one role fills and reads within one stage has one."""
     stages, order = loop.loop.stage, loop.loop.order
     if stages is None or order is None:
         return None

@@ -10,8 +10,7 @@ Values that pass through shared memory may change roles. One such choice is left
 by TMA is issued by one thread of the consumers, behind a barrier of all consumers, or by a store warp that does nothing
 else.
 
-Products by tcgen05 have a role of their own: one thread issues them, and the tensor cores signal their completion.
-"""
+Products by tcgen05 have a role of their own: one thread issues them, and the tensor cores signal their completion."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Examples are the mask of causal attention off the diagonal, and the mask of its last block of keys before that block. A
 comparison of sums of variables has its extremes where the nest's variables have theirs. With these put in, the loop's
 variable is compared with a threshold. On one side of it the nest runs without the condition, or not at all if nothing
-else is left to do; on the other side it runs as written. `lower.split_loops` then makes two loops of it.
-"""
+else is left to do; on the other side it runs as written. `lower.split_loops` then makes two loops of it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 In each interval a group has runs of products without a product of another group in between. Where the groups' runs
 alternate in a fixed order, one named barrier a group keeps that order: a group waits at its own barrier before the
-first product of a run, and arrives at the next group's barrier once it has issued the last.
-"""
+first product of a run, and arrives at the next group's barrier once it has issued the last."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Resources that a pipelined loop holds besides shared memory: registers for fragments, named barriers, mbarriers.
 
 Registers are counted per thread, up to what the owning role may have. The pool has no limit for a loop that needs more
-in program order, since it spills whatever its schedule (the assembler reports it), nor for a manual schedule.
-"""
+in program order, since it spills whatever its schedule (the assembler reports it), nor for a manual schedule."""
 
 from __future__ import annotations
 

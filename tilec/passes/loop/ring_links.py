@@ -9,8 +9,7 @@ each waits for the earlier statements of the other:
     T.gemm(A_s, B_s, C)       one thread waits for that signal, issues the product, and signals its completion
     A_s[i, j] *= …            the consumers wait for that signal, and change it again
 
-Each such signal is a link: a ring without tiles, with as many versions as the ring that it is about.
-"""
+Each such signal is a link: a ring without tiles, with as many versions as the ring that it is about."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ The kernel fixes the roles, and the order in which each acquires, releases, wait
 rest: a statement on a stage stays between its acquire and its release, one on other memory stays where waits and
 arrivals have it, and one on registers only follows its operands. An iteration ends before the next begins, so all its
 statements are in one stage: the pipelines say how far roles run in advance of one another. The order that the scheduler
-begins with has each release as early as possible, for the role that waits for the stage.
-"""
+begins with has each release as early as possible, for the role that waits for the stage."""
 
 from __future__ import annotations
 

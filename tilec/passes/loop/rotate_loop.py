@@ -3,8 +3,7 @@ the next iteration.
 
 A wgmma product in flight at the end of an iteration is expensive if other statements touch its registers: the assembler
 cannot follow it over the back edge, and makes all products of the kernel wait for one another (its C7514). Where the
-schedule has it completed by then, a wait at the end of the iteration costs nothing.
-"""
+schedule has it completed by then, a wait at the end of the iteration costs nothing."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ while the tensor cores multiply for another. The parts are written into the text
 A dimension is split together with related ones. Splitting the columns of an accumulator splits those of all tiles
 computed from it element by element, the rows of its next factor, and the rows of the loads that fill them: the pass
 follows operations from tile to tile. An operation that reduces the dimension, or sums products along it, continues in
-its second part from the result of the first; all others do the same to each part.
-"""
+its second part from the result of the first; all others do the same to each part."""
 
 from __future__ import annotations
 

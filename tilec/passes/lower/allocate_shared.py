@@ -17,8 +17,7 @@ def allocate_shared(program: Program, target: Target, switches: EnvironmentSwitc
     """Assign each tile an offset in shared memory.
 
     Tiles lie one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
-    these do, and barriers come last. Errors: `shared-memory-overflow`.
-    """
+    these do, and barriers come last. Errors: `shared-memory-overflow`."""
     in_rings = {name for ring in program.rings for name in ring.buffers}
     kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
     placed, begin = _stack_tiles(kept, 0)

@@ -59,8 +59,7 @@ def expand_schedules(
 ) -> warp.Program:
     """Expand schedules into roles, rings, and each role's prologue, steady state and epilogue.
 
-    `arrivals`: the threads that arrive at the barriers of a block's own rings.
-    """
+    `arrivals`: the threads that arrive at the barriers of a block's own rings."""
     scheduled = [planned.scheduled for planned in loops]
     program = (
         _expand_explicit_roles(assignment, target)

@@ -9,8 +9,7 @@ kernel that began early and never waited would end before the one before it, and
 that reaches no tensor waits at its end.
 
 A wait pays where there is work before it. Kernels without barriers begin with their loads: they do not wait, and so
-must not begin early; they only let the next one begin.
-"""
+must not begin early; they only let the next one begin."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ def insert_programmatic_launch(program: Program) -> Program:
     """Start the kernel while the kernel before it ends, unless the kernel itself says what it waits for.
 
     Inserts the wait, and the signal to the next kernel. A program with grid barriers stays as it is, too: blocks of the
-    next kernel could take the place of blocks that must run at the same time.
-    """
+    next kernel could take the place of blocks that must run at the same time."""
     operations = [op for role in _list_roles(program) for op in warp.walk_operations(role.body)]
     if any(isinstance(op, GridControl | warp.GridSync) for op in operations):
         return program

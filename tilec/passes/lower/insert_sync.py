@@ -14,8 +14,7 @@ record. A loop that is entered in a known state, with nothing placed since, ends
 once per state, and not twice as often for each level.
 
 A barrier is expensive and an early wait is cheap, so a barrier in a run of operations also waits for what the later
-operations of that run need.
-"""
+operations of that run need."""
 
 from __future__ import annotations
 

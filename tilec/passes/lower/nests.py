@@ -2,8 +2,7 @@
 and turn asynchronous ones into cp.async of gathered chunks.
 
 One of these threads stores to memory, each sets its own registers. In a nest that does both, that thread may
-store before another has read. Split nests have a barrier between them.
-"""
+store before another has read. Split nests have a barrier between them."""
 
 from __future__ import annotations
 

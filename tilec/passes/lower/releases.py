@@ -7,8 +7,7 @@ and the next tiles are there. Where the next product is due in less than that, i
 
 Where threads compute between products, as for packed weights, the next product goes first wherever no load has to wait
 for it. The time of such work is what a schedule knows least, and a wait in it that turns out too early stops threads
-and tensor cores.
-"""
+and tensor cores."""
 
 from __future__ import annotations
 

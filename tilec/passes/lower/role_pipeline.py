@@ -7,8 +7,7 @@ step that they are live.
 
 A pipelined loop in another one is a statement of it, of which each role runs its part, with a prologue and an epilogue
 in each iteration around. Its rings go on where the iteration before has left them; those of the loop around stand still
-meanwhile, and its statements reach their tiles through the cursors that they are given.
-"""
+meanwhile, and its statements reach their tiles through the cursors that they are given."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 that neither piece tests it.
 
 The program has its waits, and every piece has all of them: loads and products continue from one piece to the next as in
-one loop, through the same rings and with the same schedule. A piece may have any number of iterations, or none.
-"""
+one loop, through the same rings and with the same schedule. A piece may have any number of iterations, or none."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ def split_loops(program: warp.Program) -> warp.Program:
     """Split steady states where a condition on the loop's variable is known in each part.
 
     Only where loads have a role of their own: a single role has no registers to spare for what the assembler keeps from
-    one piece to the next, and kernels that just fit spill.
-    """
+    one piece to the next, and kernels that just fit spill."""
     if len(program.roles) == 1:
         return program
     return replace(program, roles=tuple(replace(role, body=_split_body(role.body)) for role in program.roles))

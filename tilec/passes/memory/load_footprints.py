@@ -1,8 +1,7 @@
 """Footprints: the parts of tensors that a block loads, and the blocks that load the same.
 
 The rows of A that a product's tile needs are a footprint, which all blocks in a row of the grid load; so are the
-columns of B for all blocks in a column. The block indices that a copy depends on are followed through the text.
-"""
+columns of B for all blocks in a column. The block indices that a copy depends on are followed through the text."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Blocks that differ along one axis of the cluster load the same tile if the copy's indices do not depend on that axis's
 block index, and equally often if nothing around the copy depends on it either. Then the producer's load by TMA becomes
 a share: the tile is split into as many slices as there are such blocks, and each slice goes to the same place in all of
-them. Dependences on block indices are followed through the text.
-"""
+them. Dependences on block indices are followed through the text."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ biases, and those that all iterations of a loop read, such as attention's querie
 Loaded by the consumers, such a tile makes all of them wait for one another between their last product and their store.
 The producer loads it early by TMA, into a ring of its own. The ring has two versions if the tile is loaded repeatedly,
 so that the load for the next output tile need not wait for the end of this one. Each consumer waits for the tile before
-its first read, and releases it after its last one.
-"""
+its first read, and releases it after its last one."""
 
 from __future__ import annotations
 

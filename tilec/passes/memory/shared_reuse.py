@@ -3,8 +3,7 @@
 Behind the last pipelined loop nothing is prefetched, and the memory of the rings is free once their last tile has been
 read: for the tiles of staged stores, for instance. If a loop is around both, as in a persistent grid, it fills the
 rings again, and such tiles need their own memory. So does a tile that may be read before it is written, which must not
-take over other contents.
-"""
+take over other contents."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ reused buffers.
 A chunk is as wide as a row of the widest bank swizzle, so that a tile has as many chunks as panels. If there is room
 beside the requested versions of pipelined loops, each chunk has its own buffer. Otherwise there are as many as fit, and
 a chunk waits until the earlier one in its buffer has been read. Where each warpgroup has whole rows, it stores its part
-independently.
-"""
+independently."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A fragment has one layout. Where a statement needs another one (a product partitioned in another way, a sum along the
 other dimension, elements of other threads), its operand is copied to a shared tile before it, and its result copied
-back behind it. Conversions of one shape and type share a tile.
-"""
+back behind it. Conversions of one shape and type share a tile."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ digits, and its variables become expressions of the two that give the table. The
 have no iteration, run past the end; other pairs without one are masked by a condition.
 
 Mixed-radix digits, exclusive or of bits, and multiples modulo a number are tried. Any other table is halved, down to
-single values, so that there always is an expression. Indices that a table leaves out may have any value.
-"""
+single values, so that there always is an expression. Indices that a table leaves out may have any value."""
 
 from __future__ import annotations
 
@@ -115,9 +114,7 @@ def fit_two_variables(
 ) -> tile.Expr | None:
     """Return an expression of two variables with the values of the table: a sum, a sum modulo a number, or an exclusive
     or of an expression of each. Without one return None or, `by_cases`, a case for each value of the second variable.
-
-    The table maps (first, second), both from 0 on, to a value; each first index that it has, it has with second 0.
-    """
+    The table maps (first, second), both from 0 on, to a value; each first index that it has, it has with second 0."""
     column = {a: v for (a, b), v in table.items() if b == 0}
     longest = max(column, key=lambda a: sum((a, b) in table for b in range(1 + max(b for _, b in table))))
     row = {b: v for (a, b), v in table.items() if a == longest}

@@ -3,8 +3,7 @@
 Where every addition is to the element that some variables of its nest name, the parts have the layout of these
 variables, and the threads that divide the other variables have a part each. Any other reducer, and every one with
 replication="all", has a part of every element in each thread. A nest that needs another layout than an earlier one gets
-parts of its own, which are added to the others at the end.
-"""
+parts of its own, which are added to the others at the end."""
 
 from __future__ import annotations
 

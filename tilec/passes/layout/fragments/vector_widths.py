@@ -3,8 +3,7 @@
 A thread that holds 16 bytes of the narrowest tensor reaches all of them with accesses of 16 bytes: wider elements with
 several. In shared memory, runs of wider elements would share banks with those of other threads: there the widest
 element decides. Where a nest reaches elements of shared memory one by one, those of neighbouring threads should be in
-neighbouring banks: then a thread holds no more than a bank's word.
-"""
+neighbouring banks: then a thread holds no more than a bank's word."""
 
 from __future__ import annotations
 

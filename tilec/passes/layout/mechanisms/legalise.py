@@ -1,6 +1,5 @@
 """Refuse what the target cannot compute: functions of float64, products of parts of tiles, products and copies with
-block scales.
-"""
+block scales."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Copies that TMA can do: they need a tensor map (cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col). T.tma_gather4 and
-T.tma_scatter4, which have one instruction and no fallback, are refused where they cannot be done.
-"""
+T.tma_scatter4, which have one instruction and no fallback, are refused where they cannot be done."""
 
 from __future__ import annotations
 

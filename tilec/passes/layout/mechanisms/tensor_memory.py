@@ -9,8 +9,7 @@ it, and behind the loop the sum is loaded:
         T.gemm(A, B, C)                         T.gemm(A, B, C_tmem)
     …                                       T.copy(C_tmem, C)
 
-All other statements stay as they are. Other products keep their instruction.
-"""
+All other statements stay as they are. Other products keep their instruction."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Products that tcgen05.mma does not do on a machine that has it: the reason, and the remedy.
 
-The threads do them by mma.sync, at a fraction of the speed.
-"""
+The threads do them by mma.sync, at a fraction of the speed."""
 
 from __future__ import annotations
 

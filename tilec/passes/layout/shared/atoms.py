@@ -2,8 +2,7 @@
 
 Costs add up: shared-memory transactions, tensor-memory cycles and live registers, each times its weight (`[layout]` of
 the target file). Ties go to fewer registers, then to fewer bank conflicts, then to the one enumerated first. Each alias
-group chooses for itself.
-"""
+group chooses for itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Bank conflicts of parallel nests: the addresses that the lanes of a warp reach at once, from the layout of the nest
 and its indices.
 
-`atoms` chooses layouts by the kind of an access, before nests have theirs; reports and lints use this module.
-"""
+`atoms` chooses layouts by the kind of an access, before nests have theirs; reports and lints use this module."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Where every statement names one index of that dimension, the same for all threads, the tile becomes versions of a tile
 without it, each with a layout of its own, as TMA and tensor cores need. A statement then works on that tile, and has
-the index in `versions`. (`analysis.rings` finds the versions that a schedule makes.)
-"""
+the index in `versions`. (`analysis.rings` finds the versions that a schedule makes.)"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Transpose operands for wgmma: it takes types that are not of 16 bits only stored along K.
 
-All threads transpose the others in shared memory, which costs less than each warp gathering its part.
-"""
+All threads transpose the others in shared memory, which costs less than each warp gathering its part."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Inner loops are scheduled first: the time goes there. n iterations of a pipelined loop take n − 1 initiation intervals
 and the time of one iteration. Only the first iterations of long loops are priced, so that the interval of a loop around
-them is a lower bound.
-"""
+them is a lower bound."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Demands of elementwise nests on the machine: memory accesses, special functions, other operations.
 
 They are counted as the assembler leaves them. A value that is the same along a row or column is computed once, and
-loaded once where the nest stores to registers alone. Negation is free: float operations take negated operands.
-"""
+loaded once where the nest stores to registers alone. Negation is free: float operations take negated operands."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Warps issue in order. A load to registers runs beside later statements up to the
 Where that is in the same statement, the role waits for the load. So a copy through registers into shared memory holds
 its role as long as the load takes, and so does a nest that computes with what it loads, or with a loaded address or
 condition. A statement that only fills registers does not: its user is another statement, delayed by the dependence
-between the two.
-"""
+between the two."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Detection of loops that load and use tiles, and could be pipelined, whatever the text calls them.
 
 A `T.serial` loop whose tiles are loaded and multiplied in each iteration is the same as a `T.Pipelined` loop without
-further arguments. It is pipelined unless `why_not_pipelined` gives a reason.
-"""
+further arguments. It is pipelined unless `why_not_pipelined` gives a reason."""
 
 from __future__ import annotations
 

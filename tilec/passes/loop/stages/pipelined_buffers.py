@@ -1,8 +1,7 @@
 """Report on each tile that a loop loads and uses: whether its loads are software-pipelined, and why.
 
 From global to shared memory these are the rings of pipelined loops, and tiles that nests fill. From shared memory to
-registers they are copies to fragments, and operands of `mma` that ldmatrix reads.
-"""
+registers they are copies to fragments, and operands of `mma` that ldmatrix reads."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@
 
 `loop.stages.register_stages` pipelines such a loop like one in the kernel's text: with two stages, the fragments of an
 iteration's first step are loaded during the last step of the iteration before. `choices.choose_register_stages` decides
-whether it pays.
-"""
+whether it pays."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ shared tiles first, so threads wait for such tiles once an iteration, there. Ope
 versions too.
 
 Where the stages do not divide the steps, the remaining steps at the end are peeled: they load registers of their own
-without a prefetch, so that each outer iteration begins with the same version.
-"""
+without a prefetch, so that each outer iteration begins with the same version."""
 
 from __future__ import annotations
 

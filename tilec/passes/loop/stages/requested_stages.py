@@ -1,8 +1,7 @@
 """Stages that a kernel requests for tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
 
 A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as written.
-`loop.stages.register_stages` applies the stages of fragments.
-"""
+`loop.stages.register_stages` applies the stages of fragments."""
 
 from __future__ import annotations
 

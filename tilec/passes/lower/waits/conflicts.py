@@ -1,6 +1,5 @@
 """Find the pending accesses of a role that a later access must not overtake, so that a wait or barrier is needed, and
-the properties of a loop that decide how waits are placed at its borders.
-"""
+the properties of a loop that decide how waits are placed at its borders."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 An arrival says that all earlier work of the thread is complete. The thread waits for what it has begun itself, but for
 products whose wait the kernel writes (T.wgmma_gemm). Whoever releases a stage waits for the products that read that
 stage: the kernel has said that it is done with it. Writes by threads that the asynchronous proxy reads in some role are
-fenced. Where some threads arrive for others, a barrier of the role comes first.
-"""
+fenced. Where some threads arrive for others, a barrier of the role comes first."""
 
 from __future__ import annotations
 

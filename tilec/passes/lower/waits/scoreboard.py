@@ -3,8 +3,7 @@
 A `RoleState` is a state of the abstract execution. Its future depends on relative facts: how many groups a queue has
 begun since an access, whether a barrier has passed, how far the versions of a ring are from the cursors.
 `RoleState.shape` is just these, so states of equal shape have the same future, and a loop is run only until its state's
-shape recurs.
-"""
+shape recurs."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ inside two loops, or one that is not understood, may be anywhere.
 
 An index that is a loop variable of the nest, times a number, plus what is the same throughout the block, determines the
 variable from the element. Where that holds for all variables that are divided among threads, the element determines the
-thread.
-"""
+thread."""
 
 from __future__ import annotations
 

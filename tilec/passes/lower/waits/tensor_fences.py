@@ -3,8 +3,7 @@ Model").
 
 A thread's copy between tensor memory and registers is complete when the thread has waited for it. Other threads are
 ordered behind it by two fences: one before the barrier of the first, one behind the barrier of the others. For the work
-of tensor cores, which signal completion themselves (tcgen05.commit), the second fence is enough.
-"""
+of tensor cores, which signal completion themselves (tcgen05.commit), the second fence is enough."""
 
 from __future__ import annotations
 
