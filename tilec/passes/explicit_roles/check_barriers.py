@@ -51,6 +51,7 @@ def _run_with_size(kernel: tile.Kernel, roles: Sequence[Role]) -> None:
 
 
 def _check_arrivals(allocations: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
+    """Refuse a wait for a barrier at which no role arrives."""
     arrived = {barrier_name(s) for s in statements if isinstance(s, Arrive | CpAsyncArrive | ExpectTx) or s.commits}
     for op in statements:
         # A drain needs no arrival: no iteration may have filled a stage.

@@ -75,6 +75,7 @@ def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
 
 
 def _why_not_paired(op: tile.TileOp) -> str | None:
+    """Return why a CTA pair cannot do the product: the place of A, or the rows or columns of C; None if it can."""
     a, _, c = op.regions
     rows, columns = get_matrix_shape(c)
     if a.buffer.scope != "shared":

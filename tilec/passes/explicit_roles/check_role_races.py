@@ -103,6 +103,7 @@ class _RaceDetector:
     # ---- statements of a role ----------------------------------------------------------------------------------------
 
     def visit_statement(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
+        """Count the statement's asynchronous work, signal its barrier, and check what it accesses."""
         self.statements += 1
         if self.statements > MAX_STATEMENTS:
             raise _LimitReached
@@ -146,11 +147,12 @@ class _RaceDetector:
         mine.clock[products] = max(mine.clock.get(products, 0), done)
 
     def check_access(self, access: _Access, tick: int, clock: Clock) -> None:
+        """Raise `_RaceFound` if an earlier access is not known to precede this one; else record it."""
         there, role = access.footprint, access.actor[0]
         buffer = (there.tile, there.version)
         for before in (self.writes, self.reads) if there.is_write else (self.writes,):
             for whose, kept in before.get(buffer, {}).items():
-                for other, when in kept.items() if whose != role or self.has_begun(role) else ():
+                for other, when in kept.items() if whose != role or self.mine[role].begun else ():
                     if other.actor in (access.actor, (role, "")) or clock.get(other.actor, 0) >= when:
                         continue
                     if _is_overlapping(other.footprint, there):
@@ -158,13 +160,10 @@ class _RaceDetector:
         mine = self.writes if there.is_write else self.reads
         mine.setdefault(buffer, {}).setdefault(role, {})[access] = tick
 
-    def has_begun(self, role: str) -> bool:
-        """Return whether the role has asynchronous work."""
-        return bool(self.mine[role].begun)
-
     # ---- arrivals and waits ------------------------------------------------------------------------------------------
 
     def record_arrival(self, role: Role, place: BarrierPlace, phase: int) -> None:
+        """Publish at the barrier what the role knows to have happened."""
         mine = self.get_clock(role)
         self.handed_on.arrive(place, phase, mine.clock)
         mine.clock[_own_actor(role)] += 1
@@ -189,9 +188,8 @@ def _find_asynchronous_actor(role: Role, op: tile.TileOp) -> Actor | None:
 
 
 def _is_overlapping(one: Footprint, other: Footprint) -> bool:
-    if len(one.box) != len(other.box):
-        return False
-    return all(a < d and c < b for (a, b), (c, d) in zip(one.box, other.box, strict=True))
+    is_alike = len(one.box) == len(other.box)
+    return is_alike and all(a < d and c < b for (a, b), (c, d) in zip(one.box, other.box, strict=True))
 
 
 # ---- check and errors ------------------------------------------------------------------------------------------------
@@ -236,6 +234,7 @@ def _refuse_race(kernel: tile.Kernel, first: _Access, second: _Access) -> NoRetu
 
 
 def _describe_access(access: _Access) -> str:
+    """Describe an access as a label has it: "producer writes it here"."""
     role, begun = access.actor
     verb = "writes" if access.footprint.is_write else "reads"
     if not begun:
@@ -245,19 +244,12 @@ def _describe_access(access: _Access) -> str:
 
 
 def _suggest_fix(kernel: tile.Kernel, blamed: _Access, other: _Access) -> str:
-    products = next((a for a in (blamed, other) if a.actor[1] == "products"), None)
-    if products is not None:
+    """Return the help text for a race of two accesses."""
+    if "products" in (blamed.actor[1], other.actor[1]):
         return "write T.wait_wgmma after the product, before the arrival at the barrier or the use of the tile"
     if blamed.actor[0] == other.actor[0]:
         return "wait for the barrier that it signals before the tile is used again"
-    buffer = blamed.footprint.tile
-    if any(
-        buffer in _find_stage_tiles(stmt) for stmt in tile.walk_statements(kernel.body) if isinstance(stmt, tile.TileOp)
-    ):
+    buffer, statements = blamed.footprint.tile, tile.walk_statements(kernel.body)
+    if any(isinstance(s, AllocBarrier) and buffer in (s.holds or ()) for s in statements):
         return f"several roles may read a stage at once: none may write {buffer}; pass it on through another pipeline"
     return "let the first role arrive at a barrier when it is done, and the other wait for it"
-
-
-def _find_stage_tiles(op: tile.TileOp) -> tuple[str, ...]:
-    """Return the tiles of the stages whose barriers these are."""
-    return op.holds or () if isinstance(op, AllocBarrier) else ()

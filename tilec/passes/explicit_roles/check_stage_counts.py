@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from tilec.analysis.control_slice import is_variable
 from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.types import INT32
-from tilec.ops.synchronisation.barriers import AwaitBarrier
 from tilec.passes.explicit_roles.known_values import (
     LoopLeft,
     UnknownValue,
@@ -74,10 +74,16 @@ def _find_outermost_blocks(kernel: tile.Kernel) -> Iterator[tuple[str, Values]]:
 
 
 def _check_pipeline(pipeline: str, counts: Sequence[_StageCount], block_name: str, scalars: Sequence[tile.Var]) -> None:
-    blamed = _find_deviating_role(counts)
-    if blamed is None:
+    """Refuse the count that differs from the majority; of two equally common counts, the smaller."""
+    agreeing = Counter(count.stages for count in counts)
+    ranked = sorted(counts, key=lambda count: -agreeing[count.stages])
+    different = [c for c in counts if _always_differ(c, ranked[0])]
+    if not different:
         return
-    majority = next(count for count in _sort_by_agreement(counts) if _always_differ(count, blamed))
+    blamed = different[0]
+    if agreeing[blamed.stages] == agreeing[ranked[0].stages]:
+        blamed = min((*different, ranked[0]), key=lambda c: c.stages[0])
+    majority = next(count for count in ranked if _always_differ(count, blamed))
     others = [c for c in counts if c is not blamed]
     does, are = ("fills", "taken") if blamed.side == "producer" else ("takes", "filled")
     if majority.side == blamed.side:
@@ -93,25 +99,6 @@ def _check_pipeline(pipeline: str, counts: Sequence[_StageCount], block_name: st
         notes=(f"counted in {block_name} block of the grid{where}",),
         help="give all roles of a pipeline the same number of iterations; compare the bounds of their loops",
     )
-
-
-def _find_deviating_role(counts: Sequence[_StageCount]) -> _StageCount | None:
-    """Return the count that differs from the majority; of two equally common counts, the smaller."""
-    majority = _sort_by_agreement(counts)
-    different = [c for c in counts if _always_differ(c, majority[0])]
-    if not different:
-        return None
-    if _count_agreeing(counts, different[0]) == _count_agreeing(counts, majority[0]):
-        return min((*different, majority[0]), key=lambda c: c.stages[0])
-    return different[0]
-
-
-def _sort_by_agreement(counts: Sequence[_StageCount]) -> list[_StageCount]:
-    return sorted(counts, key=lambda count: -_count_agreeing(counts, count))
-
-
-def _count_agreeing(counts: Sequence[_StageCount], count: _StageCount) -> int:
-    return sum(other.stages == count.stages for other in counts)
 
 
 def _always_differ(one: _StageCount, other: _StageCount) -> bool:
@@ -135,8 +122,8 @@ def _count_acquires(role: Role, block: Values, scalars: Sequence[tile.Var]) -> I
     values."""
     places: dict[PipelineEnd, Span] = {}
     for stmt in tile.walk_statements(role.kernel.body):
-        if isinstance(stmt, tile.TileOp) and (acquires := _find_acquired_end(stmt)):
-            places.setdefault(acquires, stmt.span)
+        if isinstance(stmt, tile.TileOp) and stmt.acquires:
+            places.setdefault(stmt.acquires, stmt.span)
     if not places:
         return
     try:
@@ -158,20 +145,17 @@ def _count_acquires(role: Role, block: Values, scalars: Sequence[tile.Var]) -> I
         yield pipeline, _StageCount(role.name, side, tuple(t[acquires] for t in tallies), sizes, span)
 
 
-def _find_acquired_end(op: tile.TileOp) -> PipelineEnd | None:
-    """Return the pipeline, and the side, whose stage an operation acquires."""
-    return op.acquires if isinstance(op, AwaitBarrier) else None
-
-
 def _count_in_role(role: Role, values: Mapping[tile.Var, int]) -> Counter[PipelineEnd]:
-    counting = _AcquireCounter()
-    counting.count_body(role.kernel.body, dict(values), counting.counts)
-    return counting.counts
+    """Count the stages that a role acquires, by pipeline and side, for these values of its variables."""
+    counts: Counter[PipelineEnd] = Counter()
+    _AcquireCounter().count_body(role.kernel.body, dict(values), counts)
+    return counts
 
 
 class _AcquireCounter:
+    """Counts acquires. `iterations` are those followed one by one so far."""
+
     def __init__(self) -> None:
-        self.counts: Counter[PipelineEnd] = Counter()
         self.iterations = 0
 
     def count_body(self, body: tuple[tile.Stmt, ...], values: Values, counts: Counter[PipelineEnd]) -> None:
@@ -181,8 +165,8 @@ class _AcquireCounter:
                 case tile.TileOp():
                     for buffer in find_writes(stmt):
                         values.pop(tile.Var(buffer.name), None)
-                    if acquires := _find_acquired_end(stmt):
-                        counts[acquires] += 1
+                    if stmt.acquires:
+                        counts[stmt.acquires] += 1
                 case tile.Bind(var=var, value=value):
                     set_value(var, value, values)
                 case tile.For(body=inner) if _affects_counts(inner):
@@ -199,6 +183,7 @@ class _AcquireCounter:
                     forget_variables(stmt, values)
 
     def count_loop(self, loop: tile.For, values: Values, counts: Counter[PipelineEnd]) -> None:
+        """Count one iteration and multiply, or count each where iterations differ."""
         iterations = range(evaluate_known(loop.start, values), evaluate_known(loop.stop, values), loop.step)
         per_iteration: Counter[PipelineEnd] = Counter()
         iteration_values = {var: value for var, value in values.items() if var != loop.var}
@@ -206,28 +191,19 @@ class _AcquireCounter:
         try:
             self.count_body(loop.body, dict(iteration_values), per_iteration)
         except (UnknownValue, LoopLeft):
-            self.count_each_iteration(loop, iterations, values, counts)
+            with suppress(LoopLeft):
+                for values[loop.var] in iterations:
+                    self.iterations += 1
+                    if self.iterations > _MAX_ITERATIONS:
+                        raise UnknownValue from None
+                    self.count_body(loop.body, values, counts)
             return
         for acquires, times in per_iteration.items():
             counts[acquires] += times * len(iterations)
         forget_variables(loop, values)
 
-    def count_each_iteration(
-        self, loop: tile.For, iterations: range, values: Values, counts: Counter[PipelineEnd]
-    ) -> None:
-        for index in iterations:
-            self.iterations += 1
-            if self.iterations > _MAX_ITERATIONS:
-                raise UnknownValue
-            values[loop.var] = index
-            try:
-                self.count_body(loop.body, values, counts)
-            except LoopLeft:
-                return
-
 
 def _affects_counts(body: tuple[tile.Stmt, ...]) -> bool:
-    return any(
-        isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and _find_acquired_end(s) is not None)
-        for s in tile.walk_statements(body)
-    )
+    """Return whether the statements acquire a stage or leave a loop."""
+    statements = tile.walk_statements(body)
+    return any(isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and s.acquires is not None) for s in statements)

@@ -120,6 +120,7 @@ def _drop_allocations(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
 
 
 def _build_role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
+    """Build the role of these warpgroups, with the buffers and layouts that its statements use."""
     body = _drop_allocations(body)
     used = {b for s in body for b in (*find_reads(s), *find_writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)
@@ -222,7 +223,7 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
                     continue
                 other, where = owner.setdefault(buffer, (part, stmt.span))
                 if other is not part:
-                    owning, using = _role_text(other), _role_text(part)
+                    owning, using = _describe_role(other), _describe_role(part)
                     raise_error(
                         "cross-role-fragment",
                         f"{buffer.name} is in the registers of {owning}, which {using} cannot access",
@@ -233,7 +234,8 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
                     )
 
 
-def _role_text(part: ExplicitRole) -> str:
+def _describe_role(part: ExplicitRole) -> str:
+    """Name a role in an error: "warpgroups 1 to 2"."""
     if part.is_common:
         return "all warpgroups together"
     first, last = part.groups.start, part.groups.stop - 1

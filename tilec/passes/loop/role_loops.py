@@ -99,12 +99,13 @@ def _is_part_of_acquire(statements: Statements) -> bool:
         isinstance(statements[0], tile.Bind)
         and len(waits) <= 1
         and all(map(_is_acquire, waits))
-        and all(_only_sets_variables(s) for s in sets)
+        and all(map(only_sets_variables, sets))
         and (not sets or bool(waits))
     )
 
 
-def _only_sets_variables(stmt: tile.Stmt) -> bool:
+def only_sets_variables(stmt: tile.Stmt) -> bool:
+    """Return whether a statement only sets variables of T.alloc_var."""
     return isinstance(stmt, tile.Parallel) and all(
         isinstance(s, tile.Store) and is_variable(s.buffer) for s in stmt.body
     )

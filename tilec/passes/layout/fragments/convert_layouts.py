@@ -146,10 +146,12 @@ def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.B
 
 
 def _build_copy(source: tile.Buffer, destination: tile.Buffer, at: tile.Stmt) -> tile.TileOp:
-    def cover_buffer(buffer: tile.Buffer) -> tile.Region:
-        return tile.Region(buffer, tuple(tile.int32_const(0) for _ in buffer.extents), buffer.shape, at.span)
+    return Copy(cover_buffer(source, at.span), cover_buffer(destination, at.span), via="registers", span=at.span)
 
-    return Copy(cover_buffer(source), cover_buffer(destination), via="registers", span=at.span)
+
+def cover_buffer(buffer: tile.Buffer, span: Span) -> tile.Region:
+    """Return the region that is all of a tile."""
+    return tile.Region(buffer, tuple(tile.int32_const(0) for _ in buffer.extents), buffer.shape, span)
 
 
 # ---- rewriting -------------------------------------------------------------------------------------------------------
