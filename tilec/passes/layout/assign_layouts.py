@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import (
@@ -32,20 +32,13 @@ from tilec.ops.placeholder import is_refused, make_refused
 from tilec.ops.products.gemm import Gemm, Policy
 from tilec.ops.reductions.reduce import Reduce, is_reducible
 from tilec.ops.reductions.reducer import ACROSS_COPIES, FinalizeReducer
-from tilec.passes.layout.fragments import vector_widths as widths
+from tilec.passes.layout.element_accesses import find_element_accesses
+from tilec.passes.layout.fragments import dimensions, vector_widths as widths
 from tilec.passes.layout.fragments.convert_layouts import (
     LayoutConflict,
     LayoutConversion,
     insert_conversion,
     replace_statement,
-)
-from tilec.passes.layout.fragments.dimensions import (
-    distribute_last_dimension,
-    drop_unit_dims,
-    embed_layout,
-    extend_layout,
-    is_projection,
-    restore_unit_dims,
 )
 from tilec.passes.layout.fragments.irregular_loops import regularise_nest
 from tilec.passes.layout.fragments.loop_layout import build_digit_layout, is_regular
@@ -117,7 +110,7 @@ def find_nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, 
         return per_thread_fragment(threads, nest.extents[1:])
     if nest.layout is not None:
         return build_digit_layout(nest.layout, threads)
-    deciding = list(find_deciding_uses(nest))
+    deciding = _select_deciding_uses(list(find_fragment_uses(nest)))
     for use in deciding:
         if use.dims is not None and len(use.dims) == len(nest.vars):
             whole = _build_sweeping_layout(use, fragments[use.buffer.name], nest.extents)
@@ -125,11 +118,13 @@ def find_nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, 
                 return whole
     uses = [(u.dims, fragments[u.buffer.name]) for u in deciding if u.dims is not None and not u.is_reshaped]
     vector = nest.width or widths.choose_nest_width(nest, threads)
-    swept = [extend_layout(layout, dims, nest.extents) for dims, layout in uses]
+    swept = [dimensions.extend_layout(layout, dims, nest.extents) for dims, layout in uses]
     if not any(isinstance(s, tile.Store) and s.buffer.scope == "fragment" for s in tile.walk_statements(nest.body)):
-        swept = [s for use in uses if (s := distribute_last_dimension(*use, nest.extents, vector)) is not None] + swept
+        swept = [
+            s for use in uses if (s := dimensions.distribute_last_dimension(*use, nest.extents, vector)) is not None
+        ] + swept
     for whole in swept:
-        if all(is_projection(whole, dims, layout) for dims, layout in uses):
+        if all(dimensions.is_projection(whole, dims, layout) for dims, layout in uses):
             return whole
     return row_major_fragment(nest.extents, threads, vector)
 
@@ -216,12 +211,8 @@ def assign_fragment_layouts(selected: MechanismSelection, mistakes: ErrorCollect
 
 def _replace_impossible_stmatrix(kernel: tile.Kernel, fragments: Mapping[str, Fragment]) -> tile.Kernel:
     """Copy by registers instead of stmatrix where the source does not have an accumulator's layout."""
-    for stmt in tile.walk_statements(kernel.body):
-        if (
-            isinstance(stmt, Copy)
-            and stmt.via == "stmatrix"
-            and not is_accumulator_layout(fragments[stmt.source.buffer.name])
-        ):
+    for stmt in [s for s in tile.walk_statements(kernel.body) if isinstance(s, Copy) and s.via == "stmatrix"]:
+        if not is_accumulator_layout(fragments[stmt.source.buffer.name]):
             kernel = replace(kernel, body=replace_statement(kernel.body, stmt, (replace(stmt, via="registers"),)))
     return kernel
 
@@ -251,12 +242,8 @@ def _replace_conflicting_statement(
 ) -> tile.Kernel:
     """Replace a statement that cannot have its operands. The error is dropped where a refused statement already left an
     operand without a layout."""
-    lost = {
-        r.buffer
-        for s in tile.walk_statements(kernel.body)
-        if isinstance(s, tile.TileOp) and is_refused(s)
-        for r in s.regions
-    }
+    refused = (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp) and is_refused(s))
+    lost = {r.buffer for s in refused for r in s.regions}
     if not any(b.scope == "fragment" and b in lost for b in (*find_reads(stmt), *find_writes(stmt))):
         mistakes.add(error)
     instead = make_refused(find_reads(stmt), find_writes(stmt), stmt.span)
@@ -332,9 +319,7 @@ def find_fragment_uses(nest: tile.Parallel) -> Iterator[FragmentUse]:
     """Yield each use of a fragment in the nest; in a statement, the stored fragment comes first."""
     place = {var: i for i, var in enumerate(nest.vars)}
 
-    def match_indices_to_loops(
-        buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool = False
-    ) -> FragmentUse:
+    def match_indices(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool) -> FragmentUse:
         """Match the indices of a fragment access to the variables of the nest, each as `i` or, where it is read, as
         `i // n`. `dims` is None if they do not match."""
         found: list[tuple[int, int]] = []
@@ -357,13 +342,9 @@ def find_fragment_uses(nest: tile.Parallel) -> Iterator[FragmentUse]:
             buffer, indices, tuple(d for d, _ in found) if fits else None, tuple(by for _, by in found), stored
         )
 
-    for stmt in tile.walk_statements(nest.body):
-        if isinstance(stmt, tile.Store) and stmt.buffer.scope == "fragment":
-            yield match_indices_to_loops(stmt.buffer, stmt.indices, stored=True)
-        for expr in list_expressions(stmt):
-            for e in tile.walk_expr(expr):
-                if isinstance(e, tile.Load) and e.buffer.scope == "fragment":
-                    yield match_indices_to_loops(e.buffer, e.indices)
+    for _, access in find_element_accesses(nest.body):
+        if access.buffer.scope == "fragment":
+            yield match_indices(access.buffer, access.indices, isinstance(access, tile.Store))
 
 
 def _is_reshaped_access(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> bool:
@@ -373,13 +354,9 @@ def _is_reshaped_access(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple
     return indices == map_view_indices(replace(buffer, extents=nest.extents), buffer, nest.vars)
 
 
-def find_deciding_uses(nest: tile.Parallel) -> list[FragmentUse]:
+def _select_deciding_uses(all_uses: list[FragmentUse]) -> list[FragmentUse]:
     """Return the uses that decide which thread runs an iteration, those of one value per element first. A single
     element that is only read does not decide: each thread has a copy."""
-    return _select_deciding_uses(list(find_fragment_uses(nest)))
-
-
-def _select_deciding_uses(all_uses: list[FragmentUse]) -> list[FragmentUse]:
     uses = [use for use in all_uses if use.dims is not None]
     stored = {use.buffer for use in uses if use.stored}
     deciding = [use for use in uses if use.dims or use.buffer in stored]
@@ -391,12 +368,15 @@ _NestUses = dict[IdentityKey[tile.Parallel], tuple[list[FragmentUse], list[Fragm
 
 
 class _FragmentSolver:
+    """Finds the layouts of a kernel's fragments. `known` has those found so far, each with the place that fixed it."""
+
     def __init__(self, kernel: tile.Kernel, nest_uses: _NestUses) -> None:
         self.kernel, self.nest_uses = kernel, nest_uses
         self.known: dict[str, tuple[Fragment, Span]] = {}
         self.everywhere = find_replicated_reducers(kernel)
 
     def solve_layouts(self) -> dict[str, Fragment]:
+        """Return the layout of each fragment by name, or raise a conflict."""
         fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
         stmts = list(tile.walk_statements(self.kernel.body))
         for buffer in self.kernel.buffers:
@@ -452,6 +432,7 @@ class _FragmentSolver:
         return found[0] if found else None
 
     def spread_layouts(self, stmt: tile.Stmt) -> None:
+        """Fix the layouts that a statement determines, from those of its other fragments."""
         match stmt:
             case Gemm() if stmt.via == "tcgen05":
                 pass
@@ -506,6 +487,7 @@ class _FragmentSolver:
             self.fix_layout(store.buffer, parts, nest)
 
     def build_accumulator_layout(self, op: Gemm) -> Fragment:
+        """Return the layout in which wgmma or mma.sync leaves the sum of a product."""
         m, n = op.regions[2].buffer.shape
         if op.via == "wgmma":
             groups = partition_warpgroups(op, self.kernel.threads)
@@ -516,11 +498,12 @@ class _FragmentSolver:
         return mma_accumulator((m, n), *warps)
 
     def reduce_layout(self, op: Reduce, source: Fragment) -> Fragment:
+        """Return the layout of a reduction's result."""
         keep = tuple(d for d in range(len(source.shape)) if d != op.dim)
         layout = source.project(keep)
         shape = op.regions[1].buffer.shape
         if len(shape) == len(source.shape):  # the dimension is kept with extent 1
-            layout = embed_layout(layout, shape, keep)
+            layout = dimensions.embed_layout(layout, shape, keep)
         return layout
 
     def spread_over_copy(self, op: tile.TileOp) -> None:
@@ -532,6 +515,7 @@ class _FragmentSolver:
             self.spread_between_fragments(op, source, destination)
 
     def spread_between_fragments(self, op: tile.TileOp, source: tile.Buffer, destination: tile.Buffer) -> None:
+        """Give two operands of a copy one layout: that of tensor memory, or the one that either has already."""
         if "tmem" in (source.scope, destination.scope):
             assert isinstance(op, Copy)
             tensor_layout = build_copied_layout(op, self.kernel.threads)
@@ -552,6 +536,7 @@ class _FragmentSolver:
             self.fix_layout(source, b[0], op)
 
     def spread_over_nest(self, nest: tile.Parallel) -> None:
+        """Fix the fragments of a nest by its own layout, or by a known one that all its variables index."""
         uses, deciding = self.find_uses(nest)
         if nest.layout is not None:
             self.fix_nest_layout(nest, uses, build_digit_layout(nest.layout, self.kernel.threads))
@@ -560,9 +545,8 @@ class _FragmentSolver:
         swept = (_build_sweeping_layout(u, self.known[u.buffer.name][0], nest.extents) for u in whole)
         layouts = [layout for layout in swept if layout is not None]
         if layouts:
-            self.fix_nest_layout(
-                nest, uses, min(layouts, key=lambda layout: self.count_conflicting_bytes(uses, layout))
-            )
+            best = min(layouts, key=lambda layout: self.count_conflicting_bytes(uses, layout))
+            self.fix_nest_layout(nest, uses, best)
         elif whole or any(use.dims is None for use in uses):
             self.fix_nest_layout(nest, [use for use in uses if use.dims is None or use in whole], None)
 
@@ -610,9 +594,9 @@ class _FragmentSolver:
         known = [(use.dims, self.known[use.buffer.name][0]) for use in reached if use.dims is not None]
         if not known or any(use.dims is not None and len(use.dims) == len(nest.vars) for use in uses):
             return
-        swept = [extend_layout(layout, dims, nest.extents) for dims, layout in known]
+        swept = [dimensions.extend_layout(layout, dims, nest.extents) for dims, layout in known]
         self.fix_nest_layout(
-            nest, uses, next((s for s in swept if all(is_projection(s, *use) for use in known)), swept[0])
+            nest, uses, next((s for s in swept if all(dimensions.is_projection(s, *use) for use in known)), swept[0])
         )
 
 
@@ -624,7 +608,7 @@ def _find_required_layout(use: FragmentUse, whole: Fragment) -> Fragment | None:
     layout: Fragment | None = whole.project(use.dims)
     for dim, by in enumerate(use.by):
         layout = None if layout is None else layout.grouped(dim, by)
-    return None if layout is None else restore_unit_dims(layout, use.buffer.shape)
+    return None if layout is None else dimensions.restore_unit_dims(layout, use.buffer.shape)
 
 
 def _build_sweeping_layout(use: FragmentUse, layout: Fragment, extents: tuple[int, ...]) -> Fragment | None:
@@ -633,7 +617,7 @@ def _build_sweeping_layout(use: FragmentUse, layout: Fragment, extents: tuple[in
     assert dims is not None
     if use.is_reshaped:
         return layout.reshaped(extents)
-    layout = drop_unit_dims(layout, len(dims))
+    layout = dimensions.drop_unit_dims(layout, len(dims))
     for dim, by in enumerate(use.by):
         layout = layout.widened(dim, by)
     return layout if dims == tuple(range(len(dims))) else layout.project(tuple(dims.index(d) for d in range(len(dims))))

@@ -43,6 +43,7 @@ from tilec.ops.reductions.scan import Scan, expand_scan
 from tilec.ops.synchronisation.cluster_launch import TryCancel
 from tilec.ops.synchronisation.sync import Fence
 from tilec.ops.synchronisation.warpgroups import SetRegisters, WaitWgmma
+from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 from tilec.passes.layout.fragments.warp_partition import partition_warpgroups, partition_warps
 from tilec.passes.layout.mechanisms.kernel_form import (
     NO_ROLE_WARPS,
@@ -59,7 +60,12 @@ from tilec.passes.layout.mechanisms.legalise import (
     refuse_tensor_fill,
     refuse_wgmma_gemm,
 )
-from tilec.passes.layout.mechanisms.tensor_maps import check_four_rows, is_tma_disabled, why_no_tma_store, why_not_tma
+from tilec.passes.layout.mechanisms.tensor_maps import (
+    is_tma_disabled,
+    why_no_tma_store,
+    why_not_four_rows,
+    why_not_tma,
+)
 from tilec.passes.layout.mechanisms.tensor_memory import check_tensor_copy, check_tensor_sums, move_sums_to_tmem
 from tilec.passes.layout.shared.atoms import CHUNK
 from tilec.passes.layout.shared.named_versions import carry_versions
@@ -68,7 +74,6 @@ from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector,
 from tilec.support.identity import IdentityKey
 from tilec.support.options import NO_SWITCHES, EnvironmentSwitches, Strategy
 from tilec.support.records import dataclass
-from tilec.support.source import Span
 from tilec.target.table import LayoutWeights, Target
 
 MIN_CP_ASYNC_BYTES = 4  # the least that cp.async moves
@@ -139,10 +144,6 @@ def _is_sole_producer(copy: tile.TileOp, loop: tile.For) -> bool:
     return not by_data and sum(buffer in find_writes(s) for s in loop.body) == 1
 
 
-def _copy_through_registers(source: tile.Region, destination: tile.Region, span: Span) -> Copy:
-    return Copy(source, destination, via="registers", span=span)
-
-
 def _find_sources_of_a(kernel: tile.Kernel) -> frozenset[str]:
     """Return the fragments that a T.gemm takes as A, and those from which they are computed elementwise: whole rows of
     them should be in one warp, as A's must."""
@@ -184,6 +185,8 @@ def _trace_accumulators(kernel: tile.Kernel) -> dict[str, frozenset[str]]:
 
 
 class _MechanismSelector:
+    """Selects the mechanisms of a kernel's statements in program order."""
+
     def __init__(
         self,
         kernel: tile.Kernel,
@@ -213,6 +216,7 @@ class _MechanismSelector:
         return tuple(new for stmt in stmts for new in self.select_or_refuse(stmt))
 
     def select_or_refuse(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        """Return the statements that do the work of this one, or a placeholder for a refused one."""
         try:
             made = self.select_statement(stmt)
             return carry_versions(stmt, made) if isinstance(stmt, tile.TileOp) else made
@@ -221,6 +225,7 @@ class _MechanismSelector:
             return (make_refused(find_reads(stmt), find_writes(stmt), stmt.span),)
 
     def select_statement(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        """Return the statements, with mechanisms, that do the work of this one. Errors: those of its mechanisms."""
         match stmt:
             case tile.For():
                 return (self.select_loop(stmt),)
@@ -238,13 +243,13 @@ class _MechanismSelector:
                 chosen = replace(stmt, via="cp_async" if by_threads else "registers")
                 return (replace(stmt, via="tma") if IdentityKey(stmt) in self.fed_copies else chosen,)
             case Gather4():
-                check_four_rows(stmt, self.target, self.placed, self.ordered, self.coordinates)
+                self.check_four_rows(stmt)
                 return (stmt,)
             case TryCancel():
                 check_block_request(stmt, self.kernel, self.target)
                 return (stmt,)
             case Scatter4():
-                check_four_rows(stmt, self.target, self.placed, self.ordered, self.coordinates)
+                self.check_four_rows(stmt)
                 return (self.build_tma_store(stmt),)
             case Gemm() if stmt.is_in_tensor_memory:
                 if stmt.via != "tcgen05":
@@ -276,6 +281,18 @@ class _MechanismSelector:
                 return (replace(stmt, via="nothing"),)  # the schedule decides
             case _:
                 return (stmt,)
+
+    def check_four_rows(self, op: Gather4 | Scatter4) -> None:
+        """Refuse a copy of four rows that TMA cannot do. Errors: `unsupported-operand`."""
+        if reason := why_not_four_rows(op, self.target, self.placed, self.ordered, self.coordinates):
+            raise_error(
+                "unsupported-operand",
+                f"TMA cannot do this T.tma_{op.name}",
+                op.span,
+                reason,
+                secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions if r.buffer.scope == "shared"),
+                help="write T.copy for each row",
+            )
 
     def select_loop(self, loop: tile.For) -> tile.For:
         """Select for the statements of a loop. Statements made of one keep its place in a manual schedule."""
@@ -336,14 +353,13 @@ class _MechanismSelector:
             if not isinstance(stmt, tile.TileOp) or not is_load(stmt) or hint is False or waits:
                 continue
             is_ordered = stmt.regions[0].buffer.name in self.ordered
-            if (
-                not is_ordered
-                and why_not_tma(stmt, self.placed, self.coordinates) is None
-                and why_not_fed(self.kernel, loop, stmt) is None
-            ):
+            if is_ordered or why_not_tma(stmt, self.placed, self.coordinates) is not None:
+                continue
+            if why_not_fed(self.kernel, loop, stmt) is None:
                 yield stmt
 
     def select_copy(self, op: Copy, is_fed: bool) -> tuple[tile.Stmt, ...]:
+        """Select the mechanism of a copy by the scopes of its sides. `is_fed`: one thread issues it, by TMA."""
         # The alignment of an index shows only when its names are substituted.
         op = self.resolve_starts(op)
         source, destination = op.regions
@@ -413,6 +429,7 @@ class _MechanismSelector:
         return (replace(op, via="registers"),)
 
     def why_no_tma_reduction(self, op: AtomicTile) -> str | None:
+        """Return why TMA cannot do this atomic operation on a tile, or None."""
         source, destination = op.regions
         dtype, kind = destination.buffer.dtype, op.kind
         if not self.target.has("tma"):
@@ -432,10 +449,9 @@ class _MechanismSelector:
         return None
 
     def resolve_starts(self, op: Op) -> Op:
-        regions = (
-            replace(r, start=tuple(tile.substitute_variables(s, self.values) for s in r.start)) for r in op.regions
-        )
-        return op.with_regions(tuple(regions))
+        """Return the operation with the values of names in the starts of its regions."""
+        starts = [tuple(tile.substitute_variables(s, self.values) for s in r.start) for r in op.regions]
+        return op.with_regions(tuple(replace(r, start=s) for r, s in zip(op.regions, starts, strict=True)))
 
     def build_staged_store(self, op: Copy | AtomicTile) -> tuple[tile.Stmt, ...] | None:
         """Store an accumulator, whose rows are scattered over lanes, through shared memory by TMA; None where that is
@@ -491,21 +507,19 @@ class _MechanismSelector:
                 continue
             name = f"{region.buffer.name}.{'result' if i else 'values'}{len(self.staging)}"
             extents = get_kept_extents(region)
-            fragment = tile.Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
-            self.staging.append(fragment)
-            whole = tile.Region(fragment, tuple(tile.int32_const(0) for _ in extents), extents, op.span)
+            self.staging.append(tile.Buffer(name, extents, region.buffer.dtype, "fragment", op.span))
+            whole = cover_buffer(self.staging[-1], op.span)
             regions.append(whole)
             if i == 0 or not op.clear:
-                before.append(_copy_through_registers(region, whole, op.span))
+                before.append(Copy(region, whole, via="registers", span=op.span))
             if i == 1:
-                after.append(_copy_through_registers(whole, region, op.span))
+                after.append(Copy(whole, region, via="registers", span=op.span))
         return *before, op.with_regions(tuple(regions)), *after
 
     def get_scan_tile(self, buffer: tile.Buffer) -> tile.Buffer:
         """Return a shared tile for a scan, the same for all scans of a shape and type."""
-        return self.add_staging_tile(
-            replace(buffer, name=f"{buffer.name}.{buffer.dtype}.{'x'.join(map(str, buffer.shape))}")
-        )
+        name = f"{buffer.name}.{buffer.dtype}.{'x'.join(map(str, buffer.shape))}"
+        return self.add_staging_tile(replace(buffer, name=name))
 
     def add_staging_tile(self, buffer: tile.Buffer) -> tile.Buffer:
         """Add the shared tile, unless it is there."""
@@ -525,6 +539,7 @@ class _MechanismSelector:
         return partition_warpgroups(op, self.kernel.threads) is not None
 
     def can_use_stmatrix(self, source: tile.Region, destination: tile.Region) -> bool:
+        """Return True if stmatrix can copy an accumulator of float32 to the tile, as 16-bit floats."""
         return (
             self.target.has("stmatrix")
             and source.buffer.name in self.accumulators
@@ -536,6 +551,7 @@ class _MechanismSelector:
         )
 
     def select_gemm(self, op: Gemm) -> Literal["wgmma", "mma"]:
+        """Return the instruction of a product, or refuse it."""
         a, _, c, *_ = (r.buffer for r in op.regions)
         check_product_parts(op)
         if a.dtype in SMALL_FLOATS and not self.target.has("fp8"):
@@ -605,7 +621,4 @@ def find_cp_async_width(op: Copy, target: Target) -> int | None:
     first = affine_form(source.start[-1]).divisor * size
     inner = source.extent[-1] * size
     into = math.gcd(affine_form(destination.start[-1]).divisor, destination.buffer.shape[-1]) * size
-    for width in (16, 8, 4):
-        if all(v % width == 0 for v in (row, first, inner, edge, into)):
-            return width
-    return None
+    return next((n for n in (16, 8, 4) if all(v % n == 0 for v in (row, first, inner, edge, into))), None)

@@ -118,6 +118,7 @@ def _find_accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[til
 
 
 def _list_element_bytes(nest: tile.Parallel) -> Iterator[int]:
+    """Yield the element sizes of the buffers that the nest stores to, and of those that the stored values load."""
     for stmt in tile.walk_statements(nest.body):
         if isinstance(stmt, tile.Store):
             yield stmt.buffer.dtype.bytes

@@ -6,14 +6,14 @@ and its indices.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias, assert_never
 
-from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.element_accesses import find_element_accesses
 from tilec.passes.layout.shared.atoms import (
     BANK_BYTES,
     BANKS,
@@ -36,7 +36,8 @@ def find_conflict_factors(nest: tile.Parallel, assignment: LayoutAssignment) -> 
     bound = {s.var: s.value for s in tile.walk_statements(nest.body) if isinstance(s, tile.Bind)}
     places = {var: place for place, var in enumerate(nest.vars)}
     found: dict[str, float] = {}
-    for buffer, indices in dict.fromkeys(_find_shared_accesses(nest)):
+    accesses = (access for _, access in find_element_accesses(nest.body) if access.buffer.scope == "shared")
+    for buffer, indices in dict.fromkeys((access.buffer, access.indices) for access in accesses):
         forms = tuple(_build_form(index, places, bound) for index in indices)
         ways = _compute_conflict_factor(assignment.shared[buffer.name], buffer.dtype.bytes, layout, nest.extents, forms)
         if ways is not None:
@@ -65,29 +66,16 @@ def _compute_conflict_factor(
     return taken / max(needed, 1)
 
 
-def _find_shared_accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
-    for stmt in tile.walk_statements(nest.body):
-        if isinstance(stmt, tile.Store) and stmt.buffer.scope == "shared":
-            yield stmt.buffer, stmt.indices
-        for expr in list_expressions(stmt):
-            for load in tile.walk_expr(expr):
-                if isinstance(load, tile.Load) and load.buffer.scope == "shared":
-                    yield load.buffer, load.indices
-
-
 def _find_byte(layout: SharedLayout, forms: Sequence[_IndexForm], point: tuple[int, ...]) -> int | None:
     """Return the byte of the tile that is reached at a point of the nest; None where it depends on data."""
-    place = [_evaluate_form(form, point) for form in forms]
-    row = 0
-    for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
+    place = column = 0
+    for form, extent in zip(forms, layout.shape, strict=True):
+        index = _evaluate_form(form, point)
         if index is None:
             return None
-        row = row * extent + index % extent
-    return (
-        None
-        if place[-1] is None
-        else find_byte_offset(layout, row, place[-1] % layout.shape[-1] * layout.element_bytes)
-    )
+        column = index % extent
+        place = place * extent + column
+    return find_byte_offset(layout, place // layout.shape[-1], column * layout.element_bytes)
 
 
 @dataclass(frozen=True, slots=True)
