@@ -56,18 +56,11 @@ class GridWalk:
     def count_wave_bytes(self, raster: tile.Raster, first: int, last: int) -> int:
         """Return the bytes that the tiles with numbers from `first` up to, not including, `last` touch."""
         area = self.width * self.depth
-        layers = range(first // area, (last - 1) // area + 1)
-        found = [
-            tuple(
-                split_into_rectangles(
-                    self.width, self.depth, raster, max(first - z * area, 0), min(last - z * area, area)
-                )
-            )
-            for z in layers
-        ]
-        return sum(
-            footprint.bytes * _count_distinct(footprint.axes, found, last - first) for footprint in self.footprints
-        )
+        found = []
+        for begin in range(first // area * area, last, area):  # the first tile of each layer
+            inside = max(first - begin, 0), min(last - begin, area)
+            found.append(tuple(split_into_rectangles(self.width, self.depth, raster, *inside)))
+        return sum(each.bytes * _count_distinct(each.axes, found, last - first) for each in self.footprints)
 
 
 def split_into_rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: int) -> Iterator[Rectangle]:
@@ -102,6 +95,7 @@ def _count_distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: i
 
 
 def _union_length(spans: Iterable[tuple[int, int]]) -> int:
+    """Return how many numbers the ranges have together."""
     total, end = 0, 0
     for begin, until in sorted(spans):
         total += max(until - max(begin, end), 0)

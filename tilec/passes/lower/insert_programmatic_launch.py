@@ -19,7 +19,7 @@ from dataclasses import replace
 from tilec.ir import warp
 from tilec.ir.tile import Buffer
 from tilec.ir.warp import GridControl, Operation, Program, Role
-from tilec.passes.lower.waits.touches import find_touches
+from tilec.passes.lower.waits.touches import find_touches, walk_program
 from tilec.support.source import NOWHERE, Span
 
 
@@ -28,8 +28,7 @@ def insert_programmatic_launch(program: Program) -> Program:
 
     Inserts the wait, and the signal to the next kernel. A program with grid barriers stays as it is, too: blocks of the
     next kernel could take the place of blocks that must run at the same time."""
-    operations = [op for role in _list_roles(program) for op in warp.walk_operations(role.body)]
-    if any(isinstance(op, GridControl | warp.GridSync) for op in operations):
+    if any(isinstance(op, GridControl | warp.GridSync) for op in walk_program(program)):
         return program
     tensors = frozenset(p.name for p in program.params if isinstance(p, Buffer))
     number, at = _find_launch_point(program.roles, tensors)
@@ -43,10 +42,6 @@ def insert_programmatic_launch(program: Program) -> Program:
         roles[0] = replace(roles[0], body=(*roles[0].body, GridControl("wait")))
     common = None if program.common is None else _add_wait(program.common, tensors)
     return replace(program, roles=tuple(_add_wait(role, tensors) for role in roles), common=common, begins_early=True)
-
-
-def _list_roles(program: Program) -> tuple[Role, ...]:
-    return program.roles if program.common is None else (program.common, *program.roles)
 
 
 def _add_wait(role: Role, tensors: frozenset[str]) -> Role:

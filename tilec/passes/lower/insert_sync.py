@@ -33,15 +33,7 @@ from tilec.passes.lower.waits.conflicts import (
 )
 from tilec.passes.lower.waits.handover import build_handover, forget_copies, prepare_arrivals
 from tilec.passes.lower.waits.numbered import Node, find_wgmma_registers, number_operations, walk_nodes
-from tilec.passes.lower.waits.placed_waits import (
-    ROLE_END,
-    NeedsPart,
-    PlaceCounter,
-    SyncNeeds,
-    drop_part,
-    insert_needs,
-    needs_drain,
-)
+from tilec.passes.lower.waits.placed_waits import ROLE_END, NeedsPart, SyncNeeds, drop_part, insert_needs, needs_drain
 from tilec.passes.lower.waits.scoreboard import QUEUES, AccessRecord, RingUse, RoleState, Touch
 from tilec.passes.lower.waits.tensor_areas import UNKNOWN_AGE
 from tilec.passes.lower.waits.tensor_fences import insert_tensor_fences
@@ -64,9 +56,10 @@ def insert_sync(program: warp.Program) -> warp.Program:
     facts = _ProgramFacts.from_program(program, by_async)
 
     def synchronise_role(role: warp.Role, number: int) -> warp.Role:
+        """Return the role with its synchronisation; its barriers have this number."""
         execution = _RoleExecution(role, facts, find_warpgroup_tiles(role, program))
         placed, barrier = execution.place_waits(), warp.BarSync(number, role.threads)
-        return replace(role, body=insert_needs(role.body, placed, execution.drained_loops, barrier, PlaceCounter()))
+        return replace(role, body=insert_needs(role.body, placed, execution.drained_loops, barrier, itertools.count()))
 
     roles = tuple(synchronise_role(role, program.named_barrier(number)) for number, role in enumerate(program.roles))
     common = None if program.common is None else synchronise_role(program.common, 0)
@@ -90,6 +83,7 @@ class _ProgramFacts:
 
     @classmethod
     def from_program(cls, program: warp.Program, by_async: frozenset[str]) -> _ProgramFacts:
+        """Collect the facts of a program."""
         registers = (name_metadata_registers(tile.buffer) for tile in program.shared)
         return cls(
             {b: ring for ring in program.rings for b in ring.buffers},
@@ -117,9 +111,11 @@ _CONTROL_OPERATIONS = (
 
 
 class _RoleExecution:
+    """The abstract execution of a role. `needs` has the synchronisation placed so far, by place."""
+
     def __init__(self, role: warp.Role, facts: _ProgramFacts, per_warpgroup: frozenset[str]) -> None:
         self.rings, self.fragments = facts.rings, facts.fragments
-        self.nodes = number_operations(role.body, PlaceCounter(), per_warpgroup, facts.over, facts.fixed)
+        self.nodes = number_operations(role.body, per_warpgroup, facts.over, facts.fixed)
         self.spans = {node.place: node.op.span for node in walk_nodes(self.nodes)}
         # Without explicit roles, tensors that the role only reads need no records.
         written = {t.buffer for node in walk_nodes(self.nodes) for t in node.touches if t.write}
@@ -150,6 +146,7 @@ class _RoleExecution:
         return frozenset(async_tiles | {name for name, ring in self.rings.items() if ring.name in passed})
 
     def place_waits(self) -> dict[int, SyncNeeds]:
+        """Return the synchronisation that the role needs, by place."""
         while self.execute_role():
             pass
         self.prune_needs()
@@ -280,9 +277,8 @@ class _RoleExecution:
                 if not has_explicit_wait(node):
                     self.wait_before_loop(node)
                 self.run_until_stable(node.bodies[0])
-        outcomes[entered] = (
-            self.state.copy()
-        )  # lost if something was placed meanwhile: `self.outcomes` is another one then
+        # Lost if something was placed meanwhile: `self.outcomes` is another one then.
+        outcomes[entered] = self.state.copy()
 
     def wait_before_ping_pong(self, node: Node, following: tuple[Node, ...]) -> None:
         """Place the barriers of a warpgroup's ping-pong turn before the turn: in it, a warpgroup waits for no other."""
@@ -328,9 +324,8 @@ class _RoleExecution:
         if node.frame is not None:
             self.state.next_iteration()
         self.run_nodes(node.bodies[0])
-        crossing = (
-            frozenset() if self.is_final or node.place in self.drained_loops else self.find_crossing_registers(node)
-        )
+        is_checked = not self.is_final and node.place not in self.drained_loops
+        crossing = self.find_crossing_registers(node) if is_checked else frozenset()
         if crossing and isinstance(node.op, warp.Loop) and can_drain_iterations(node.op):
             self.drained_loops.add(node.place)
             self.changed, self.outcomes = True, {}
@@ -443,6 +438,7 @@ class _RoleExecution:
         return known
 
     def execute_operation(self, node: Node, following: tuple[Node, ...]) -> None:
+        """Place what an operation needs before it, and record its accesses."""
         self.apply_needs(node.place)
         if not node.touches:
             return
@@ -471,6 +467,7 @@ class _RoleExecution:
             self.record_touch(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
 
     def record_touch(self, kept: list[AccessRecord], node: Node, touch: Touch, group: int) -> None:
+        """Record an access among those `kept` of its version, in place of an equal one."""
         if any(r.place == node.place for r in kept):
             kept[:] = [r for r in kept if r.place != node.place or not r.is_same(touch)]
         age = UNKNOWN_AGE if touch.area is None else 0
@@ -482,6 +479,7 @@ class _RoleExecution:
     # ---- what is missing ---------------------------------------------------------------------------------------------
 
     def demand_sync(self, node: Node, conflicts: list[tuple[AccessRecord, Touch]], following: tuple[Node, ...]) -> None:
+        """Add to an operation's needs what resolves its conflicts with earlier accesses."""
         needs = self.get_needs(node.place)
         before = (dict(needs.waits), needs.fence, needs.barrier)
         for record, touch in conflicts:
@@ -504,12 +502,12 @@ class _RoleExecution:
         return self.needs.setdefault(place, SyncNeeds())
 
     def add_wait(self, needs: SyncNeeds, record: AccessRecord) -> None:
+        """Add a wait for an access that may still be in flight."""
         if record.group and record.queue:
             # Where threads use an accumulator, the assembler needs a wait for all groups, unless the wgmma is in the
             # same run of operations.
-            whole = record.place not in self.run_places and self.mixed_registers & self.registers.get(
-                record.place, frozenset()
-            )
+            registers = self.registers.get(record.place, frozenset())
+            whole = record.place not in self.run_places and self.mixed_registers & registers
             pending = 0 if whole else self.state.count_pending(record)
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
@@ -527,6 +525,7 @@ class _RoleExecution:
                         needs.fence |= self.conflicts.is_fence_missing(record, touch)
 
     def apply_needs(self, place: int) -> None:
+        """Execute the synchronisation that is placed here."""
         needs = self.needs.get(place)
         if needs is None:
             return

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tilec.analysis.fragment_prefetch import find_first_overlapped_product, find_last_carried_use
 from tilec.analysis.rings import find_accesses
@@ -46,39 +46,12 @@ from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.analysis.rings import RingPlan
-    from tilec.passes.layout.assign_layouts import LayoutAssignment
-    from tilec.passes.loop.assign_roles import RingRoles
-    from tilec.passes.loop.ring_links import RingLink
+    from tilec.passes.lower.expand_schedules import Expander
 
 TMA_FILLERS = ("producer", LOADING_THREAD)
 """Roles that fill rings with copies that complete by themselves."""
 
 Cursors = tuple[warp.Cursor, ...]
-
-
-class Expansion(Protocol):
-    """The program that a role's pipeline is a part of: an `Expander` of `lower.expand_schedules`. Loops are known by
-    their variable, rings by name."""
-
-    assignment: LayoutAssignment
-    trip_count: dict[tile.Var, int | None]
-    rings: dict[str, warp.Ring]
-    ring_of: dict[str, warp.Ring]
-    """By name of a tile."""
-    passes: dict[str, RingRoles]
-    links: dict[tile.Var, dict[str, RingLink]]
-    shared: frozenset[str]
-    """The rings that several loops use."""
-    changed: set[str]
-    """The rings whose versions several roles change in turn."""
-    most_cursors: dict[tuple[str, str], int]
-    """The most stages in which any loop uses a shared ring, by ring and side."""
-
-    def copy_variable(self, var: tile.Var) -> tile.Var: ...
-
-    def lower_statement(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]: ...
-
-    def expand_statement(self, stmt: tile.Stmt, role: str, cursors: Cursors) -> tuple[warp.Operation, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +78,10 @@ class _PipelineStep:
 
 
 class RolePipeline:
-    """A role's part of a pipelined loop. `around` are the cursors of the enclosing loops."""
+    """A role's part of a pipelined loop, in the program that `expansion` makes. `around` are the cursors of the
+    enclosing loops."""
 
-    def __init__(self, expansion: Expansion, scheduled: ScheduledLoop, role: str, around: Cursors) -> None:
+    def __init__(self, expansion: Expander, scheduled: ScheduledLoop, role: str, around: Cursors) -> None:
         self.expansion, self.role, self.around = expansion, role, around
         loop = scheduled.loop.loop
         self.trip_count = expansion.trip_count.get(loop.var, get_static_trip_count(loop))
@@ -132,6 +106,7 @@ class RolePipeline:
     # ---- what this role does, in order of issue ----
 
     def build_steps(self) -> Iterator[_PipelineStep]:
+        """Yield a step for each statement of the role, and for each ring that it releases."""
         problem, schedule = self.scheduled.loop.problem, self.scheduled.schedule
         rings = {ring.name: plan for ring, plan in zip(problem.rings, self.scheduled.loop.rings, strict=True)}
         place = {op: k for k, op in enumerate(schedule.order)}
@@ -159,11 +134,8 @@ class RolePipeline:
             waits = tuple(n for n, r in read.items() if self.find_first([c for c in r.consumers if runs[c]]) == i)
             waits += tuple(n for n, link in received.items() if self.find_first(link.waiting_statements) == i)
             # TMA copies complete by themselves.
-            handing = (
-                {}
-                if filling_role in TMA_FILLERS
-                else {n: self.find_passing_statements(n, r, runs) for n, r in filled.items()}
-            )
+            handed = {} if filling_role in TMA_FILLERS else filled
+            handing = {n: self.find_passing_statements(n, r, runs) for n, r in handed.items()}
             passed_rings = tuple(n for n, users in handing.items() if self.find_last(users) == i)
             sent_links = tuple((n, link.ring) for n, link in sent.items() if self.find_last(link.told) == i)
             returned_links = tuple(n for n, link in received.items() if self.find_last(link.waiting_statements) == i)
@@ -257,6 +229,7 @@ class RolePipeline:
                 yield next((k for k in behind if find_wgmma_accumulator(statements[k]) is not None), end)
 
     def find_latency(self, statement: tile.Stmt | None) -> int:
+        """Return the latency of a statement in the loop's problem; 0 for a release."""
         loop = self.scheduled.loop
         found = (op.latency for op, s in zip(loop.problem.ops, loop.statements, strict=True) if s is statement)
         return next(found, 0)
@@ -275,6 +248,7 @@ class RolePipeline:
     # ---- prologue, steady state, epilogue ----
 
     def expand_operations(self) -> Iterator[warp.Operation]:
+        """Yield the role's part of the loop: its pieces, in a pipeline where the trip count is unknown."""
         if not self.steps_in_order:
             return
         pieces = self.build_pieces()
@@ -285,6 +259,7 @@ class RolePipeline:
             yield warp.Pipeline(self.loop.var, self.last_stage, tuple(pieces), span=self.loop.span)
 
     def build_pieces(self) -> Iterator[warp.Operation]:
+        """Yield the prologue, the steady state and the epilogue."""
         loop, last, trip_count = self.loop, self.last_stage, self.trip_count
         stages = sorted({s.stage for s in self.steps_in_order})
         if trip_count is not None and trip_count <= last:
@@ -344,14 +319,15 @@ class RolePipeline:
     def expand_live_steps(
         self, values: Mapping[int, tile.Expr]
     ) -> Iterator[tuple[_PipelineStep | None, warp.Operation]]:
+        """Yield the operations of these stages' steps, each with its step, then the advances of the cursors."""
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
         begins, ends = _find_run_ends(live)
+        is_mma = self.role == MMA_ROLE
         bound: dict[tile.Var, tile.Expr] = {}  # the scheduled binds' variables in this step
         for step in live:
-            own_cursors = tuple(
-                c for name in step.rings if (c := self.get_cursor(name, step.side, step.stage)) is not None
-            )
+            found = (self.get_cursor(name, step.side, step.stage) for name in step.rings)
+            own_cursors = tuple(c for c in found if c is not None)
             cursors |= {(c.ring, step.side, step.stage): c for c in own_cursors}
             by_ring = {c.ring: c for c in own_cursors}
             for name in step.acquires:
@@ -366,30 +342,23 @@ class RolePipeline:
                     stmt = replace(stmt, var=self.expansion.copy_variable(stmt.var))
                     bound[step.statement.var] = stmt.var
                 here = (*own_cursors, *self.find_outer_cursors(stmt))
-                # A store role runs statements that the rules give to another role.
-                is_chosen = self.role == STORE_ROLE
-                run = (
-                    self.expansion.lower_statement(stmt, here)
-                    if is_chosen
-                    else self.expansion.expand_statement(stmt, self.role, here)
-                )
-                for operation in run:
-                    yield step, operation
+                if self.role == STORE_ROLE:  # it runs statements that the rules give to another role
+                    run = self.expansion.lower_statement(stmt, here)
+                else:
+                    run = self.expansion.expand_statement(stmt, self.role, here)
+                yield from ((step, operation) for operation in run)
             if step in ends:
                 yield step, warp.PingPongPass(span=step.statement.span if step.statement else self.loop.span)
             for name, about in step.sent_links:
                 yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
                 meant = (by_ring[about],)
-                yield (
-                    step,
-                    warp.RingFill(by_ring[name], self.role == MMA_ROLE, True, cursors=meant, span=self.loop.span),
-                )
+                yield step, warp.RingFill(by_ring[name], is_mma, True, cursors=meant, span=self.loop.span)
             for name in step.returned_links:
-                yield step, warp.RingRelease(by_ring[name], self.role == MMA_ROLE, span=self.loop.span)
+                yield step, warp.RingRelease(by_ring[name], is_mma, span=self.loop.span)
             for name in step.passed_rings:
-                yield step, warp.RingFill(by_ring[name], self.role == MMA_ROLE, step.keeps, span=self.loop.span)
+                yield step, warp.RingFill(by_ring[name], is_mma, step.keeps, span=self.loop.span)
             if step.releases:
-                yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA_ROLE, span=self.loop.span)
+                yield step, warp.RingRelease(by_ring[step.releases], is_mma, span=self.loop.span)
         for step in live:
             if step.completes:
                 yield step, warp.Await(step.completes, readers=True, span=self.loop.span)

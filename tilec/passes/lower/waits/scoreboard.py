@@ -119,6 +119,7 @@ class RoleState:
         self.frame: LoopFrame | None = None  # the current loop
 
     def copy(self) -> RoleState:
+        """Return a state whose records change independently."""
         new = RoleState.__new__(RoleState)
         new.uses, new.use_of, new.fenced = self.uses, self.use_of, self.fenced
         new.records = {key: [r.copy() for r in kept] for key, kept in self.records.items()}
@@ -151,6 +152,7 @@ class RoleState:
         return record.queue is not None and record.group > self.issued[record.queue]
 
     def record_wait(self, queue: Queue, pending: int) -> None:
+        """Complete all groups of a queue but the last `pending`."""
         last = self.issued[queue] - pending
         for kept in self.records.values():
             for record in kept:
@@ -158,12 +160,14 @@ class RoleState:
                     record.group, record.met = 0, ""
 
     def record_fence(self) -> None:
+        """Let the asynchronous proxy see the completed accesses."""
         for record in self.list_records():
             if not record.group:
                 record.fenced = True
         self.forget_settled()
 
     def pass_barrier(self, who: BarrierScope) -> None:
+        """Let the accesses so far be met by a barrier of these threads."""
         for record in self.list_records():
             if record.met != "role":
                 record.met = who
@@ -179,11 +183,13 @@ class RoleState:
                 self.records[key] = [r for r in kept if not (r.is_settled and (never or r.fenced))]
 
     def enter_loop(self, frame: LoopFrame) -> None:
+        """Begin to count iterations since accesses, for areas in terms of the loop's variable."""
         self.frame = frame
         for record in self.list_records():
             record.age = min(record.age, 0)
 
     def next_iteration(self) -> None:
+        """Let the accesses age by an iteration."""
         for key, kept in self.records.items():
             if all(record.age == UNKNOWN_AGE for record in kept):
                 continue

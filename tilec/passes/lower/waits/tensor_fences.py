@@ -25,6 +25,7 @@ def insert_tensor_fences(program: warp.Program) -> warp.Program:
     rings = frozenset(ring.name for ring in program.rings if not in_tensor.isdisjoint(ring.buffers))
 
     def add_fences(op: warp.Operation) -> tuple[warp.Operation, ...]:
+        """Return the operation with the fences and the wait that it needs."""
         made: tuple[warp.Operation, ...] = (op,)
         if _is_release(op, program, rings):
             made = (warp.TensorFence("before"), *made)
@@ -47,6 +48,7 @@ def insert_tensor_fences(program: warp.Program) -> warp.Program:
 
 
 def _is_release(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
+    """Return True if the operation lets others reach tensor memory."""
     match op:
         case warp.RingFill() | warp.RingRelease():
             return op.cursor.ring in rings and not op.by_tensor_cores
@@ -55,6 +57,7 @@ def _is_release(op: warp.Operation, program: warp.Program, rings: frozenset[str]
 
 
 def _is_acquisition(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
+    """Return True if the operation waits until others let this role reach tensor memory."""
     match op:
         case warp.RingWait(cursor=cursor) | warp.RingAcquire(cursor=cursor):
             return cursor.ring in rings
