@@ -91,7 +91,7 @@ def _expand_explicit_roles(assignment: LayoutAssignment, target: Target) -> warp
 
 
 class Expander:
-    """Expands a kernel. Loops are known by their variable, rings by name, in `ring_of` by the name of a tile."""
+    """Expands a kernel to its program: `role_pipeline.Expansion` says what its fields are."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Expander:
             self.rings[made.name] = self.ring_of[made.name] = made
         passed = [name for s in scheduled for name in dict.fromkeys(r.name for r in s.loop.problem.rings)]
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
-        self.most_cursors: dict[tuple[str, str], int] = {}  # stages in which any loop uses a shared ring, by side
+        self.most_cursors: dict[tuple[str, str], int] = {}
         for s in scheduled if self.shared else ():
             for role in ("producer", "consumer", MMA_ROLE) if self.specialised else ("all",):
                 for side, stages in RolePipeline(self, s, role, ()).find_cursor_stages().items():

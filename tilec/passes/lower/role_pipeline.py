@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tilec.analysis.fragment_prefetch import find_first_overlapped_product, find_last_carried_use
 from tilec.analysis.rings import find_accesses
@@ -46,12 +46,39 @@ from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.analysis.rings import RingPlan
-    from tilec.passes.lower.expand_schedules import Expander
+    from tilec.passes.layout.assign_layouts import LayoutAssignment
+    from tilec.passes.loop.assign_roles import RingRoles
+    from tilec.passes.loop.ring_links import RingLink
 
 TMA_FILLERS = ("producer", LOADING_THREAD)
 """Roles that fill rings with copies that complete by themselves."""
 
 Cursors = tuple[warp.Cursor, ...]
+
+
+class Expansion(Protocol):
+    """The program that a role's pipeline is a part of: an `Expander` of `lower.expand_schedules`. Loops are known by
+    their variable, rings by name."""
+
+    assignment: LayoutAssignment
+    trip_count: dict[tile.Var, int | None]
+    rings: dict[str, warp.Ring]
+    ring_of: dict[str, warp.Ring]
+    """By name of a tile."""
+    passes: dict[str, RingRoles]
+    links: dict[tile.Var, dict[str, RingLink]]
+    shared: frozenset[str]
+    """The rings that several loops use."""
+    changed: set[str]
+    """The rings whose versions several roles change in turn."""
+    most_cursors: dict[tuple[str, str], int]
+    """The most stages in which any loop uses a shared ring, by ring and side."""
+
+    def copy_variable(self, var: tile.Var) -> tile.Var: ...
+
+    def lower_statement(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]: ...
+
+    def expand_statement(self, stmt: tile.Stmt, role: str, cursors: Cursors) -> tuple[warp.Operation, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +105,9 @@ class _PipelineStep:
 
 
 class RolePipeline:
-    """A role's part of a pipelined loop, in the program that `expansion` makes. `around` are the cursors of the
-    enclosing loops."""
+    """A role's part of a pipelined loop. `around` are the cursors of the enclosing loops."""
 
-    def __init__(self, expansion: Expander, scheduled: ScheduledLoop, role: str, around: Cursors) -> None:
+    def __init__(self, expansion: Expansion, scheduled: ScheduledLoop, role: str, around: Cursors) -> None:
         self.expansion, self.role, self.around = expansion, role, around
         loop = scheduled.loop.loop
         self.trip_count = expansion.trip_count.get(loop.var, get_static_trip_count(loop))
