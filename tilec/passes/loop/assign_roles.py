@@ -101,10 +101,7 @@ def count_consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: 
         return 1
     private = find_private_tiles(assignment, loop)
     is_independent = (
-        not any(
-            is_compound(s) or any(is_ordering_statement(inner) for inner in tile.walk_statements((s,)))
-            for s in find_scheduled_statements(loop)
-        )
+        not any(map(_keeps_warps_together, find_scheduled_statements(loop)))
         and len(products) < len(consumed)
         and all(_is_warpgroup_independent(s, assignment, private) for s in consumed)
     )
@@ -134,10 +131,7 @@ def find_store_candidates(assignment: LayoutAssignment, loop: tile.For, plans: S
         assignment.form != "warp_specialised"
         or loop.stage is not None
         or any(loop is inner for copies in around for inner in copies)
-    ):
-        return StoreCandidates()
-    if any(
-        is_compound(s) or any(is_ordering_statement(inner) for inner in tile.walk_statements((s,))) for s in statements
+        or any(map(_keeps_warps_together, statements))
     ):
         return StoreCandidates()
     others = (other for other in find_pipelined_loops(assignment.kernel.body) if other is not loop)
@@ -154,6 +148,11 @@ def find_store_candidates(assignment: LayoutAssignment, loop: tile.For, plans: S
             together.append(copies)
         kept += [(i, reason) for i in copies if reason is not None]
     return StoreCandidates(tuple(together), tuple(kept))
+
+
+def _keeps_warps_together(stmt: tile.Stmt) -> bool:
+    """Return whether a statement has pipelined loops in it, or orders the warps itself."""
+    return is_compound(stmt) or any(map(is_ordering_statement, tile.walk_statements((stmt,))))
 
 
 def _why_no_store_role(
@@ -222,13 +221,10 @@ def _is_warpgroup_independent(stmt: tile.Stmt, assignment: LayoutAssignment, own
     its own registers and the tiles in `own`, of which it can have a private copy, and none of its reductions may cross
     warps."""
     scopes = {b.name: b.scope for b in (*assignment.kernel.params, *assignment.kernel.buffers) if hasattr(b, "scope")}
-    if isinstance(stmt, tile.Bind) or any(
-        scopes.get(name) not in tile.IN_REGISTERS for name in find_accesses(stmt).writes - own
-    ):
+    written = find_accesses(stmt).writes - own
+    if isinstance(stmt, tile.Bind) or any(scopes.get(name) not in tile.IN_REGISTERS for name in written):
         return False
-    for inner in tile.walk_statements((stmt,)):
-        if not isinstance(inner, tile.TileOp):
-            continue
+    for inner in (s for s in tile.walk_statements((stmt,)) if isinstance(s, tile.TileOp)):
         if not inner.by_warpgroups:
             return False
         if inner.folded is not None:

@@ -34,7 +34,6 @@ from tilec.analysis.tensor_regions import RegionAnalysis
 from tilec.analysis.thresholds import select_likely_branch
 from tilec.analysis.usage import find_unread_tiles
 from tilec.ir import tile
-from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.mechanisms.tensor_memory import allocate_tensor_tiles
@@ -60,7 +59,7 @@ from tilec.passes.loop.price.statement_price import count_demands, price_stateme
 from tilec.passes.loop.ring_links import find_ring_links, producer_reads_before_commit
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 from tilec.passes.memory.privatise import add_private_copies, find_private_tiles
-from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions
+from tilec.passes.memory.shared_limits import align_bytes, refuse_tiles, refuse_versions
 from tilec.passes.memory.shared_reuse import find_tiles_over_rings
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
 from tilec.sched.schedule import Schedule
@@ -210,13 +209,8 @@ def find_ping_pong_loops(
     for loop in loops:
         groups = 1 if loop.var in inner else count_consumer_groups(assignment, loop, target)
         if groups > 1:
-            yield (
-                loop,
-                groups,
-                partial(
-                    _build_ping_pong_variants, assignment, target, loop, groups, unlimited_smem, overlap, store_role
-                ),
-            )
+            limits = unlimited_smem, overlap, store_role
+            yield loop, groups, partial(_build_ping_pong_variants, assignment, target, loop, groups, *limits)
 
 
 def _build_ping_pong_variants(
@@ -228,17 +222,15 @@ def _build_ping_pong_variants(
     overlap: bool,
     store_role: bool,
 ) -> PingPongVariants:
+    """Build both problems of a loop; with the roles by rule only, unless `store_role`."""
     together = _ProblemBuilder(assignment, target, loop, {}, unlimited_smem, overlap).build_problem()
     private = add_private_copies(assignment, ((loop, groups),))
     builder = _ProblemBuilder(private, target, loop, {}, unlimited_smem, overlap, groups)
     ping_ponging = builder.build_problem() if private is assignment or builder.least <= builder.smem_bytes else None
-    if store_role:
-        return PingPongVariants(together, groups, ping_ponging)
-    return PingPongVariants(
-        _restrict_to_rule_roles(together),
-        groups,
-        None if ping_ponging is None else _restrict_to_rule_roles(ping_ponging),
-    )
+    if not store_role:
+        together = _restrict_to_rule_roles(together)
+        ping_ponging = None if ping_ponging is None else _restrict_to_rule_roles(ping_ponging)
+    return PingPongVariants(together, groups, ping_ponging)
 
 
 def _find_earlier_sharing_loops(sharing: Sequence[tuple[tile.For, ...]], loop: tile.For) -> Iterator[tile.For]:
@@ -281,10 +273,10 @@ class _ProblemBuilder:
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
 
     def build_problem(self) -> LoopProblem:
+        """Return the problem of the loop. Errors: `shared-memory-overflow`."""
         rings = self.plans
-        ops = move_loads_into_products(
-            tuple(self.build_op(i) for i in range(len(self.statements))), self.statements, self.target
-        )
+        ops = tuple(self.build_op(i) for i in range(len(self.statements)))
+        ops = move_loads_into_products(ops, self.statements, self.target)
         pool = Pool("smem", self.smem_bytes, self.count_reserved_bytes(rings))
         if self.least > pool.capacity:
             with self.mistakes.caught():
@@ -309,13 +301,13 @@ class _ProblemBuilder:
                 for name in self.candidates
             ),
             tied=tuple(of for of in self.stores.together if len(of) > 1),
-            same_stage=tuple(self.find_same_stage_ops()),
+            # A scheduled bind has one value at a time: its users share its stage.
+            same_stage=tuple((bind, *users) for bind, users in find_bind_users(self.loop.body) if users),
         )
         own = find_private_tiles(self.assignment, self.loop)
         if self.groups == 1:
             single = tuple(self.find_single_versions()) if self.loop.stage is not None else ()
-            kept = self.stores.kept
-            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, kept, single, own)
+            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept, single, own)
         repeated = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
         return LoopProblem(
             self.loop,
@@ -347,14 +339,12 @@ class _ProblemBuilder:
         ring of another loop's manual schedule, else the tiles."""
         manual_rings = [(loop, plan) for loop in self.manual_loops for plan in ring_plans(self.assignment.kernel, loop)]
         sizes = [
-            (count_ring_versions(loop, plan), _count_version_bytes(self.assignment, plan))
-            for loop, plan in manual_rings
+            (count_ring_versions(lp, plan), _count_version_bytes(self.assignment, plan)) for lp, plan in manual_rings
         ]
         left = capacity - self.least + sum(versions * size for versions, size in sizes)
         if sizes and left >= sum(size for _, size in sizes):
-            (versions, size), (loop, plan) = max(
-                zip(sizes, manual_rings, strict=True), key=lambda each: each[0][0] * each[0][1]
-            )
+            largest = max(zip(sizes, manual_rings, strict=True), key=lambda each: each[0][0] * each[0][1])
+            (versions, size), (loop, plan) = largest
             left -= sum(v * s for v, s in sizes) - versions * size
             span = loop.scheduling_hints.span if loop.scheduling_hints is not None else loop.span
             refuse_versions(versions, plan.buffers, size, left, span)
@@ -412,10 +402,10 @@ class _ProblemBuilder:
         versions, barriers = self.count_reserved_versions(rings)
         late = find_tiles_over_rings(self.assignment.kernel)  # they lie over the rings
         beside = ((name, layout) for name, layout in self.assignment.shared.items() if name not in late)
-        tiles = sum(_align_bytes(layout.bytes) * versions.get(name, 1) for name, layout in beside)
+        tiles = sum(align_bytes(layout.bytes) * versions.get(name, 1) for name, layout in beside)
         if find_dynamic_loop(self.assignment.kernel) is not None:
-            tiles += _align_bytes(RING_BYTES)
-        return tiles + _align_bytes(barriers * BARRIER_BYTES)
+            tiles += align_bytes(RING_BYTES)
+        return tiles + align_bytes(barriers * BARRIER_BYTES)
 
     def count_reserved_versions(self, rings: tuple[RingPlan, ...]) -> tuple[dict[str, int], int]:
         """Return the reserved versions of tiles by name, where these are not one, and the number of barriers. The tiles
@@ -445,22 +435,24 @@ class _ProblemBuilder:
     # ---- costs ----
 
     def build_op(self, index: int) -> Op:
+        """Return the op of a statement: its price, its slots, and its roles where these are open."""
         stmt = self.statements[index]
         if is_compound(stmt):
             return self.build_compound_op(index)
         groups = self.groups if self.roles[index] == "consumer" else 1
-        issue, latency, uses = price_statement(
-            select_likely_branch(stmt, self.loop, self.assignment.kernel),
-            self.assignment,
-            self.target,
-            groups,
-            find_replayed_binds(self.loop),
-        )
+        likely, replays = select_likely_branch(stmt, self.loop, self.assignment.kernel), find_replayed_binds(self.loop)
+        issue, latency, uses = price_statement(likely, self.assignment, self.target, groups, replays)
         roles: tuple[int, ...] = ()
         if self.roles[index] in self.candidates:
             roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
         else:
             uses[self.issue_slot[self.roles[index]]] = (issue, 0)
+        barrier_cycles = 0
+        if index in self.open:
+            # Before one warp issues a store, all wait at a barrier. A second one, before the tile is overwritten,
+            # costs nothing extra: they would wait at the ring's mbarrier instead.
+            barrier = self.target.price("barrier")
+            barrier_cycles = barrier.issue + barrier.latency
         built = Op(
             describe_statement(stmt),
             tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
@@ -469,22 +461,13 @@ class _ProblemBuilder:
             self.roles[index],
             stmt.span.line,
             roles,
-            self.count_barrier_cycles() if index in self.open else 0,
+            barrier_cycles,
             file=stmt.span.file,
         )
-        operand_demands = (
-            count_demands(stmt, self.assignment)
-            if [i for i, s in enumerate(self.statements) if not _is_tile_load(s)] == [index]
-            else ()
-        )
+        is_only = [i for i, s in enumerate(self.statements) if not _is_tile_load(s)] == [index]
+        operand_demands = count_demands(stmt, self.assignment) if is_only else ()
         steps = price_product_steps(stmt, operand_demands, self.target)
         return built if steps is None else add_first_step_wait(built, steps, operand_demands, self.target)
-
-    def count_barrier_cycles(self) -> int:
-        """Return the cycles for which all warps wait at the barrier before one of them issues a store. A second
-        barrier, before the tile is overwritten, costs nothing extra: they would wait at the ring's mbarrier instead."""
-        barrier = self.target.price("barrier")
-        return barrier.issue + barrier.latency
 
     def price_flat(self, stmt: tile.Stmt) -> CompoundCost:
         _, latency, uses = price_statement(stmt, self.assignment, self.target, replays=find_replayed_binds(self.loop))
@@ -507,11 +490,13 @@ class _ProblemBuilder:
     # ---- dependences ----
 
     def build_edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
+        """Return the dependences between the ops, of several between two of them the longest."""
         versioned = frozenset(b.name for r in rings for b in r.buffers)
         tensor_core_runs = {t.buffer.name: t.depth for t in self.tensor}
         found: dict[tuple[int, int, int], Edge] = {}
 
         def add_edge(src: int, dst: int, latency: int, distance: int, why: str) -> None:
+            """Add a dependence, unless there is one that is as long."""
             key = (src, dst, distance)
             if key not in found or found[key].latency < latency:
                 found[key] = Edge(src, dst, latency, distance, why)
@@ -534,19 +519,17 @@ class _ProblemBuilder:
                 ):
                     for name in sorted(names - renamed):
                         # A sum in tensor memory cycles through its versions, and is overwritten as a whole.
-                        iterations_between: int | None = (
-                            tensor_core_runs.get(name, 1) if distance and i != j else distance
-                        )
+                        between: int | None = tensor_core_runs.get(name, 1) if distance and i != j else distance
                         if name in first and name in then:  # the first iteration that accesses these elements
-                            iterations_between = regions.find_distance(first[name], then[name], distance)
-                        if iterations_between is None:
+                            between = regions.find_distance(first[name], then[name], distance)
+                        if between is None:
                             continue
                         # A load may fill registers as soon as the instructions that read them have issued.
                         is_read = kind == "anti" and is_fragment_prefetch(self.statements[j])
                         is_read &= not is_wgmma_operation(self.statements[i])
-                        if not (kind == "data" and iterations_between > 1 and name in tensor_core_runs):
+                        if not (kind == "data" and between > 1 and name in tensor_core_runs):
                             latency = ops[i].issue if is_read else self.count_dependence_latency(ops, i, j)
-                            add_edge(i, j, latency, iterations_between, f"{kind} {name}")
+                            add_edge(i, j, latency, between, f"{kind} {name}")
         if not self.overlap and self.loop.stage is None:
             computing = [i for i, s in enumerate(self.statements) if not _is_tile_load(s)]
             for i, j in product(computing, repeat=2):
@@ -565,14 +548,8 @@ class _ProblemBuilder:
             add_edge(order.src, order.dst, latency, order.distance, order.why)
         for ring in rings:
             for own, other in producer_reads_before_commit(ring, self.roles, self.statements):
-                name = ring.buffers[0].name
-                add_edge(
-                    own,
-                    other,
-                    self.count_dependence_latency(ops, own, other),
-                    0,
-                    f"{name} is handed on when its role has read it",
-                )
+                why = f"{ring.buffers[0].name} is handed on when its role has read it"
+                add_edge(own, other, self.count_dependence_latency(ops, own, other), 0, why)
         check_prefetch_order(self.statements, tuple(found.values()))
         return [self.add_barrier_latency(edge) for edge in found.values()]
 
@@ -581,12 +558,6 @@ class _ProblemBuilder:
         if edge.dst not in self.open or self.roles[edge.src] not in self.candidates:
             return edge
         return replace(edge, hand_over=self.target.price("mbarrier").latency)
-
-    def find_same_stage_ops(self) -> Iterator[tuple[int, ...]]:
-        """Yield each scheduled bind with its users: it has one value at a time, so they share its stage."""
-        for bind, users in find_bind_users(self.loop.body):
-            if users:
-                yield (bind, *users)
 
     def count_dependence_latency(self, ops: tuple[Op, ...], i: int, j: int) -> int:
         """Return the cycles from the issue of i until j may issue. Products into one accumulator leave no gap."""
@@ -604,9 +575,5 @@ def _find_accumulator(stmt: tile.Stmt) -> tile.Buffer | None:
     return stmt.regions[2].buffer if isinstance(stmt, Gemm) else None
 
 
-def _align_bytes(size: int) -> int:
-    return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
-
-
 def _count_version_bytes(assignment: LayoutAssignment, ring: RingPlan) -> int:
-    return sum(_align_bytes(assignment.shared[b.name].bytes) for b in ring.buffers)
+    return sum(align_bytes(assignment.shared[b.name].bytes) for b in ring.buffers)

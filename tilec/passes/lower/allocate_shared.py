@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
-from tilec.passes.memory.shared_limits import format_size_sum
+from tilec.passes.memory.shared_limits import align_bytes, format_size_sum
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.options import EnvironmentSwitches
 from tilec.target.table import Target
@@ -48,7 +47,6 @@ def _stack_tiles(tiles: Sequence[SharedTile], begin: int) -> tuple[dict[str, int
     """Return the offset of each tile by name, one behind the other from `begin` on, and the end of the last."""
     offsets = {}
     for tile in tiles:
-        begin = -(-begin // SWIZZLE_BYTES) * SWIZZLE_BYTES
-        offsets[tile.buffer.name] = begin
-        begin += tile.bytes
+        offsets[tile.buffer.name] = align_bytes(begin)
+        begin = offsets[tile.buffer.name] + tile.bytes
     return offsets, begin

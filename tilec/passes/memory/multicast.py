@@ -42,13 +42,14 @@ class MulticastFinder:
         self.cluster = assignment.kernel.cluster.extents
         self.values: dict[tile.Var, tile.Expr] = {}
         self.alike: dict[tile.Var, str] = {p: "xyz" for p in assignment.kernel.params if isinstance(p, tile.Var)}
-        self.axis_of = _map_block_axes(assignment.kernel)
+        self.axis_of = dict(zip(assignment.kernel.block_vars, "xyz", strict=False))
 
     def mark_body(self, stmts: tuple[tile.Stmt, ...], axes: str) -> tuple[tile.Stmt, ...]:
         """Rewrite statements that all blocks along `axes` run equally often."""
         return map_statements(stmts, lambda stmt: self.mark_statement(stmt, axes))
 
     def mark_statement(self, stmt: tile.Stmt, axes: str) -> tile.Stmt:
+        """Mark the copies of a statement that all blocks along `axes` run equally often."""
         match stmt:
             case tile.For():
                 axes = self.find_common_axes(axes, stmt.start, stmt.stop)
@@ -76,6 +77,7 @@ class MulticastFinder:
         return "".join(axis for axis in axes if not any(self.is_different(expr, axis) for expr in given))
 
     def is_different(self, expr: tile.Expr, axis: str) -> bool:
+        """Return whether the value may differ between blocks of a cluster along the axis."""
         match expr:
             case tile.Const():
                 return False
@@ -134,7 +136,3 @@ class MulticastFinder:
             if sliced_dimension(global_region.extent, layout, count_multicast_blocks(self.cluster, some)) is not None:
                 return some
         return ""
-
-
-def _map_block_axes(kernel: tile.Kernel) -> dict[tile.Var, str]:
-    return dict(zip(kernel.block_vars, "xyz", strict=False))

@@ -31,16 +31,15 @@ MAX_SMALL_TILE_BYTES = 4096  # with all versions; larger tiles would take memory
 def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
     """Load tiles that loops only read by TMA before the loops. In a serial kernel, all copies by TMA are such."""
     if assignment.form == "serial":
-        return replace(
-            assignment,
-            kernel=replace(assignment.kernel, body=rewrite_statements(assignment.kernel.body, _use_single_version)),
-        )
+        body = rewrite_statements(assignment.kernel.body, _use_single_version)
+        return replace(assignment, kernel=replace(assignment.kernel, body=body))
     if assignment.form != "warp_specialised":
         return assignment
     ordered = find_ordered_tensors(assignment.kernel)
     room = _count_free_bytes(assignment, target)
 
     def rewrite_body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
+        """Prefetch the tiles of a statement list, which have up to `versions`."""
         nonlocal room
         found: dict[int, int] = {}
         for fetch in find_tile_loads(stmts):
@@ -59,6 +58,7 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
         )
 
     def rewrite_inside(stmt: Stmt, versions: int) -> Stmt:
+        """Prefetch the tiles of the statement lists inside a statement."""
         match stmt:
             case For() if is_pipelined(stmt):
                 return stmt
@@ -116,6 +116,7 @@ def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
 def _can_prefetch(
     assignment: LayoutAssignment, stmts: tuple[Stmt, ...], fetch: TileLoad, ordered: frozenset[str]
 ) -> bool:
+    """Return whether the producer can load the tile by TMA, for readers that all run when it does."""
     copy, tile = stmts[fetch.copy], fetch.tile
     if not isinstance(copy, Copy):
         return False

@@ -59,6 +59,7 @@ def find_loaded_tiles(
 
 
 def _walk_statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | Parallel, Loops]]:
+    """Yield the operations and nests in program order, each with the loops around it."""
     for stmt in body:
         if isinstance(stmt, TileOp | Parallel):
             yield stmt, loops
@@ -79,23 +80,20 @@ def _find_statement_loads(
     if isinstance(op, Parallel):
         sources = [buffer.name for buffer in find_reads(op) if buffer.scope == "global"]
         for tile in (buffer for buffer in find_writes(op) if buffer.scope == "shared" and sources):
-            versions, why = _count_shared_versions(
-                assignment, tile, _BY_THREADS, loops, decided, target, explicit_roles
-            )
+            by = _BY_THREADS
+            versions, why = _count_shared_versions(assignment, tile, by, loops, decided, target, explicit_roles)
             yield LoadedTile(tile.name, ", ".join(sources), "global → shared", op.span.line, line, versions, why)
     elif is_load(op):
         source, tile = (region.buffer for region in op.regions)
-        versions, why = _count_shared_versions(
-            assignment, tile, _describe_mechanism(op), loops, decided, target, explicit_roles
-        )
+        by = f"asynchronous, by {_MECHANISM_NAMES[str(op.via)]}" if op.via in _MECHANISM_NAMES else _BY_THREADS
+        versions, why = _count_shared_versions(assignment, tile, by, loops, decided, target, explicit_roles)
         yield LoadedTile(tile.name, source.name, "global → shared", op.span.line, line, versions, why)
     elif isinstance(op, Copy) and [r.buffer.scope for r in op.regions] == ["shared", "fragment"]:
         source, tile = (region.buffer for region in op.regions)
         if is_fragment_prefetch(op):
             if is_first_step(op):
-                yield LoadedTile(
-                    str(op.of), source.name, "shared → registers", op.span.line, line, *_describe_prefetch(op)
-                )
+                how = _describe_prefetch(op)
+                yield LoadedTile(str(op.of), source.name, "shared → registers", op.span.line, line, *how)
             return
         if source.name.startswith(CONVERSION_PREFIX):
             return
@@ -114,13 +112,11 @@ def _find_statement_loads(
 
 
 def _describe_prefetch(op: Copy) -> tuple[int, str]:
+    """Return the versions of a prefetched fragment, and the reason."""
     distance = op.prefetch_distance
     assert distance is not None
-    steps = "a step" if distance == 1 else f"{distance} steps"
-    return (
-        distance + 1,
-        f"prefetched {steps} before its use; the last steps of an iteration load for the first steps of the next",
-    )
+    when = f"prefetched {'a step' if distance == 1 else f'{distance} steps'} before its use"
+    return distance + 1, f"{when}; the last steps of an iteration load for the first steps of the next"
 
 
 def _count_shared_versions(
@@ -149,14 +145,8 @@ def _count_shared_versions(
     for at, (plan, depth) in enumerate(zip(known.loop.rings, known.schedule.depth, strict=True)):
         if tile in plan.buffers:
             return depth, f"{by}; {_explain_versions(tile.bytes, depth, loop, has_room=_has_room(known, at))}"
-    return 1, rings.analyse_loop_body(assignment.kernel, loop).why_not_versioned(
-        tile
-    ) or "it does not have a version for each iteration"
-
-
-def _describe_mechanism(op: TileOp) -> str:
-    via = op.via
-    return f"asynchronous, by {_MECHANISM_NAMES[str(via)]}" if via in _MECHANISM_NAMES else _BY_THREADS
+    why = rings.analyse_loop_body(assignment.kernel, loop).why_not_versioned(tile)
+    return 1, why or "it does not have a version for each iteration"
 
 
 def _has_room(scheduled_loop: ScheduledLoop, ring: int) -> bool:
@@ -169,6 +159,7 @@ def _has_room(scheduled_loop: ScheduledLoop, ring: int) -> bool:
 
 
 def _explain_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:
+    """Describe the versions of a tile, and the reason that there are no more."""
     most = loop.num_stages
     if most == 1:
         return "one version, as the loop requests"
@@ -180,6 +171,7 @@ def _explain_versions(size: int, depth: int, loop: For, *, has_room: bool) -> st
 
 
 def _explain_serial(assignment: LayoutAssignment, loop: For, by: str, target: Target) -> str:
+    """Return the reason that a loop runs as written."""
     if is_pipelined(loop):
         return "pipelined loops run serially with this strategy"
     if by == _BY_THREADS and not any(find_loads(loop)):

@@ -73,11 +73,7 @@ def apply_register_stages(
         for request in by_fragment.values()
     }
     buffers = tuple(made for b in kernel.buffers for made in versions.get(b.name, [b]))
-    layouts = tuple(
-        replace(given, buffer=made)
-        for given in kernel.layouts
-        for made in versions.get(given.buffer.name, [given.buffer])
-    )
+    layouts = tuple(replace(p, buffer=made) for p in kernel.layouts for made in versions.get(p.buffer.name, [p.buffer]))
     body = tuple(s for stmt in kernel.body for s in _unroll_loops(stmt, inner, single))
     return replace(kernel, body=body, buffers=buffers, layouts=layouts)
 
@@ -103,6 +99,8 @@ def _version_buffer(buffer: tile.Buffer, number: int) -> tile.Buffer:
 def _unroll_loops(
     stmt: tile.Stmt, inner: Mapping[tile.Var, Mapping[str, StageRequest]], single: Collection[tile.Var]
 ) -> tuple[tile.Stmt, ...]:
+    """Unroll the loops in `inner`, and pipeline those around them; mark those in `single`."""
+
     def unroll_body(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return map_statements(body, lambda each: _unroll_loops(each, inner, single))
 
@@ -130,10 +128,12 @@ def _known_trip_count(loop: tile.For) -> int:
 
 
 def _unroll_steps(loop: tile.For, requests: Mapping[str, StageRequest]) -> Iterator[tile.Stmt]:
+    """Yield the statements of all steps, each on its versions of the fragments."""
     trip_count = _known_trip_count(loop)
     for step in range(trip_count):
         values: dict[tile.Var, tile.Expr] = {loop.var: add_exprs(loop.start, tile.int32_const(step * loop.step))}
-        for var in _declared_variables(loop.body):  # each step has its own
+        declared = (var for stmt in tile.walk_statements(loop.body) for var in tile.declared_variables(stmt))
+        for var in (var for var in declared if var != tile.THREAD):  # each step has its own
             values[var] = tile.Var(f"{var.name}.step{step}", var.dtype)
         peeled = {name for name, request in requests.items() if step >= trip_count - _count_peeled_steps(loop, request)}
         names = {
@@ -141,31 +141,18 @@ def _unroll_steps(loop: tile.For, requests: Mapping[str, StageRequest]) -> Itera
             for name, request in requests.items()
         }
         for stmt in loop.body:
-            made = rename_buffers(substitute_stmt(stmt, values), names)
-            if (
-                isinstance(made, Copy)
-                and (fragment := find_loaded_fragment(stmt)) in requests
-                and fragment not in peeled
-            ):
+            made, fragment = rename_buffers(substitute_stmt(stmt, values), names), find_loaded_fragment(stmt)
+            if isinstance(made, Copy) and fragment in requests and fragment not in peeled:
                 made = replace(made, prefetch_distance=requests[fragment].stages - 1, of=fragment, step=step)
             yield made
 
 
-def _declared_variables(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
-    for stmt in tile.walk_statements(body):
-        yield from (var for var in tile.declared_variables(stmt) if var != tile.THREAD)
-
-
 def find_loaded_fragment(stmt: tile.Stmt) -> str:
     """Return the name of the fragment that a statement loads as a whole from shared memory, else ""."""
-    match stmt:
-        case Copy(regions=(source, destination)) if (source.buffer.scope, destination.buffer.scope) == (
-            "shared",
-            "fragment",
-        ) and destination.is_whole:
-            return destination.buffer.name
-        case _:
-            return ""
+    if not isinstance(stmt, Copy) or not stmt.destination.is_whole:
+        return ""
+    is_load = (stmt.source.buffer.scope, stmt.destination.buffer.scope) == ("shared", "fragment")
+    return stmt.destination.buffer.name if is_load else ""
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------
