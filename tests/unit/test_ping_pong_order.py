@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.passes.loop.ping_pong import find_tensor_core_runs
+from tilec.passes.loop.rotate_loop import find_tensor_core_runs
 from tilec.sched.problem import Op, Problem
 from tilec.sched.schedule import Schedule
 

@@ -100,8 +100,6 @@ class _RaceDetector:
             self.mine[role.name] = _RoleClock({**self.common, _own_actor(role): 1})
         return self.mine[role.name]
 
-    # ---- statements of a role ----------------------------------------------------------------------------------------
-
     def visit_statement(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
         """Count the statement's asynchronous work, signal its barrier, and check what it accesses."""
         self.statements += 1
@@ -160,8 +158,6 @@ class _RaceDetector:
         mine = self.writes if there.is_write else self.reads
         mine.setdefault(buffer, {}).setdefault(role, {})[access] = tick
 
-    # ---- arrivals and waits ------------------------------------------------------------------------------------------
-
     def record_arrival(self, role: Role, place: BarrierPlace, phase: int) -> None:
         """Publish at the barrier what the role knows to have happened."""
         mine = self.get_clock(role)
@@ -190,9 +186,6 @@ def _find_asynchronous_actor(role: Role, op: tile.TileOp) -> Actor | None:
 def _is_overlapping(one: Footprint, other: Footprint) -> bool:
     is_alike = len(one.box) == len(other.box)
     return is_alike and all(a < d and c < b for (a, b), (c, d) in zip(one.box, other.box, strict=True))
-
-
-# ---- check and errors ------------------------------------------------------------------------------------------------
 
 
 def check_role_races(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:

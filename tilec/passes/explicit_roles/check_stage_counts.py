@@ -114,9 +114,6 @@ def _describe_count(count: _StageCount) -> str:
     return f"{count.role} {'fills' if count.side == 'producer' else 'takes'} {_stages_text(count)}"
 
 
-# ---- counting --------------------------------------------------------------------------------------------------------
-
-
 def _count_acquires(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[tuple[str, _StageCount]]:
     """Yield a role's counts by pipeline: 0 for an acquire that it never reaches, none if its loops depend on computed
     values."""

@@ -81,9 +81,6 @@ def _count_uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
     )
 
 
-# ---- rewriting -------------------------------------------------------------------------------------------------------
-
-
 def _rewrite_body(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
     """Replace sums by their fragments, and clear them before their loops."""
 

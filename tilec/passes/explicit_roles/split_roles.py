@@ -61,12 +61,10 @@ def split_roles(kernel: tile.Kernel) -> tile.Kernel:
     Its barriers come first, then the statements of all warpgroups together, then each role's statements under a
     condition on its warpgroups. A kernel with one role stays as it is. Errors: `cross-role-fragment`,
     `cross-role-operation`."""
-    first = next(
-        (i for i, stmt in enumerate(kernel.body) if any(guarded_warpgroups(s) for s in tile.walk_statements((stmt,)))),
-        None,
-    )
-    if first is None:
+    divides = [any(map(guarded_warpgroups, tile.walk_statements((stmt,)))) for stmt in kernel.body]
+    if not any(divides):
         return kernel
+    first = divides.index(True)
     every = range(kernel.threads // WARPGROUP_THREADS)
     before, after = kernel.body[:first], kernel.body[first:]
     begins = any(_is_collective(s) for stmt in before for s in tile.walk_statements((stmt,)))
@@ -159,6 +157,7 @@ def _select_for_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -
     """Return the statements of a role, among statements that the warpgroups `runners` run."""
 
     def select_statement(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        """Return the role's part of a statement; () where it has none."""
         groups = guarded_warpgroups(stmt)
         if isinstance(stmt, tile.If) and groups is not None:
             return _select_for_role(stmt.then, role, groups) if role.start in groups else ()

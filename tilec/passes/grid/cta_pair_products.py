@@ -57,9 +57,6 @@ def pair_products(assignment: LayoutAssignment, target: Target) -> tuple[LayoutA
     return _rewrite_kernel(shared, tiles, axis), chosen
 
 
-# ---- conditions ------------------------------------------------------------------------------------------------------
-
-
 def _find_products(kernel: tile.Kernel) -> list[Gemm]:
     return [s for s in tile.walk_statements(kernel.body) if is_tensor_product(s)]
 
@@ -126,9 +123,6 @@ def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: s
         if a in touched and get_multicast_axes(stmt):
             return f"blocks along {axis} load the same rows of {a.name}, and pairs need the same columns"
     return None
-
-
-# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
 def _halve_layout(layout: SharedLayout, dimension: int) -> SharedLayout | None:

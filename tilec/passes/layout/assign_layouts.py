@@ -469,8 +469,6 @@ class _FragmentSolver:
             case tile.Parallel():
                 self.spread_over_nest(stmt)
                 self.spread_to_reducers(stmt)
-            case _:
-                pass
 
     def spread_to_reducers(self, nest: tile.Parallel) -> None:
         """Fix the layouts of the reducers that a nest adds to, once the layout of the nest is known."""
@@ -559,11 +557,10 @@ class _FragmentSolver:
 
     def count_conflicting_bytes(self, uses: list[FragmentUse], whole: Fragment) -> int:
         """Count the bytes of the fragments whose layout is not the one that a nest of layout `whole` needs."""
-        conflicting = {
-            use.buffer
-            for use in uses
-            if use.dims is None or self.has_other_layout(use.buffer, _find_required_layout(use, whole))
-        }
+        conflicting = set()
+        for use in uses:
+            if use.dims is None or self.has_other_layout(use.buffer, _find_required_layout(use, whole)):
+                conflicting.add(use.buffer)
         return sum(buffer.bytes for buffer in conflicting)
 
     def fix_nest_layout(self, nest: tile.Parallel, uses: list[FragmentUse], whole: Fragment | None) -> None:

@@ -152,13 +152,10 @@ def _find_sources_of_a(kernel: tile.Kernel) -> frozenset[str]:
     found = {b for b in found if b.scope == "fragment"}
     steps = [s for s in statements if isinstance(s, tile.Parallel | Copy)]
     while True:
-        more = {
-            b
-            for s in steps
-            if any(w in found for w in find_writes(s))
-            for b in find_reads(s)
-            if b.scope == "fragment" and any(b.shape == w.shape for w in find_writes(s) if w in found)
-        }
+        more = set()
+        for s in steps:
+            shapes = {w.shape for w in find_writes(s) if w in found}
+            more |= {b for b in find_reads(s) if b.scope == "fragment" and b.shape in shapes}
         if more <= found:
             return frozenset(b.name for b in found)
         found |= more
@@ -259,12 +256,10 @@ class _MechanismSelector:
                 stmt = self.resolve_starts(stmt)
                 if stmt.policy == "square" and stmt.regions[2].buffer.name in self.sources_of_a:
                     stmt = replace(stmt, policy="full_row")
-                before, product = (
-                    transpose_operands(stmt, self.fits_wgmma, self.add_staging_tile)
-                    if self.target.has("wgmma")
-                    else ((), stmt)
-                )
-                return *before, replace(product, via=self.select_gemm(product))
+                before: tuple[tile.Stmt, ...] = ()
+                if self.target.has("wgmma"):
+                    before, stmt = transpose_operands(stmt, self.fits_wgmma, self.add_staging_tile)
+                return *before, replace(stmt, via=self.select_gemm(stmt))
             case AtomicTile():
                 return self.select_atomic(stmt)
             case Reduce():

@@ -61,10 +61,12 @@ def assign_role(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
         return EVERY_ROLE
     if not is_compound(stmt):
         return "producer" if is_producer(stmt, assignment) else MMA_ROLE if is_tensor_product(stmt) else "consumer"
-    inner_roles = {
-        assign_role(s, assignment) for body in tile.nested_bodies(stmt) for s in body if not isinstance(s, tile.Bind)
-    }
+    inner_roles = {assign_role(s, assignment) for s in _list_inner_statements(stmt)}
     return inner_roles.pop() if len(inner_roles) == 1 else EVERY_ROLE
+
+
+def _list_inner_statements(stmt: tile.Stmt) -> list[tile.Stmt]:
+    return [s for body in tile.nested_bodies(stmt) for s in body if not isinstance(s, tile.Bind)]
 
 
 def find_running_roles(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
@@ -73,13 +75,7 @@ def find_running_roles(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[s
         return (assign_role(stmt, assignment),)
     if is_for_every_role(stmt):
         return "consumer", "producer"
-    inner_roles = {
-        name
-        for body in tile.nested_bodies(stmt)
-        for s in body
-        if not isinstance(s, tile.Bind)
-        for name in find_running_roles(s, assignment)
-    }
+    inner_roles = {name for s in _list_inner_statements(stmt) for name in find_running_roles(s, assignment)}
     return tuple(name for name in ("consumer", "producer", MMA_ROLE) if name in inner_roles)
 
 
@@ -170,10 +166,8 @@ def _why_no_store_role(
         if is_bulk_store(stmt) or is_producer(stmt, assignment):
             continue
         if is_loaded and writes:
-            return (
-                f"line {stmt.span.line} changes {names} between the load and the store, so that three roles "
-                "would share it"
-            )
+            when = "between the load and the store, so that three roles would share it"
+            return f"line {stmt.span.line} changes {names} {when}"
         if not is_loaded and not writes:
             return f"line {stmt.span.line} also reads {names}"
         if not is_loaded and i > first:
@@ -233,8 +227,6 @@ def _is_warpgroup_independent(stmt: tile.Stmt, assignment: LayoutAssignment, own
                 return False
     return True
 
-
-# ---- the problem -----------------------------------------------------------------------------------------------------
 
 _DIVIDED_PARAMETERS = ("elements", "threads", "bytes", "count", "warps")
 

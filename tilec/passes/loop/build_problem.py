@@ -52,11 +52,11 @@ from tilec.passes.loop.assign_roles import (
 )
 from tilec.passes.loop.describe import describe_statement
 from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, find_dynamic_loop
-from tilec.passes.loop.ping_pong import find_tensor_core_runs
 from tilec.passes.loop.price.compound import CompoundCost, compute_compound_cost, is_compound
 from tilec.passes.loop.price.product_steps import add_first_step_wait, move_loads_into_products, price_product_steps
 from tilec.passes.loop.price.statement_price import count_demands, price_statement
 from tilec.passes.loop.ring_links import find_ring_links, producer_reads_before_commit
+from tilec.passes.loop.rotate_loop import find_tensor_core_runs
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 from tilec.passes.memory.privatise import add_private_copies, find_private_tiles
 from tilec.passes.memory.shared_limits import align_bytes, refuse_tiles, refuse_versions
@@ -374,18 +374,10 @@ class _ProblemBuilder:
     def count_fixed_versions(self, plan: RingPlan) -> int | None:
         """Return the number of versions that earlier loops or manual schedules fix for a ring; None where this loop
         decides."""
-        depths = [
-            depth
-            for known in self.decided.values()
-            for other, depth in zip(known.loop.rings, known.schedule.depth, strict=True)
-            if other.buffers == plan.buffers
-        ]
-        depths += [
-            count_ring_versions(loop, other)
-            for loop in self.manual_loops
-            for other in ring_plans(self.assignment.kernel, loop)
-            if other.buffers == plan.buffers
-        ]
+        decided = (each for s in self.decided.values() for each in zip(s.loop.rings, s.schedule.depth, strict=True))
+        depths = [depth for other, depth in decided if other.buffers == plan.buffers]
+        manual = ((loop, other) for loop in self.manual_loops for other in ring_plans(self.assignment.kernel, loop))
+        depths += [count_ring_versions(*each) for each in manual if each[1].buffers == plan.buffers]
         here = count_ring_versions(self.loop, plan)
         return max(depths) if depths and (not here or here < max(depths)) else None
 

@@ -73,6 +73,8 @@ def describe_masked_iterations(mask: Mask) -> str:
 class _MaskEliminator:
     """Rewrites a kernel, and collects its masks in `found`. `may_double`: a nest may be duplicated."""
 
+    """Rewrites a kernel, and collects its masks in `found`. `may_double`: a nest may be duplicated."""
+
     def __init__(self, kernel: tile.Kernel, may_double: bool) -> None:
         self.kernel, self.may_double = kernel, may_double
         self.found: list[Mask] = []

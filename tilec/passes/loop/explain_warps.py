@@ -51,13 +51,13 @@ def _explain_products(assignment: LayoutAssignment, target: Target) -> Iterator[
         yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
     threads = assignment.block_threads
     start = target.limit("registers_per_sm") // threads
-    sums = (
-        (role.fragments[op.c.buffer.name], op.c.buffer)
-        for role in assignment.kernels
-        for op in walk_statements(role.kernel.body)
-        if isinstance(op, Gemm) and op.via == "wgmma"
-    )
-    pieces_by_columns = dict(count_product_pieces(buffer, layout, threads, target) for layout, buffer in sums)
+    pieces_by_columns: dict[int, int] = {}
+    for role in assignment.kernels:
+        for op in walk_statements(role.kernel.body):
+            if isinstance(op, Gemm) and op.via == "wgmma":
+                layout = role.fragments[op.c.buffer.name]
+                columns, pieces = count_product_pieces(op.c.buffer, layout, threads, target)
+                pieces_by_columns[columns] = pieces
     for columns, pieces in pieces_by_columns.items():
         if pieces > 1:
             why = f"{threads} threads start with {start} registers each, and ptxas needs more for m64n{columns}"

@@ -50,20 +50,14 @@ def build_pools(
     temporaries = tuple(_find_temporary_fragments(assignment, accesses, outside))
     names = {value.name for value in temporaries}
     reserved_fragments = [b for b in _find_used_fragments(assignment, accesses) if b.name not in names]
-    registers = Pool(
-        "registers",
-        count_available_registers(assignment, target),
-        _OTHER_REGISTERS + sum(_count_registers(assignment, b) for b in reserved_fragments),
-    )
+    reserved = _OTHER_REGISTERS + sum(_count_registers(assignment, b) for b in reserved_fragments)
+    registers = Pool("registers", count_available_registers(assignment, target), reserved)
     if is_given or registers.reserved + _peak_in_program_order(temporaries, len(accesses)) > registers.capacity:
         registers = replace(registers, capacity=UNLIMITED)
     # Barrier 0 is the block's; independent groups wait at one of their own each. They are held while the loop runs,
     # whatever the schedule, so no limit on carried values applies (the lint `barriers-exhausted` counts their uses).
-    barriers = replace(
-        target.pool("named_barriers"),
-        reserved=(ROLE_BARRIERS if assignment.form == "warp_specialised" else 1) + (groups if groups > 1 else 0),
-        spare=False,
-    )
+    in_use = (ROLE_BARRIERS if assignment.form == "warp_specialised" else 1) + (groups if groups > 1 else 0)
+    barriers = replace(target.pool("named_barriers"), reserved=in_use, spare=False)
     if not fed:
         return PoolValues((registers, barriers), temporaries)
     mbarriers = replace(target.pool("mbarriers"), spare=False)
@@ -120,9 +114,8 @@ def _count_needed_registers(assignment: LayoutAssignment) -> int:
     least."""
     kernel = assignment.kernel
     fragments = [(assignment.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
-    computes = any(
-        b.in_registers for s in walk_statements(kernel.body) if isinstance(s, Parallel) for b in find_reads(s)
-    )
+    nests = (s for s in walk_statements(kernel.body) if isinstance(s, Parallel))
+    computes = any(b.in_registers for nest in nests for b in find_reads(nest))
     held = sum(elements * max(1, size // 4) for elements, size in fragments)
     return held + WGMMA_EXTRA_REGISTERS + (_OTHER_REGISTERS if computes else 0)
 

@@ -119,9 +119,6 @@ def _is_movable(stmt: tile.Stmt) -> bool:
             return False
 
 
-# ---- the problem -----------------------------------------------------------------------------------------------------
-
-
 def build_role_problems(assignment: LayoutAssignment, target: Target) -> tuple[LoopProblem, ...]:
     """Return the problem of each of `find_role_loops`."""
     pipelines = map_tiles_to_pipelines(assignment.kernel)

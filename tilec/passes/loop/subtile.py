@@ -55,9 +55,6 @@ def find_related_dimensions(kernel: tile.Kernel, first: Dimension) -> dict[tile.
     return split
 
 
-# ---- related dimensions ----------------------------------------------------------------------------------------------
-
-
 def _find_common_indices(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
     """Yield the sets of dimensions that share an index of a statement, without nested statements."""
     match stmt:
@@ -70,9 +67,6 @@ def _find_common_indices(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
                 yield {(access.buffer, d) for access in found for d, i in enumerate(access.indices) if i == var}
         case _:
             return
-
-
-# ---- parts -----------------------------------------------------------------------------------------------------------
 
 
 class _KernelSplitter:
@@ -150,6 +144,7 @@ class _StatementPart:
                 raise Indivisible(f"line {stmt.span.line} cannot be split into parts")
 
     def rewrite_expression(self, expr: tile.Expr) -> tile.Expr:
+        """Return the expression with the new names of variables."""
         if isinstance(expr, tile.Var):
             return self.names.get(expr, expr)
         return map_expressions(expr, self.rewrite_expression)
@@ -233,6 +228,7 @@ class _NestPart:
         return self.of.tiles[buffer][self.part], tuple(at)
 
     def rewrite_expression(self, expr: tile.Expr) -> tile.Expr:
+        """Return the expression with new names, of elements of this part."""
         if expr == self.var:
             return _add_offset(self.names[self.var], self.part * self.size)
         if isinstance(expr, tile.Var):

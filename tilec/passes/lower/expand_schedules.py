@@ -61,12 +61,9 @@ def expand_schedules(
 
     `arrivals`: the threads that arrive at the barriers of a block's own rings."""
     scheduled = [planned.scheduled for planned in loops]
-    program = (
-        _expand_explicit_roles(assignment, target)
-        if assignment.roles
-        else Expander(assignment, scheduled, target, arrivals).expand_program()
-    )
-    return initialise_by_products(program)
+    if assignment.roles:
+        return initialise_by_products(_expand_explicit_roles(assignment, target))
+    return initialise_by_products(Expander(assignment, scheduled, target, arrivals).expand_program())
 
 
 def _expand_explicit_roles(assignment: LayoutAssignment, target: Target) -> warp.Program:

@@ -258,8 +258,6 @@ class _RoleExecution:
                     self.state, other = other, self.state
                     self.run_nodes(node.bodies[1])
                     self.state.join(other)
-                case _:
-                    pass
 
     def execute_cached_loop(self, node: Node, op: warp.Pipeline | warp.Loop | warp.Forever) -> None:
         """Execute a loop, or restore its end state where it was entered in this state before."""

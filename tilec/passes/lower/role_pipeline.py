@@ -460,6 +460,7 @@ def _fix_bounds(loop: tile.For, cursors: Cursors) -> tuple[tile.For, tuple[warp.
     lets: list[warp.Let] = []
 
     def fix_bound(bound: tile.Expr, name: str) -> tile.Expr:
+        """Return a bound, or a new variable with the value of one that loads."""
         if not any(isinstance(e, tile.Load) for e in tile.walk_expr(bound)):
             return bound
         lets.append(warp.Let(tile.Var(f"{loop.var.name}.{name}"), bound, cursors=cursors, span=loop.span))

@@ -81,5 +81,3 @@ def _find_footprints(stmts: tuple[Stmt, ...], known: _VariableAxes, trip_count: 
                 size = math.prod(source.extent) * source.buffer.dtype.bits // 8 * trip_count
                 axes, by_data = "".join(sorted(known.find_axes(*source.start))), known.depends_on_data(*source.start)
                 yield LoadFootprint(tile.buffer.name, axes, size, get_multicast_axes(stmt), by_data)
-            case _:
-                pass

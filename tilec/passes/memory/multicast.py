@@ -91,8 +91,6 @@ class MulticastFinder:
                 left, right = (a, b) if expr.op in ("lt", "le") else (b, a)
                 if self.is_same_in_cluster(left, right, int(expr.op in ("le", "ge")), axis):
                     return False
-            case _:
-                pass
         return any(self.is_different(child, axis) for child in tile.direct_operands(expr))
 
     def get_cluster_extent(self, axis: str) -> int:

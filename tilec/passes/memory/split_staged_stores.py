@@ -64,12 +64,10 @@ def split_staged_stores(assignment: LayoutAssignment, target: Target) -> LayoutA
     if not chunkings:
         return assignment
     counts = _count_buffers(assignment, chunkings, target)
-    buffers_of = {
-        staged: tuple(
-            replace(chunking.chunk, name=f"{staged.name}.{k}" if k else staged.name) for k in range(counts[staged])
-        )
-        for staged, chunking in chunkings.items()
-    }
+    buffers_of = {}
+    for staged, chunking in chunkings.items():
+        names = [staged.name, *(f"{staged.name}.{k}" for k in range(1, counts[staged]))]
+        buffers_of[staged] = tuple(replace(chunking.chunk, name=name) for name in names)
     body = _rewrite_body(
         assignment.kernel.body, lambda into, out: _build_chunks(assignment, into, out, chunkings, buffers_of, target)
     )
@@ -92,9 +90,6 @@ def find_staged_stores(assignment: LayoutAssignment) -> Iterator[StagedStore]:
         tiles = {out.regions[0].buffer.name for out in outs}
         parts = outs[0].parts
         yield StagedStore(source, destination, len(outs), len(tiles), assignment.shared[min(tiles)].bytes, parts)
-
-
-# ---- tiles that can be split -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +135,6 @@ def _find_staged_copies(body: tuple[tile.Stmt, ...]) -> Iterator[tile.TileOp]:
                 yield from _find_staged_copies((*stmt.then, *stmt.orelse))
             case tile.TileOp(regions=(source, _)) if is_staged(stmt) and source.buffer.scope == "fragment":
                 yield stmt
-            case _:
-                pass
 
 
 def count_row_parts(layout: Fragment, threads: int) -> int:
@@ -155,9 +148,6 @@ def count_row_parts(layout: Fragment, threads: int) -> int:
         if any((row + more) // PART_ROWS % groups != thread // WARPGROUP_THREADS for more in below):
             return 1
     return groups
-
-
-# ---- number of buffers -----------------------------------------------------------------------------------------------
 
 
 def _count_buffers(
@@ -215,8 +205,6 @@ def _count_loop_versions(kernel: tile.Kernel) -> dict[str, int]:
             versions[staged] = max(versions.get(staged, 1), wanted)
     return versions
 
-
-# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 StorePair = tuple[Copy, StoreOperation]
 

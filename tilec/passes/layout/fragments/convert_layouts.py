@@ -90,9 +90,6 @@ def _choose_staging_tile(kernel: tile.Kernel, stmt: tile.Stmt, carried: tile.Buf
     return found or tile.Buffer(f"{CONVERSION_PREFIX}{len(made)}", carried.extents, carried.dtype, "shared", stmt.span)
 
 
-# ---- the ways through ------------------------------------------------------------------------------------------------
-
-
 def _convert_copy(op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
     """Convert for a copy or an atomic one, from the fragment or into it."""
     source, destination = op.regions

@@ -43,8 +43,6 @@ def choose_fragment_width(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], thr
                 buffers += [r.buffer for r in regions if not r.buffer.in_registers]
             case tile.Parallel(extents=fragment.shape) if any(has_same_shape(b) for b, _ in _find_accesses(stmt)):
                 buffers += find_streamed_buffers(stmt)
-            case _:
-                pass
     least = VECTOR_BYTES // max((b.dtype.bytes for b in buffers), default=fragment.dtype.bytes)
     return _choose_run(buffers, least, fragment.shape, threads)
 

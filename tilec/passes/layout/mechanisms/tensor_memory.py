@@ -206,12 +206,7 @@ class _SumRewriter:
 
     def move_sums(self, loop: tile.For, sums: dict[tile.Buffer, int], before: list[tile.Stmt]) -> list[tile.Stmt]:
         """Return the statements before the loop, the loop, and the loads of its sums."""
-        tiles = {
-            fragment: tile.Buffer(
-                fragment.name + TENSOR_SUFFIX, fragment.extents, fragment.dtype, "tmem", fragment.span
-            )
-            for fragment in sums
-        }
+        tiles = {f: tile.Buffer(f.name + TENSOR_SUFFIX, f.extents, f.dtype, "tmem", f.span) for f in sums}
         taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
         for number, (fragment, tensor) in enumerate(tiles.items()):
             if tensor.name in taken:  # another loop has one of this name

@@ -57,9 +57,6 @@ def _find_version_index(stmt: tile.Stmt, buffer: tile.Buffer) -> tuple[tile.Expr
     return None if len(found) > 1 or own else found
 
 
-# ---- on the tile behind ----------------------------------------------------------------------------------------------
-
-
 def rewrite_to_versions(stmt: tile.Stmt, versions: VersionTiles) -> tile.Stmt:
     """Rewrite the statement, and all in it, to the tiles of one version."""
     match stmt:

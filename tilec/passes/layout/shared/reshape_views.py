@@ -82,9 +82,6 @@ def linearise_indices(indices: list[tile.Expr], shape: list[int]) -> tile.Expr:
     return total
 
 
-# ---- elements of another size ----------------------------------------------------------------------------------------
-
-
 def list_source_indices(
     view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]
 ) -> tuple[tuple[tile.Expr, ...], ...]:

@@ -48,8 +48,6 @@ def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast
                         pass
                     case tile.Unary() | tile.Binary() | tile.Cast() | tile.Select() | tile.Call():
                         operations += 1
-                    case _:
-                        pass
         if isinstance(stmt, tile.Store):
             found += list_store_demands(stmt.buffer, elements * stmt.buffer.dtype.bytes, threads)
     if special:

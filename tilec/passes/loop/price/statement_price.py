@@ -91,9 +91,6 @@ def is_asynchronous(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.TileOp) and stmt.via in _ASYNCHRONOUS_MECHANISMS
 
 
-# ---- loads and what waits for them ----
-
-
 def _count_load_cycles(loads: Sequence[Timing], chain: int) -> int:
     """Return the cycles until the last of the loads is complete. Loads issue back to back, so that their waits overlap,
     except where the address of one is the result of another."""
@@ -136,9 +133,6 @@ def _only_fills_registers(stmt: tile.Stmt) -> bool:
             return not any(map(_count_chained_loads, indices))
         case _:
             return False
-
-
-# ---- parts ----
 
 
 def _split_into_parts(

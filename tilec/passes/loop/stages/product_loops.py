@@ -171,9 +171,6 @@ def _count_steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, st
     return count, ""
 
 
-# ---- products as loops -----------------------------------------------------------------------------------------------
-
-
 def prefetch_product_fragments(kernel: tile.Kernel, chosen: Sequence[ProductLoop]) -> tile.Kernel:
     """Return the kernel, before layout assignment, with these products reading fragments of two stages."""
     wanted = {one.number: one.steps for one in chosen if one.inner is None}

@@ -40,8 +40,6 @@ from tilec.support.diagnostics import ErrorCollector, Label
 MAX_UNROLLED_STATEMENTS = 32
 """The most statements that an inner loop may become: more take long to schedule."""
 
-# ---- unrolled steps --------------------------------------------------------------------------------------------------
-
 
 def apply_register_stages(
     kernel: tile.Kernel, requests: Sequence[StageRequest], mistakes: ErrorCollector
@@ -118,10 +116,11 @@ def _unroll_loops(
 
 def _count_peeled_steps(loop: tile.For, request: StageRequest) -> int:
     """Return how many of the last steps are peeled: the remainder of the trip count by the stages."""
-    return _known_trip_count(loop) % request.stages
+    return _get_trip_count(loop) % request.stages
 
 
-def _known_trip_count(loop: tile.For) -> int:
+def _get_trip_count(loop: tile.For) -> int:
+    """Return the trip count of a loop that is unrolled."""
     trip_count = get_static_trip_count(loop)
     assert trip_count is not None, "checked"
     return trip_count
@@ -129,7 +128,7 @@ def _known_trip_count(loop: tile.For) -> int:
 
 def _unroll_steps(loop: tile.For, requests: Mapping[str, StageRequest]) -> Iterator[tile.Stmt]:
     """Yield the statements of all steps, each on its versions of the fragments."""
-    trip_count = _known_trip_count(loop)
+    trip_count = _get_trip_count(loop)
     for step in range(trip_count):
         values: dict[tile.Var, tile.Expr] = {loop.var: add_exprs(loop.start, tile.int32_const(step * loop.step))}
         declared = (var for stmt in tile.walk_statements(loop.body) for var in tile.declared_variables(stmt))
@@ -153,9 +152,6 @@ def find_loaded_fragment(stmt: tile.Stmt) -> str:
         return ""
     is_load = (stmt.source.buffer.scope, stmt.destination.buffer.scope) == ("shared", "fragment")
     return stmt.destination.buffer.name if is_load else ""
-
-
-# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
 def _find_checked_loop(kernel: tile.Kernel, request: StageRequest) -> tile.For:

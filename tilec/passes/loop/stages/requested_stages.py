@@ -53,6 +53,7 @@ def apply_requested_stages(kernel: Kernel, requests: Sequence[StageRequest], mis
                 wanted[loop.var] = _agree_on_stages(kernel, loop, here)
 
     def pipeline_loop(stmt: Stmt) -> Stmt:
+        """Pipeline a loop with its stages; one stage makes it run as written."""
         if not isinstance(stmt, For) or stmt.var not in wanted:
             return stmt
         stages = wanted[stmt.var]

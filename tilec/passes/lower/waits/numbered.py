@@ -81,8 +81,6 @@ def _find_tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
             for stmt in tile.walk_statements(nest.body):
                 if isinstance(stmt, tile.Store) and stmt.buffer.scope == "global":
                     yield stmt.buffer
-        case _:
-            pass
 
 
 def _add_areas(

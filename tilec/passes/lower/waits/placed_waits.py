@@ -74,8 +74,6 @@ def insert_needs(
                 op = replace(op, body=(*op.body, warp.WgmmaWait(0, span=op.span, moment=op.moment)))
             case warp.BarSync():
                 op = replace(barrier, moment=op.moment, span=op.span)
-            case _:
-                pass
         if isinstance(op, warp.Pipeline):
             op = replace(op, body=tuple(itertools.chain.from_iterable(map(_add_drain, op.body))))
         new.append(op)

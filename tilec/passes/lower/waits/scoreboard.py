@@ -126,8 +126,6 @@ class RoleState:
         new.issued, new.positions, new.frame = dict(self.issued), dict(self.positions), self.frame
         return new
 
-    # ---- what happens ------------------------------------------------------------------------------------------------
-
     def begin(self, queue: Queue | None) -> int:
         """Return the group of a new operation in this queue; 0 for one that completes at once. cp.async copies share a
         group until it is committed; others are each a group of their own."""
@@ -210,8 +208,6 @@ class RoleState:
     def list_records(self) -> Iterator[AccessRecord]:
         for kept in self.records.values():
             yield from kept
-
-    # ---- comparing and joining ---------------------------------------------------------------------------------------
 
     def shape(self) -> object:
         """Return the relative facts that decide the future: equal for states with the same demands."""

@@ -108,8 +108,6 @@ def _find_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Ac
             for _, access in find_element_accesses(nest.body):
                 if access.buffer.name == tensor and isinstance(access, tile.Store) == write:
                     yield access.buffer, access.indices, (1,) * len(access.indices), ranges
-        case _:
-            pass
 
 
 def _build_side(

@@ -36,8 +36,6 @@ def insert_tensor_fences(program: warp.Program) -> warp.Program:
                 made = (*made, warp.TensorWait("load", fragment))
             case warp.TensorStore(source=fragment):
                 made = (*made, warp.TensorWait("store", fragment))
-            case _:
-                pass
         return tuple(one if one is op else replace(one, moment=op.moment, span=op.span) for one in made)
 
     def fence_role(role: warp.Role) -> warp.Role:
