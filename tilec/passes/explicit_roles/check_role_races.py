@@ -22,16 +22,9 @@ from tilec.ir.warp_verify.barrier_machine import Barrier, PhaseClocks, join_cloc
 from tilec.ops.products.gemm import Gemm
 from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive
 from tilec.ops.synchronisation.warpgroups import WaitWgmma
+from tilec.passes.explicit_roles import protocol
 from tilec.passes.explicit_roles.footprints import Footprint, find_footprints
 from tilec.passes.explicit_roles.known_values import UnknownValue, Values, evaluate_known
-from tilec.passes.explicit_roles.protocol import (
-    ASSUMED_SIZE,
-    BarrierPlace,
-    Role,
-    barrier_name,
-    list_checkable_roles,
-    run_barriers,
-)
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
@@ -85,22 +78,22 @@ class _RaceDetector:
     def __init__(self) -> None:
         self.mine: dict[str, _RoleClock] = {}
         self.common: Clock = {}
-        self.barriers: Mapping[BarrierPlace, Barrier] = {}
-        self.handed_on: PhaseClocks[BarrierPlace, Actor] = PhaseClocks()
+        self.barriers: Mapping[protocol.BarrierPlace, Barrier] = {}
+        self.handed_on: PhaseClocks[protocol.BarrierPlace, Actor] = PhaseClocks()
         self.writes: dict[_Tile, dict[str, dict[_Access, int]]] = {}  # by role
         self.reads: dict[_Tile, dict[str, dict[_Access, int]]] = {}
         self.statements = 0
 
-    def start_run(self, barriers: Mapping[BarrierPlace, Barrier]) -> None:
+    def start_run(self, barriers: Mapping[protocol.BarrierPlace, Barrier]) -> None:
         self.barriers = barriers
 
-    def get_clock(self, role: Role) -> _RoleClock:
+    def get_clock(self, role: protocol.Role) -> _RoleClock:
         """Return the state of a role, which begins after all work in common."""
         if role.name not in self.mine:
             self.mine[role.name] = _RoleClock({**self.common, _own_actor(role): 1})
         return self.mine[role.name]
 
-    def visit_statement(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
+    def visit_statement(self, role: protocol.Role, stmt: tile.Stmt, values: Values) -> None:
         """Count the statement's asynchronous work, signal its barrier, and check what it accesses."""
         self.statements += 1
         if self.statements > MAX_STATEMENTS:
@@ -123,7 +116,7 @@ class _RaceDetector:
             if stmt.signals_barrier or stmt.commits:
                 element = stmt.barrier
                 assert element is not None
-                place = (0, barrier_name(stmt), evaluate_known(element.indices[0], values))
+                place = (0, protocol.barrier_name(stmt), evaluate_known(element.indices[0], values))
                 signalled = begun or (role.name, "tensor cores")
                 if place in self.barriers:  # `check_barriers` reports a missing one
                     phase = self.barriers[place].phase
@@ -131,7 +124,7 @@ class _RaceDetector:
         for footprint in find_footprints(stmt, values):
             self.check_access(_Access(actor, footprint, stmt.span), tick, mine.clock)
 
-    def wait_for_products(self, role: Role, op: tile.TileOp) -> None:
+    def wait_for_products(self, role: protocol.Role, op: tile.TileOp) -> None:
         """Record a wait for products: of the kernel, or of the compiler in front of an arrival, which covers the
         readers of the stage that the arrival releases."""
         mine, products = self.get_clock(role), (role.name, "products")
@@ -158,7 +151,7 @@ class _RaceDetector:
         mine = self.writes if there.is_write else self.reads
         mine.setdefault(buffer, {}).setdefault(role, {})[access] = tick
 
-    def record_arrival(self, role: Role, place: BarrierPlace, phase: int) -> None:
+    def record_arrival(self, role: protocol.Role, place: protocol.BarrierPlace, phase: int) -> None:
         """Publish at the barrier what the role knows to have happened."""
         mine = self.get_clock(role)
         self.handed_on.arrive(place, phase, mine.clock)
@@ -166,15 +159,15 @@ class _RaceDetector:
         if role.is_common:
             join_clocks(self.common, mine.clock)
 
-    def record_wait(self, role: Role, place: BarrierPlace, phases: int) -> None:
+    def record_wait(self, role: protocol.Role, place: protocol.BarrierPlace, phases: int) -> None:
         self.handed_on.wait(place, phases, self.get_clock(role).clock)
 
 
-def _own_actor(role: Role) -> Actor:
+def _own_actor(role: protocol.Role) -> Actor:
     return (role.name, "")
 
 
-def _find_asynchronous_actor(role: Role, op: tile.TileOp) -> Actor | None:
+def _find_asynchronous_actor(role: protocol.Role, op: tile.TileOp) -> Actor | None:
     """Return the actor of an asynchronous operation; None where the role does it itself."""
     if op.signals_barrier:
         return (role.name, f"copies of {op.span.file}:{op.span.line}:{op.span.column}")
@@ -192,13 +185,13 @@ def check_role_races(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes
     """Check that barriers order all accesses of two roles to the same elements.
 
     Errors: `role-race`."""
-    roles = list_checkable_roles(assignment, mistakes)
+    roles = protocol.list_checkable_roles(assignment, mistakes)
     if kernel.cluster.blocks > 1 or len(roles) < 2:
         return
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     with suppress(_LimitReached, UnknownValue):
         try:
-            run_barriers(kernel, roles, dict.fromkeys(scalars, ASSUMED_SIZE), _RaceDetector())
+            protocol.run_barriers(kernel, roles, dict.fromkeys(scalars, protocol.ASSUMED_SIZE), _RaceDetector())
         except CompileError:
             return  # `check_barriers` reports errors of the barriers
         except _RaceFound as race:

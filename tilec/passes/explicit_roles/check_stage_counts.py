@@ -18,14 +18,7 @@ from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.types import INT32
-from tilec.passes.explicit_roles.known_values import (
-    LoopLeft,
-    UnknownValue,
-    Values,
-    evaluate_known,
-    forget_variables,
-    set_value,
-)
+from tilec.passes.explicit_roles import known_values
 from tilec.passes.explicit_roles.protocol import ASSUMED_SIZE, Role, list_checkable_roles
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.diagnostics import ErrorCollector, Label, raise_error
@@ -64,7 +57,7 @@ def check_stage_counts(kernel: tile.Kernel, assignment: LayoutAssignment, mistak
             _check_pipeline(pipeline, counts, block_name, scalars)
 
 
-def _find_outermost_blocks(kernel: tile.Kernel) -> Iterator[tuple[str, Values]]:
+def _find_outermost_blocks(kernel: tile.Kernel) -> Iterator[tuple[str, known_values.Values]]:
     """Yield the first block and, if it is known, the last: loops that depend on the block may differ there."""
     first = dict.fromkeys(kernel.block_vars, 0)
     yield "the first", first
@@ -114,7 +107,9 @@ def _describe_count(count: _StageCount) -> str:
     return f"{count.role} {'fills' if count.side == 'producer' else 'takes'} {_stages_text(count)}"
 
 
-def _count_acquires(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[tuple[str, _StageCount]]:
+def _count_acquires(
+    role: Role, block: known_values.Values, scalars: Sequence[tile.Var]
+) -> Iterator[tuple[str, _StageCount]]:
     """Yield a role's counts by pipeline: 0 for an acquire that it never reaches, none if its loops depend on computed
     values."""
     places: dict[PipelineEnd, Span] = {}
@@ -134,7 +129,7 @@ def _count_acquires(role: Role, block: Values, scalars: Sequence[tile.Var]) -> I
             *tried.values(),
             *(_count_in_role(role, block | dict.fromkeys(scalars, ASSUMED_SIZE * t)) for t in _SIZE_FACTORS),
         ]
-    except UnknownValue:
+    except known_values.UnknownValue:
         return
     for acquires, span in places.items():
         pipeline, side = acquires
@@ -155,7 +150,9 @@ class _AcquireCounter:
     def __init__(self) -> None:
         self.iterations = 0
 
-    def count_body(self, body: tuple[tile.Stmt, ...], values: Values, counts: Counter[PipelineEnd]) -> None:
+    def count_body(
+        self, body: tuple[tile.Stmt, ...], values: known_values.Values, counts: Counter[PipelineEnd]
+    ) -> None:
         """Add the acquires of the statements to `counts`, and update `values`."""
         for stmt in body:
             match stmt:
@@ -165,39 +162,41 @@ class _AcquireCounter:
                     if stmt.acquires:
                         counts[stmt.acquires] += 1
                 case tile.Bind(var=var, value=value):
-                    set_value(var, value, values)
+                    known_values.set_value(var, value, values)
                 case tile.For(body=inner) if _affects_counts(inner):
                     self.count_loop(stmt, values, counts)
                 case tile.If(condition=condition, then=then, orelse=orelse) if _affects_counts((*then, *orelse)):
-                    self.count_body(then if evaluate_known(condition, values) else orelse, values, counts)
+                    self.count_body(then if known_values.evaluate_known(condition, values) else orelse, values, counts)
                 case tile.While(body=inner) if _affects_counts(inner):
-                    raise UnknownValue
+                    raise known_values.UnknownValue
                 case tile.Break():
-                    raise LoopLeft
+                    raise known_values.LoopLeft
                 case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
-                    set_value(tile.Var(buffer.name), value, values)
+                    known_values.set_value(tile.Var(buffer.name), value, values)
                 case _:
-                    forget_variables(stmt, values)
+                    known_values.forget_variables(stmt, values)
 
-    def count_loop(self, loop: tile.For, values: Values, counts: Counter[PipelineEnd]) -> None:
+    def count_loop(self, loop: tile.For, values: known_values.Values, counts: Counter[PipelineEnd]) -> None:
         """Count one iteration and multiply, or count each where iterations differ."""
-        iterations = range(evaluate_known(loop.start, values), evaluate_known(loop.stop, values), loop.step)
+        iterations = range(
+            known_values.evaluate_known(loop.start, values), known_values.evaluate_known(loop.stop, values), loop.step
+        )
         per_iteration: Counter[PipelineEnd] = Counter()
         iteration_values = {var: value for var, value in values.items() if var != loop.var}
-        forget_variables(loop, iteration_values)
+        known_values.forget_variables(loop, iteration_values)
         try:
             self.count_body(loop.body, dict(iteration_values), per_iteration)
-        except (UnknownValue, LoopLeft):
-            with suppress(LoopLeft):
+        except (known_values.UnknownValue, known_values.LoopLeft):
+            with suppress(known_values.LoopLeft):
                 for values[loop.var] in iterations:
                     self.iterations += 1
                     if self.iterations > _MAX_ITERATIONS:
-                        raise UnknownValue from None
+                        raise known_values.UnknownValue from None
                     self.count_body(loop.body, values, counts)
             return
         for acquires, times in per_iteration.items():
             counts[acquires] += times * len(iterations)
-        forget_variables(loop, values)
+        known_values.forget_variables(loop, values)
 
 
 def _affects_counts(body: tuple[tile.Stmt, ...]) -> bool:

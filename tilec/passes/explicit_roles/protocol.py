@@ -23,15 +23,7 @@ from tilec.ops.placeholder import is_refused
 from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
 from tilec.ops.synchronisation.sync import BlockBarrier
 from tilec.ops.synchronisation.warpgroups import NamedArrive
-from tilec.passes.explicit_roles.known_values import (
-    LoopLeft,
-    UnknownValue,
-    Values,
-    evaluate_known,
-    forget_variables,
-    is_known,
-    set_value,
-)
+from tilec.passes.explicit_roles import known_values
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support import records
 from tilec.support.diagnostics import ErrorCollector, InternalError, Label, raise_error
@@ -102,7 +94,7 @@ class BarrierObserver(Protocol):
     def start_run(self, barriers: Mapping[BarrierPlace, Barrier]) -> None:
         """Begin to observe a run of these barriers."""
 
-    def visit_statement(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
+    def visit_statement(self, role: Role, stmt: tile.Stmt, values: known_values.Values) -> None:
         """Observe that a role is about to run this operation or nest."""
 
     def record_arrival(self, role: Role, place: BarrierPlace, phase: int) -> None:
@@ -171,7 +163,7 @@ def barrier_name(op: tile.TileOp) -> str:
 
 
 def _run_barrier_statements(
-    body: tuple[tile.Stmt, ...], role: Role, values: Values, watch: BarrierObserver | None
+    body: tuple[tile.Stmt, ...], role: Role, values: known_values.Values, watch: BarrierObserver | None
 ) -> Iterator[BarrierStep]:
     """Run the statements of a role as far as its values are known, and yield its barrier operations."""
     for stmt in body:
@@ -183,11 +175,13 @@ def _run_barrier_statements(
                     values.pop(tile.Var(buffer.name), None)
                 yield from _walk_operation(stmt, role, values)
             case tile.Bind(var=var, value=value):
-                set_value(var, value, values)
+                known_values.set_value(var, value, values)
             case tile.For(var=var, body=inner) if _affects_barriers(inner) or _is_watched(stmt, values, watch):
-                with suppress(LoopLeft):
+                with suppress(known_values.LoopLeft):
                     for index in range(
-                        evaluate_known(stmt.start, values), evaluate_known(stmt.stop, values), stmt.step
+                        known_values.evaluate_known(stmt.start, values),
+                        known_values.evaluate_known(stmt.stop, values),
+                        stmt.step,
                     ):
                         values[var] = index
                         yield from _run_barrier_statements(inner, role, values, watch)
@@ -195,22 +189,22 @@ def _run_barrier_statements(
                 (*then, *orelse)
             ) or _is_watched(stmt, values, watch):
                 yield from _run_barrier_statements(
-                    then if evaluate_known(condition, values) else orelse, role, values, watch
+                    then if known_values.evaluate_known(condition, values) else orelse, role, values, watch
                 )
             case tile.While(body=inner) if _affects_barriers(inner):
-                raise UnknownValue
+                raise known_values.UnknownValue
             case tile.Break():
-                raise LoopLeft
+                raise known_values.LoopLeft
             case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
-                set_value(tile.Var(buffer.name), value, values)
+                known_values.set_value(tile.Var(buffer.name), value, values)
             case _:
-                forget_variables(stmt, values)
+                known_values.forget_variables(stmt, values)
 
 
-def _is_watched(stmt: tile.For | tile.If, values: Values, watch: BarrierObserver | None) -> bool:
+def _is_watched(stmt: tile.For | tile.If, values: known_values.Values, watch: BarrierObserver | None) -> bool:
     """Return whether the observer can follow a statement that has no barriers."""
     deciding = (stmt.start, stmt.stop) if isinstance(stmt, tile.For) else (stmt.condition,)
-    return watch is not None and all(is_known(expr, values) for expr in deciding)
+    return watch is not None and all(known_values.is_known(expr, values) for expr in deciding)
 
 
 def _affects_barriers(body: tuple[tile.Stmt, ...]) -> bool:
@@ -224,7 +218,7 @@ def _is_relevant(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.Break)
 
 
-def _walk_operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[BarrierStep]:
+def _walk_operation(op: tile.TileOp, role: Role, values: known_values.Values) -> Iterator[BarrierStep]:
     """Yield the effects of an operation on barriers."""
     if not _is_relevant(op):
         return
@@ -234,11 +228,11 @@ def _walk_operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Bar
         yield BarrierStep(("named barrier", op.id), op.span, mine, meets=op.threads, waits=waits)
         return
     assert op.barrier is not None
-    place = (op.barrier.buffer.name, evaluate_known(op.barrier.indices[0], values))
-    blocks = () if op.block is None else (evaluate_known(op.block, values),)
+    place = (op.barrier.buffer.name, known_values.evaluate_known(op.barrier.indices[0], values))
+    blocks = () if op.block is None else (known_values.evaluate_known(op.block, values),)
     match op:
         case AwaitBarrier():
-            yield BarrierStep(place, op.span, parity=evaluate_known(op.parity, values) & 1)
+            yield BarrierStep(place, op.span, parity=known_values.evaluate_known(op.parity, values) & 1)
         case ExpectTx():
             yield BarrierStep(place, op.span, int(op.arrives), op.bytes)
         case Arrive() | CpAsyncArrive():
@@ -254,13 +248,15 @@ def _walk_operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Bar
             raise InternalError(f"the effect of T.{op.name} on a barrier is not defined")
 
 
-def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
+def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: known_values.Values) -> int:
     """Count the arrivals of all threads, or warps, of a role."""
     if isinstance(op, Arrive) and op.by_warps:
         return role.kernel.threads // 32
     if op.condition is None:
         return role.kernel.threads
-    return sum(evaluate_known(op.condition, {**values, tile.THREAD: t}) for t in range(role.kernel.threads))
+    return sum(
+        known_values.evaluate_known(op.condition, {**values, tile.THREAD: t}) for t in range(role.kernel.threads)
+    )
 
 
 # ---- all roles -------------------------------------------------------------------------------------------------------

@@ -19,15 +19,8 @@ from typing import TypeGuard
 from tilec.ir import tile
 from tilec.ops.copies.copy_cluster import Send
 from tilec.ops.synchronisation.sync import is_ordering_statement
+from tilec.passes.grid import rasterise
 from tilec.passes.grid.rasterisation_order import has_own_order
-from tilec.passes.grid.rasterise import (
-    AS_NUMBERED,
-    bind_block_indices,
-    count_clusters,
-    fold_binary,
-    locate_tile,
-    scale_to_clusters,
-)
 from tilec.target.table import Target
 
 MAX_STEP = 2**31 - 1
@@ -104,19 +97,19 @@ def _build_walk(
     kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_scheduled: bool = False
 ) -> tile.Kernel:
     """Return the kernel in which `walking` clusters walk over its clusters."""
-    width, depth, height = count_clusters(kernel)
+    width, depth, height = rasterise.count_clusters(kernel)
     hardware = (tile.Var("%block"), tile.Var("%block.y"), tile.Var("%block.z"))
     cx, cy, cz = kernel.cluster.extents
     number = tile.Var("%number")
     area = _multiply_exprs(width, depth)
-    parts = fold_binary("floormod", number, area), fold_binary("floordiv", number, area)
+    parts = rasterise.fold_binary("floormod", number, area), rasterise.fold_binary("floordiv", number, area)
     inside, layer = (number, tile.int32_const(0)) if height == tile.int32_const(1) else parts
-    raster = scale_to_clusters(kernel.raster or AS_NUMBERED, kernel.cluster.extents)
-    tiles = (*locate_tile(inside, width, depth, raster), layer)
-    binds = bind_block_indices(
+    raster = rasterise.scale_to_clusters(kernel.raster or rasterise.AS_NUMBERED, kernel.cluster.extents)
+    tiles = (*rasterise.locate_tile(inside, width, depth, raster), layer)
+    binds = rasterise.bind_block_indices(
         kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span
     )
-    first, total = fold_binary("floordiv", hardware[0], cx), _count_all_clusters(kernel)
+    first, total = rasterise.fold_binary("floordiv", hardware[0], cx), _count_all_clusters(kernel)
     loop = tile.For("serial", number, first, total, step, (*binds, *kernel.body), span=kernel.span, distinct_by=())
     loop = replace(loop, dynamically_scheduled=dynamically_scheduled)
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
@@ -126,7 +119,7 @@ def _build_walk(
 
 
 def _count_all_clusters(kernel: tile.Kernel) -> tile.Expr:
-    width, depth, height = count_clusters(kernel)
+    width, depth, height = rasterise.count_clusters(kernel)
     return _multiply_exprs(_multiply_exprs(width, depth), height)
 
 
@@ -134,4 +127,4 @@ def _multiply_exprs(a: tile.Expr, b: tile.Expr) -> tile.Expr:
     """Return the product, of constants as an int that may exceed an int32."""
     if isinstance(a, tile.Const) and isinstance(b, tile.Const):
         return tile.int32_const(int(a.value) * int(b.value))
-    return fold_binary("mul", a, b)
+    return rasterise.fold_binary("mul", a, b)

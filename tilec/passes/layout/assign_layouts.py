@@ -33,7 +33,7 @@ from tilec.ops.products.gemm import Gemm, Policy
 from tilec.ops.reductions.reduce import Reduce, is_reducible
 from tilec.ops.reductions.reducer import ACROSS_COPIES, FinalizeReducer
 from tilec.passes.layout.element_accesses import find_element_accesses
-from tilec.passes.layout.fragments import dimensions, vector_widths as widths
+from tilec.passes.layout.fragments import dimensions, reducer_layout, vector_widths as widths
 from tilec.passes.layout.fragments.convert_layouts import (
     LayoutConflict,
     LayoutConversion,
@@ -42,24 +42,11 @@ from tilec.passes.layout.fragments.convert_layouts import (
 )
 from tilec.passes.layout.fragments.irregular_loops import regularise_nest
 from tilec.passes.layout.fragments.loop_layout import build_digit_layout, is_regular
-from tilec.passes.layout.fragments.reducer_layout import (
-    add_nest_parts,
-    build_parts_layout,
-    find_additions,
-    find_replicated_reducers,
-)
 from tilec.passes.layout.fragments.warp_partition import partition_warpgroups, partition_warps
 from tilec.passes.layout.mechanisms.kernel_form import KernelForm
 from tilec.passes.layout.mechanisms.tensor_memory import build_copied_layout
 from tilec.passes.layout.select_mechanisms import MechanismSelection
-from tilec.passes.layout.shared.atoms import (
-    MAX_BOX_EXTENT,
-    SharedAccess,
-    choose_shared_layout,
-    find_shared_accesses,
-    find_swizzled_layout,
-    is_legal,
-)
+from tilec.passes.layout.shared import atoms
 from tilec.passes.layout.shared.reshape_views import map_view_indices
 from tilec.rewriting.make_names_unique import make_names_unique
 from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, InternalError, Label, raise_error
@@ -200,7 +187,7 @@ def assign_fragment_layouts(selected: MechanismSelection, mistakes: ErrorCollect
         except LayoutConflict as conflict:
             if conflict.buffer.scope == "reducer":
                 assert isinstance(conflict.stmt, tile.Parallel)
-                kernel = add_nest_parts(kernel, conflict.stmt, conflict.buffer)
+                kernel = reducer_layout.add_nest_parts(kernel, conflict.stmt, conflict.buffer)
                 continue
             try:
                 kernel, made = insert_conversion(kernel, conflict)
@@ -256,30 +243,30 @@ def assign_shared_layouts(
     """Choose the cheapest layout of each shared tile for all its accesses, in all kernels that have the tile. Its
     versions have the same layout."""
     tiles = list(dict.fromkeys(b for assignment in kernels for b in assignment.kernel.buffers if b.scope == "shared"))
-    accesses: dict[str, list[SharedAccess]] = {b.name: [] for b in tiles}
+    accesses: dict[str, list[atoms.SharedAccess]] = {b.name: [] for b in tiles}
     for assignment in kernels:
-        for access in find_shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout):
+        for access in atoms.find_shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout):
             accesses[access.tile].append(access)
     weights, always = selected.weights, selected.always_swizzle
     pinned = {p.buffer: p for assignment in kernels for p in assignment.kernel.layouts}
     return {
         b.name: _build_given_layout(pinned[b], accesses[b.name], mistakes)
         if b in pinned
-        else choose_shared_layout(b, accesses[b.name], weights, always_swizzle=always)
+        else atoms.choose_shared_layout(b, accesses[b.name], weights, always_swizzle=always)
         for b in tiles
     }
 
 
 def _build_given_layout(
-    pinned: tile.LayoutAnnotation, accesses: list[SharedAccess], mistakes: ErrorCollector
+    pinned: tile.LayoutAnnotation, accesses: list[atoms.SharedAccess], mistakes: ErrorCollector
 ) -> SharedLayout:
     """Return the layout that the kernel gives a shared tile, and refuse it where an access does not allow it."""
     if isinstance(pinned.layout, tile.Placement):
         layout = placed_layout(pinned.layout, pinned.buffer.dtype.bytes)
     else:
         assert isinstance(pinned.layout, int), "a layout of a fragment"
-        layout = find_swizzled_layout(pinned.buffer, pinned.layout)
-    unable = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
+        layout = atoms.find_swizzled_layout(pinned.buffer, pinned.layout)
+    unable = next((a for a in accesses if not atoms.is_legal(layout, [a.pattern])), None)
     if unable is not None:
         with mistakes.caught():
             raise_error(
@@ -295,7 +282,8 @@ def _build_given_layout(
 
 _LAYOUT_NEEDS = {
     "wgmma": "wgmma needs rows of 32, 64 or 128 bytes in the swizzle of that width",
-    "tma": f"TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most {MAX_BOX_EXTENT} elements",
+    "tma": "TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most "
+    f"{atoms.MAX_BOX_EXTENT} elements",
     "matrix": "ldmatrix and stmatrix need 16 bytes of a row together",
 }
 """The layouts that an access pattern needs."""
@@ -373,7 +361,7 @@ class _FragmentSolver:
     def __init__(self, kernel: tile.Kernel, nest_uses: _NestUses) -> None:
         self.kernel, self.nest_uses = kernel, nest_uses
         self.known: dict[str, tuple[Fragment, Span]] = {}
-        self.everywhere = find_replicated_reducers(kernel)
+        self.everywhere = reducer_layout.find_replicated_reducers(kernel)
 
     def solve_layouts(self) -> dict[str, Fragment]:
         """Return the layout of each fragment by name, or raise a conflict."""
@@ -472,14 +460,14 @@ class _FragmentSolver:
 
     def spread_to_reducers(self, nest: tile.Parallel) -> None:
         """Fix the layouts of the reducers that a nest adds to, once the layout of the nest is known."""
-        stores = list(find_additions(nest))
+        stores = list(reducer_layout.find_additions(nest))
         if not stores or any(use.buffer.name not in self.known for use in find_fragment_uses(nest)):
             return
         whole = find_nest_layout(nest, self.kernel.threads, {name: layout for name, (layout, _) in self.known.items()})
         for store in stores:
             if store.buffer.name in self.everywhere:
                 continue
-            parts = build_parts_layout(nest, store, whole)
+            parts = reducer_layout.build_parts_layout(nest, store, whole)
             if not is_reducible(parts, ACROSS_COPIES):
                 parts = replicated_fragment(self.kernel.threads, store.buffer.shape)
             self.fix_layout(store.buffer, parts, nest)

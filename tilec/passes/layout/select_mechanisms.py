@@ -12,16 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, NoReturn, TypeVar
 
+from tilec.analysis import scheduling_hints
 from tilec.analysis.box_starts import collect_coordinates
 from tilec.analysis.cluster_launch_control import check_block_request
 from tilec.analysis.clusters import check_cluster_support
 from tilec.analysis.rings import find_pipelined_loops, is_load, is_pipelined, why_not_fed
-from tilec.analysis.scheduling_hints import (
-    apply_asynchronous_hint,
-    build_explicit_waits,
-    expand_statements,
-    list_asynchronous_hints,
-)
 from tilec.analysis.tensor_order import find_ordered_tensors
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
@@ -45,27 +40,7 @@ from tilec.ops.synchronisation.sync import Fence
 from tilec.ops.synchronisation.warpgroups import SetRegisters, WaitWgmma
 from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 from tilec.passes.layout.fragments.warp_partition import partition_warpgroups, partition_warps
-from tilec.passes.layout.mechanisms.kernel_form import (
-    NO_ROLE_WARPS,
-    FormChoice,
-    KernelForm,
-    choose_kernel_form,
-    find_placed_tiles,
-)
-from tilec.passes.layout.mechanisms.legalise import (
-    check_arithmetic,
-    check_narrow_sum,
-    check_product_parts,
-    refuse_tcgen05_gemm,
-    refuse_tensor_fill,
-    refuse_wgmma_gemm,
-)
-from tilec.passes.layout.mechanisms.tensor_maps import (
-    is_tma_disabled,
-    why_no_tma_store,
-    why_not_four_rows,
-    why_not_tma,
-)
+from tilec.passes.layout.mechanisms import kernel_form, legalise, tensor_maps
 from tilec.passes.layout.mechanisms.tensor_memory import check_tensor_copy, check_tensor_sums, move_sums_to_tmem
 from tilec.passes.layout.shared.atoms import CHUNK
 from tilec.passes.layout.shared.named_versions import carry_versions
@@ -95,7 +70,7 @@ class MechanismSelection:
     loads by TMA."""
 
     kernel: tile.Kernel
-    form: FormChoice
+    form: kernel_form.FormChoice
     weights: LayoutWeights
     always_swizzle: bool = False
     has_one_loader: bool = False
@@ -112,12 +87,12 @@ def select_mechanisms(
     """Choose a mechanism for each copy and product.
 
     `tma_loads`: loops without a producer role may load by TMA too."""
-    check_arithmetic(kernel.body, target, mistakes)
-    form = FormChoice("unspecialised")
+    legalise.check_arithmetic(kernel.body, target, mistakes)
+    form = kernel_form.FormChoice("unspecialised")
     with mistakes.caught():
         check_cluster_support(kernel, target)
     with mistakes.caught():
-        form = choose_kernel_form(kernel, target, strategy)
+        form = kernel_form.choose_kernel_form(kernel, target, strategy)
     selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
     body = selector.select_body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
@@ -126,9 +101,11 @@ def select_mechanisms(
         for op in tile.walk_statements(kernel.body):
             if isinstance(op, Gemm) and op.via == "mma":
                 with mistakes.caught():
-                    check_narrow_sum(op)
+                    legalise.check_narrow_sum(op)
     with mistakes.caught():
-        check_tensor_sums(kernel, target, None if selector.has_tensor_memory else form.why_alike or NO_ROLE_WARPS)
+        check_tensor_sums(
+            kernel, target, None if selector.has_tensor_memory else form.why_alike or kernel_form.NO_ROLE_WARPS
+        )
     has_one_loader = form.form != "warp_specialised" and bool(selector.fed_copies)
     return MechanismSelection(kernel, form, target.weights, switches.always_swizzle, has_one_loader)
 
@@ -188,7 +165,7 @@ class _MechanismSelector:
         self,
         kernel: tile.Kernel,
         target: Target,
-        form: KernelForm,
+        form: kernel_form.KernelForm,
         switches: EnvironmentSwitches,
         mistakes: ErrorCollector,
         tma_loads: bool,
@@ -200,7 +177,7 @@ class _MechanismSelector:
         self.fed_copies: set[IdentityKey[tile.Stmt]] = set()  # the copies of a producer role or loading thread
         self.in_pipeline = False
         self.row_accumulators: set[str] = set()  # accumulators of which each warpgroup has whole rows
-        self.ordered, self.placed = find_ordered_tensors(kernel), find_placed_tiles(kernel)
+        self.ordered, self.placed = find_ordered_tensors(kernel), kernel_form.find_placed_tiles(kernel)
         self.coordinates = collect_coordinates(kernel)
         self.sources_of_a = _find_sources_of_a(kernel)
         self.origins = _trace_accumulators(kernel)
@@ -250,7 +227,7 @@ class _MechanismSelector:
                 return (self.build_tma_store(stmt),)
             case Gemm() if stmt.is_in_tensor_memory:
                 if stmt.via != "tcgen05":
-                    refuse_tcgen05_gemm(stmt)
+                    legalise.refuse_tcgen05_gemm(stmt)
                 return (stmt,)
             case Gemm():
                 stmt = self.resolve_starts(stmt)
@@ -265,7 +242,7 @@ class _MechanismSelector:
             case Reduce():
                 return self.select_reduce(stmt)
             case Fill(regions=(part,)) if part.buffer.scope == "tmem":
-                return refuse_tensor_fill(stmt)
+                return legalise.refuse_tensor_fill(stmt)
             case Fill(regions=(part,)) if part.buffer.scope == "fragment" and not part.is_whole:
                 return (build_masked_fill(stmt),)
             case Scan():
@@ -279,7 +256,7 @@ class _MechanismSelector:
 
     def check_four_rows(self, op: Gather4 | Scatter4) -> None:
         """Refuse a copy of four rows that TMA cannot do. Errors: `unsupported-operand`."""
-        if reason := why_not_four_rows(op, self.target, self.placed, self.ordered, self.coordinates):
+        if reason := tensor_maps.why_not_four_rows(op, self.target, self.placed, self.ordered, self.coordinates):
             raise_error(
                 "unsupported-operand",
                 f"TMA cannot do this T.tma_{op.name}",
@@ -297,15 +274,19 @@ class _MechanismSelector:
         parts = [self.select_or_refuse(s) for s in loop.body]
         self.in_pipeline = was_in_pipeline
         if loop.stage is not None and is_pipelined(loop):
-            waits = zip(list_asynchronous_hints(loop), build_explicit_waits(self.kernel, loop), strict=True)
+            waits = zip(
+                scheduling_hints.list_asynchronous_hints(loop),
+                scheduling_hints.build_explicit_waits(self.kernel, loop),
+                strict=True,
+            )
             parts = [(*wait, *self.apply_hint(part, hint)) for part, (hint, wait) in zip(parts, waits, strict=True)]
-        return expand_statements(loop, parts)
+        return scheduling_hints.expand_statements(loop, parts)
 
     def apply_hint(self, part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
         """Make a copy synchronous where its hint is False; where it asks for an asynchronous copy, report a mechanism
         that is none."""
         try:
-            return apply_asynchronous_hint(part, hint)
+            return scheduling_hints.apply_asynchronous_hint(part, hint)
         except CompileError as error:
             self.mistakes.add(error)
             return part
@@ -343,12 +324,15 @@ class _MechanismSelector:
     def find_producer_copies(self, loop: tile.For) -> Iterator[tile.TileOp]:
         """Yield the copies of a pipelined loop that a producer role can issue."""
         for stmt, hint, waits in zip(
-            loop.body, list_asynchronous_hints(loop), build_explicit_waits(self.kernel, loop), strict=True
+            loop.body,
+            scheduling_hints.list_asynchronous_hints(loop),
+            scheduling_hints.build_explicit_waits(self.kernel, loop),
+            strict=True,
         ):
             if not isinstance(stmt, tile.TileOp) or not is_load(stmt) or hint is False or waits:
                 continue
             is_ordered = stmt.regions[0].buffer.name in self.ordered
-            if is_ordered or why_not_tma(stmt, self.placed, self.coordinates) is not None:
+            if is_ordered or tensor_maps.why_not_tma(stmt, self.placed, self.coordinates) is not None:
                 continue
             if why_not_fed(self.kernel, loop, stmt) is None:
                 yield stmt
@@ -371,13 +355,16 @@ class _MechanismSelector:
             return (replace(op, via="cp_async" if width else "registers"),)
         tma_store = (
             self.target.has("tma")
-            and not is_tma_disabled(op)
+            and not tensor_maps.is_tma_disabled(op)
             and destination.buffer.scope == "global"
             and destination.buffer.name not in self.ordered
             and source.buffer not in self.placed
         )
         if tma_store and source.is_whole:
-            if scopes[0] == "shared" and why_no_tma_store(destination, source.buffer, self.coordinates) is None:
+            if (
+                scopes[0] == "shared"
+                and tensor_maps.why_no_tma_store(destination, source.buffer, self.coordinates) is None
+            ):
                 return (self.build_tma_store(op),)
             if scopes[0] == "fragment" and (staged := self.build_staged_store(op)):
                 return staged
@@ -440,7 +427,7 @@ class _MechanismSelector:
         if source.buffer in self.placed:
             return f"the given layout of {source.buffer.name} is none that TMA has"
         if source.buffer.scope == "shared":
-            return why_no_tma_store(destination, source.buffer, self.coordinates)
+            return tensor_maps.why_no_tma_store(destination, source.buffer, self.coordinates)
         return None
 
     def resolve_starts(self, op: Op) -> Op:
@@ -459,7 +446,7 @@ class _MechanismSelector:
         taken = sum(s.name.startswith(name) for s in self.staging)
         # No dot before the number: chunks of `memory.split_staged_stores` have names with a dot.
         buffer = tile.Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
-        if why_no_tma_store(destination, buffer, self.coordinates) is not None:
+        if tensor_maps.why_no_tma_store(destination, buffer, self.coordinates) is not None:
             return None
         # Transposed operands are not reused: each warpgroup may have a copy.
         others = (s for s in self.staging if not is_transposed_operand(s))
@@ -548,7 +535,7 @@ class _MechanismSelector:
     def select_gemm(self, op: Gemm) -> Literal["wgmma", "mma"]:
         """Return the instruction of a product, or refuse it."""
         a, _, c, *_ = (r.buffer for r in op.regions)
-        check_product_parts(op)
+        legalise.check_product_parts(op)
         if a.dtype in SMALL_FLOATS and not self.target.has("fp8"):
             raise_error(
                 "unsupported-type",
@@ -562,9 +549,9 @@ class _MechanismSelector:
             self.row_accumulators |= {c.name} if groups[1] == 1 else set()
             return "wgmma"
         if op.wait == "wgmma":
-            refuse_wgmma_gemm(op, self.target)
+            legalise.refuse_wgmma_gemm(op, self.target)
         if not self.has_tensor_memory:
-            check_narrow_sum(op)
+            legalise.check_narrow_sum(op)
         if partition_warps(op, self.kernel.threads) is None:
             _refuse_product(op, self.kernel.threads)
         return "mma"

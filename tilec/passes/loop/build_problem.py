@@ -9,13 +9,7 @@ from functools import partial
 from itertools import product
 from typing import NoReturn
 
-from tilec.analysis.fragment_prefetch import (
-    check_prefetch_order,
-    find_fragment_prefetches,
-    find_overlapped_products,
-    is_fragment_prefetch,
-    is_wgmma_operation,
-)
+from tilec.analysis import fragment_prefetch
 from tilec.analysis.ordering import find_order_constraints
 from tilec.analysis.rings import (
     RingPlan,
@@ -37,19 +31,7 @@ from tilec.ir import tile
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.mechanisms.tensor_memory import allocate_tensor_tiles
-from tilec.passes.loop import pools
-from tilec.passes.loop.assign_roles import (
-    STORE_ROLE,
-    StoreCandidates,
-    assign_role,
-    count_consumer_groups,
-    find_running_roles,
-    find_store_candidates,
-    is_bulk_load,
-    is_bulk_store,
-    is_wgmma_product,
-    repeat_for_warpgroups,
-)
+from tilec.passes.loop import assign_roles, pools
 from tilec.passes.loop.describe import describe_statement
 from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, find_dynamic_loop
 from tilec.passes.loop.price.compound import CompoundCost, compute_compound_cost, is_compound
@@ -121,7 +103,7 @@ class ScheduledLoop:
     @property
     def tensor_core_runs(self) -> tuple[tuple[int, ...], ...]:
         """The runs of products that each warpgroup issues in an interval."""
-        products = [op for op in self.loop.own if is_wgmma_product(self.loop.statements[op])]
+        products = [op for op in self.loop.own if assign_roles.is_wgmma_product(self.loop.statements[op])]
         return find_tensor_core_runs(self.loop.problem, self.schedule, products)
 
 
@@ -207,7 +189,7 @@ def find_ping_pong_loops(
     loops = loops_to_schedule(assignment)
     inner = {inside.var for loop in loops for inside in find_pipelined_loops(loop.body)}
     for loop in loops:
-        groups = 1 if loop.var in inner else count_consumer_groups(assignment, loop, target)
+        groups = 1 if loop.var in inner else assign_roles.count_consumer_groups(assignment, loop, target)
         if groups > 1:
             limits = unlimited_smem, overlap, store_role
             yield loop, groups, partial(_build_ping_pong_variants, assignment, target, loop, groups, *limits)
@@ -259,13 +241,17 @@ class _ProblemBuilder:
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
         self.statements = find_scheduled_statements(loop)
         self.accesses = tuple(find_accesses(s) for s in self.statements)
-        self.roles = tuple(assign_role(s, assignment) for s in self.statements)
+        self.roles = tuple(assign_roles.assign_role(s, assignment) for s in self.statements)
         self.plans = ring_plans(assignment.kernel, loop)
         # Statements with an open role, grouped if one role must run them; and its candidates, that by rule first.
-        self.stores = find_store_candidates(assignment, loop, self.plans) if overlap else StoreCandidates()
+        self.stores = (
+            assign_roles.find_store_candidates(assignment, loop, self.plans)
+            if overlap
+            else assign_roles.StoreCandidates()
+        )
         self.open = frozenset(i for of in self.stores.together for i in of)
-        self.candidates = ("consumer", STORE_ROLE) if self.open else ()
-        running = (name for s in self.statements for name in find_running_roles(s, assignment))
+        self.candidates = ("consumer", assign_roles.STORE_ROLE) if self.open else ()
+        running = (name for s in self.statements for name in assign_roles.find_running_roles(s, assignment))
         role_names = tuple(dict.fromkeys([*running, *self.candidates]))
         self.tensor = allocate_tensor_tiles(assignment.kernel, target, dict(assignment.versions))
         self.unread = find_unread_tiles(assignment.kernel) if loop.stage is not None else frozenset()
@@ -297,7 +283,11 @@ class _ProblemBuilder:
             tuple(self.build_ring(r, self.count_fixed_versions(r)) for r in rings),
             values=values.values,
             roles=tuple(
-                Role(name, self.issue_slot[name], 1 if name == STORE_ROLE else self.assignment.kernel.threads // 32)
+                Role(
+                    name,
+                    self.issue_slot[name],
+                    1 if name == assign_roles.STORE_ROLE else self.assignment.kernel.threads // 32,
+                )
                 for name in self.candidates
             ),
             tied=tuple(of for of in self.stores.together if len(of) > 1),
@@ -314,7 +304,7 @@ class _ProblemBuilder:
             (*self.statements, *repeated * (self.groups - 1)),
             (*self.roles, *("consumer",) * (len(repeated) * (self.groups - 1))),
             rings,
-            repeat_for_warpgroups(problem, self.groups),
+            assign_roles.repeat_for_warpgroups(problem, self.groups),
             own_tiles=own,
         )
 
@@ -361,7 +351,7 @@ class _ProblemBuilder:
         return {name: layout.bytes * versions.get(name, 1) for name, layout in layouts if name not in late}
 
     def is_loaded(self, plan: RingPlan) -> bool:
-        return all(is_bulk_load(self.statements[i]) for i in plan.producers)
+        return all(assign_roles.is_bulk_load(self.statements[i]) for i in plan.producers)
 
     def build_ring(self, plan: RingPlan, fixed: int | None) -> Ring:
         """Build a ring. The versions of a ring that an earlier loop has begun are reserved, and take no bytes here."""
@@ -472,7 +462,7 @@ class _ProblemBuilder:
         decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
         whole = compute_compound_cost(stmt, decided, self.price_flat)
         cycles = max(whole.cycles, 1)
-        uses = [Use(self.issue_slot[name], cycles) for name in find_running_roles(stmt, self.assignment)]
+        uses = [Use(self.issue_slot[name], cycles) for name in assign_roles.find_running_roles(stmt, self.assignment)]
         for slot, held in sorted(whole.held.items()):
             if held and slot < len(self.target.slots):
                 uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
@@ -498,7 +488,7 @@ class _ProblemBuilder:
         n = len(ops)
         for i in range(n):
             for j in range(n):
-                if i == j and is_bulk_store(self.statements[i]):
+                if i == j and assign_roles.is_bulk_store(self.statements[i]):
                     continue  # iterations write different elements, or add in any order (`analysis.tensor_order`)
                 # j runs in the iteration of i, if later in the text, else in the next one, which has its own versions.
                 distance = 0 if i < j else 1
@@ -517,8 +507,8 @@ class _ProblemBuilder:
                         if between is None:
                             continue
                         # A load may fill registers as soon as the instructions that read them have issued.
-                        is_read = kind == "anti" and is_fragment_prefetch(self.statements[j])
-                        is_read &= not is_wgmma_operation(self.statements[i])
+                        is_read = kind == "anti" and fragment_prefetch.is_fragment_prefetch(self.statements[j])
+                        is_read &= not fragment_prefetch.is_wgmma_operation(self.statements[i])
                         if not (kind == "data" and between > 1 and name in tensor_core_runs):
                             latency = ops[i].issue if is_read else self.count_dependence_latency(ops, i, j)
                             add_edge(i, j, latency, between, f"{kind} {name}")
@@ -531,9 +521,9 @@ class _ProblemBuilder:
             assert isinstance(bound, tile.Bind)
             for user in users:
                 add_edge(bind, user, ops[bind].latency, 0, f"data {bound.var.name}")
-        for load, use, iterations, name in find_fragment_prefetches(self.statements):
+        for load, use, iterations, name in fragment_prefetch.find_fragment_prefetches(self.statements):
             add_edge(load, use, ops[load].issue, iterations, f"{name} is prefetched")
-        for use, load, iterations, name in find_overlapped_products(self.statements):
+        for use, load, iterations, name in fragment_prefetch.find_overlapped_products(self.statements):
             add_edge(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
         for order in find_order_constraints(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.count_dependence_latency(ops, order.src, order.dst)
@@ -542,7 +532,7 @@ class _ProblemBuilder:
             for own, other in producer_reads_before_commit(ring, self.roles, self.statements):
                 why = f"{ring.buffers[0].name} is handed on when its role has read it"
                 add_edge(own, other, self.count_dependence_latency(ops, own, other), 0, why)
-        check_prefetch_order(self.statements, tuple(found.values()))
+        fragment_prefetch.check_prefetch_order(self.statements, tuple(found.values()))
         return [self.add_barrier_latency(edge) for edge in found.values()]
 
     def add_barrier_latency(self, edge: Edge) -> Edge:
@@ -560,7 +550,7 @@ class _ProblemBuilder:
 
 
 def _is_tile_load(stmt: tile.Stmt) -> bool:
-    return is_fragment_prefetch(stmt) or (isinstance(stmt, tile.TileOp) and is_load(stmt))
+    return fragment_prefetch.is_fragment_prefetch(stmt) or (isinstance(stmt, tile.TileOp) and is_load(stmt))
 
 
 def _find_accumulator(stmt: tile.Stmt) -> tile.Buffer | None:

@@ -27,16 +27,7 @@ from tilec.passes.grid.cta_pair_products import is_paired
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.mechanisms.tensor_memory import allocate_tensor_tiles, find_loop_sums
 from tilec.passes.layout.shared.named_versions import get_named_versions
-from tilec.passes.loop import dynamic_tile_scheduler
-from tilec.passes.loop.assign_roles import (
-    EVERY_ROLE,
-    LOADING_THREAD,
-    MMA_ROLE,
-    STORE_ROLE,
-    RingRoles,
-    assign_role,
-    find_ring_roles,
-)
+from tilec.passes.loop import assign_roles, dynamic_tile_scheduler
 from tilec.passes.loop.build_problem import PlannedLoop, ScheduledLoop
 from tilec.passes.loop.pools import choose_register_split
 from tilec.passes.loop.ring_links import RingLink, find_ring_links
@@ -109,7 +100,7 @@ class Expander:
         self.kept_fragments: list[tuple[tile.Buffer, Fragment]] = []
         self.ring_of: dict[str, warp.Ring] = {}
         self.rings: dict[str, warp.Ring] = {}
-        self.passes: dict[str, RingRoles] = {}
+        self.passes: dict[str, assign_roles.RingRoles] = {}
         self.renamed = 0
         self.tensor = allocate_tensor_tiles(assignment.kernel, target, dict(assignment.versions))
         self.links: dict[tile.Var, dict[str, RingLink]] = {}  # of each loop, by name
@@ -130,14 +121,14 @@ class Expander:
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
         self.most_cursors: dict[tuple[str, str], int] = {}
         for s in scheduled if self.shared else ():
-            for role in ("producer", "consumer", MMA_ROLE) if self.specialised else ("all",):
+            for role in ("producer", "consumer", assign_roles.MMA_ROLE) if self.specialised else ("all",):
                 for side, stages in RolePipeline(self, s, role, ()).find_cursor_stages().items():
                     self.most_cursors[side] = max(self.most_cursors.get(side, 0), len(stages))
 
     def add_rings(self, s: ScheduledLoop) -> None:
         """Add the rings of a loop, with as many versions as its schedule says, and their links."""
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
-            ring_roles = self.passes[ring.name] = find_ring_roles(plan, s.roles, s.loop.statements)
+            ring_roles = self.passes[ring.name] = assign_roles.find_ring_roles(plan, s.roles, s.loop.statements)
             is_loaded = ring_roles.producer_role in TMA_FILLERS
             size = sum(self.assignment.shared[b.name].bytes for b in plan.buffers) if is_loaded else 0
             shared = tuple(dict.fromkeys(a for p in plan.producers if (a := get_multicast_axes(s.loop.statements[p]))))
@@ -170,7 +161,7 @@ class Expander:
     def add_tensor_ring(self, tensor: warp.TensorTile) -> None:
         """Add the ring of a sum in tensor memory: the tensor cores fill it, the consumers read it."""
         name, by = tensor.buffer.name, self.arriving
-        arrivals, fills = self.count_arrivals("consumer", by), self.count_arrivals(MMA_ROLE, by)
+        arrivals, fills = self.count_arrivals("consumer", by), self.count_arrivals(assign_roles.MMA_ROLE, by)
         paired = any(is_paired(s) and tensor.buffer in find_writes(s) for s in tile.walk_statements(self.kernel.body))
         arrivals *= 2 if paired else 1
         made = warp.Ring(name, tensor.depth, (name,), 0, arrivals, fills, by=by, paired=paired)
@@ -178,7 +169,11 @@ class Expander:
 
     def count_arrivals(self, role: str, by: Arrivals) -> int:
         """Count the arrivals of a role at a barrier for one signal."""
-        return 1 if role in (*TMA_FILLERS, STORE_ROLE, MMA_ROLE) else warp.count_arrivals(self.kernel.threads // 32, by)
+        return (
+            1
+            if role in (*TMA_FILLERS, assign_roles.STORE_ROLE, assign_roles.MMA_ROLE)
+            else warp.count_arrivals(self.kernel.threads // 32, by)
+        )
 
     # ---- the program ----
 
@@ -194,8 +189,12 @@ class Expander:
             loads = _drain_rings(self.expand_body(kernel.body, "producer"), self.rings)
             producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, producer_registers, True)
             # Other roles of one thread get a warp of the producer's warpgroup each.
-            names = [MMA_ROLE] if self.tensor else []
-            names += [STORE_ROLE] if any(STORE_ROLE in s.roles for s in self.loops.values()) else []
+            names = [assign_roles.MMA_ROLE] if self.tensor else []
+            names += (
+                [assign_roles.STORE_ROLE]
+                if any(assign_roles.STORE_ROLE in s.roles for s in self.loops.values())
+                else []
+            )
             single_roles = [producer]
             for name in names:
                 single_roles[-1] = replace(single_roles[-1], warps=1)
@@ -298,7 +297,7 @@ class Expander:
         stmt = stmts[at]
         filled = [fetch for fetch in prefetched if role in ("producer", "all") and fetch.copy == at]
         read = [fetch for fetch in prefetched if role in ("consumer", "all") and fetch.tile in find_reads(stmt)]
-        side = LOADING_THREAD if role == "all" and filled else role
+        side = assign_roles.LOADING_THREAD if role == "all" and filled else role
         own = {fetch: warp.Cursor(f"{fetch.tile.name}.{side}", fetch.tile.name) for fetch in (*filled, *read)}
         done = [fetch for fetch in read if fetch.last == at]
         for fetch in filled:
@@ -316,7 +315,7 @@ class Expander:
         """Return the role's part of a statement, on the versions that `cursors` point at."""
         match stmt:
             case tile.For() if stmt.var in self.loops:
-                found = find_loop_sums(stmt) if role == MMA_ROLE else ()
+                found = find_loop_sums(stmt) if role == assign_roles.MMA_ROLE else ()
                 sums = tuple(self.build_sum_cursor(tensor.name, role) for tensor in found)
                 acquired = tuple(warp.RingAcquire(c, span=stmt.span) for c in sums)
                 done = tuple(op for c in sums for op in self.pass_version(warp.RingFill(c, True, span=stmt.span)))
@@ -343,14 +342,14 @@ class Expander:
             case tile.Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
             case Copy(regions=(source, _)) if self.is_handed_sum(source.buffer):
-                if assign_role(stmt, self.assignment) != role:
+                if assign_roles.assign_role(stmt, self.assignment) != role:
                     return ()
                 cursor = self.build_sum_cursor(source.buffer.name, role)
                 load = self.lower_statement(stmt, (*cursors, cursor))
                 read = self.pass_version(warp.RingRelease(cursor, span=stmt.span))
                 return warp.RingWait(cursor, span=stmt.span), *load, *read
             case _:
-                is_own = assign_role(stmt, self.assignment) in (role, EVERY_ROLE)
+                is_own = assign_roles.assign_role(stmt, self.assignment) in (role, assign_roles.EVERY_ROLE)
                 return self.lower_statement(stmt, cursors) if is_own else ()
 
     def is_handed_sum(self, tensor: tile.Buffer) -> bool:

@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Expr, Var
+from tilec.passes.lower.waits import touches
 from tilec.passes.lower.waits.conflicts import (
     ConflictFinder,
     begins_with_product,
@@ -37,27 +38,19 @@ from tilec.passes.lower.waits.placed_waits import ROLE_END, NeedsPart, SyncNeeds
 from tilec.passes.lower.waits.scoreboard import QUEUES, AccessRecord, RingUse, RoleState, Touch
 from tilec.passes.lower.waits.tensor_areas import UNKNOWN_AGE
 from tilec.passes.lower.waits.tensor_fences import insert_tensor_fences
-from tilec.passes.lower.waits.touches import (
-    ReusingTile,
-    find_answer_tiles,
-    find_async_tiles,
-    find_reusing_tiles,
-    find_warpgroup_tiles,
-    name_metadata_registers,
-)
 from tilec.support.records import dataclass
 
 
 def insert_sync(program: warp.Program) -> warp.Program:
     """Insert waits, fences and barriers."""
-    by_async = frozenset(find_async_tiles(program)) if program.explicit_roles else frozenset()
+    by_async = frozenset(touches.find_async_tiles(program)) if program.explicit_roles else frozenset()
     if program.explicit_roles:
         program = prepare_arrivals(program, by_async)
     facts = _ProgramFacts.from_program(program, by_async)
 
     def synchronise_role(role: warp.Role, number: int) -> warp.Role:
         """Return the role with its synchronisation; its barriers have this number."""
-        execution = _RoleExecution(role, facts, find_warpgroup_tiles(role, program))
+        execution = _RoleExecution(role, facts, touches.find_warpgroup_tiles(role, program))
         placed, barrier = execution.place_waits(), warp.BarSync(number, role.threads)
         return replace(role, body=insert_needs(role.body, placed, execution.drained_loops, barrier, itertools.count()))
 
@@ -76,7 +69,7 @@ class _ProgramFacts:
     fragments: frozenset[str]
     by_async: frozenset[str]
     answers: frozenset[str]
-    over: Mapping[str, tuple[ReusingTile, ...]]
+    over: Mapping[str, tuple[touches.ReusingTile, ...]]
     fixed: frozenset[Var]
     tensors: frozenset[str]
     has_explicit_roles: bool
@@ -84,13 +77,13 @@ class _ProgramFacts:
     @classmethod
     def from_program(cls, program: warp.Program, by_async: frozenset[str]) -> _ProgramFacts:
         """Collect the facts of a program."""
-        registers = (name_metadata_registers(tile.buffer) for tile in program.shared)
+        registers = (touches.name_metadata_registers(tile.buffer) for tile in program.shared)
         return cls(
             {b: ring for ring in program.rings for b in ring.buffers},
             frozenset({*(b.name for b, _ in program.fragments), *registers}),
             by_async,
-            frozenset(find_answer_tiles(program)),
-            find_reusing_tiles(program),
+            frozenset(touches.find_answer_tiles(program)),
+            touches.find_reusing_tiles(program),
             frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))}),
             frozenset(p.name for p in program.params if isinstance(p, Buffer)),
             program.explicit_roles,

@@ -23,23 +23,9 @@ from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BOOL
-from tilec.passes.loop.assign_roles import (
-    EVERY_ROLE,
-    LOADING_THREAD,
-    MMA_ROLE,
-    STORE_ROLE,
-    find_running_roles,
-    is_bulk_load,
-)
+from tilec.passes.loop import assign_roles, rotate_loop
 from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.passes.loop.ring_links import find_statements_before_commit
-from tilec.passes.loop.rotate_loop import (
-    choose_first_step,
-    find_contended_registers,
-    find_in_flight_products,
-    find_wgmma_accumulator,
-    keeps_ping_pong,
-)
 from tilec.passes.lower.releases import choose_release_cycle, find_independent_products
 from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.records import dataclass
@@ -50,7 +36,7 @@ if TYPE_CHECKING:
     from tilec.passes.loop.assign_roles import RingRoles
     from tilec.passes.loop.ring_links import RingLink
 
-TMA_FILLERS = ("producer", LOADING_THREAD)
+TMA_FILLERS = ("producer", assign_roles.LOADING_THREAD)
 """Roles that fill rings with copies that complete by themselves."""
 
 Cursors = tuple[warp.Cursor, ...]
@@ -142,7 +128,7 @@ class RolePipeline:
         groups = (self.loop.scheduling_hints and self.loop.scheduling_hints.groups) or (-1,) * len(roles)
         # Rings that one role fills for others: they have waits and releases.
         fed = {name: ring for name, ring in rings.items() if self.expansion.rings[name].has_barriers}
-        filling_role = LOADING_THREAD if self.role == "all" else self.role
+        filling_role = assign_roles.LOADING_THREAD if self.role == "all" else self.role
         filled = {name: ring for name, ring in fed.items() if self.expansion.passes[name].producer_role == filling_role}
         read = {name: ring for name, ring in fed.items() if self.role in self.expansion.passes[name].readers}
         linked = self.expansion.links.get(self.scheduled.loop.loop.var, {})
@@ -174,7 +160,7 @@ class RolePipeline:
                 place[i],
                 self.scheduled.loop.statements[i],
                 touched,
-                filling_role if is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
+                filling_role if assign_roles.is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
                 acquires,
                 waits,
                 passed_rings,
@@ -188,7 +174,7 @@ class RolePipeline:
                 keeps=any(n in self.expansion.changed for n in passed_rings),
             )
         # A release that the filling role waits for must not be behind a statement that waits for that role.
-        is_shared = EVERY_ROLE in roles
+        is_shared = assign_roles.EVERY_ROLE in roles
         independent = find_independent_products(
             self.scheduled.loop.statements, () if is_shared or tensor_core_runs else own
         )
@@ -196,7 +182,7 @@ class RolePipeline:
         for name, ring in read.items():
             readers = [c for c in ring.consumers if c in own]
             depth = self.expansion.rings[name].depth
-            if self.role == MMA_ROLE:  # tensor cores release after their reads (commit)
+            if self.role == assign_roles.MMA_ROLE:  # tensor cores release after their reads (commit)
                 done = max(schedule.start[reader] for reader in readers)
             else:
                 done = choose_release_cycle(problem, schedule, ring, readers, independent, depth, computes)
@@ -216,9 +202,11 @@ class RolePipeline:
 
     def has_part(self, statement: int, role: str) -> bool:
         """Return True if this role runs a part of the statement, which is assigned to `role`."""
-        if role != EVERY_ROLE:
+        if role != assign_roles.EVERY_ROLE:
             return role == self.role
-        return self.role in find_running_roles(self.scheduled.loop.statements[statement], self.expansion.assignment)
+        return self.role in assign_roles.find_running_roles(
+            self.scheduled.loop.statements[statement], self.expansion.assignment
+        )
 
     def rotate_steps(self, steps: list[_PipelineStep]) -> list[_PipelineStep]:
         """Rotate the steps so that no ping-pong turn, and if possible no product, crosses the end of an iteration.
@@ -230,16 +218,18 @@ class RolePipeline:
         statements = [s.statement for s in steps]
         versioned, interval = frozenset(self.expansion.ring_of), self.scheduled.schedule.ii
         cycles = [self.find_latency(s) for s in statements]
-        in_flight = tuple(find_in_flight_products(statements, versioned, [s.phase for s in steps], cycles, interval))
+        in_flight = tuple(
+            rotate_loop.find_in_flight_products(statements, versioned, [s.phase for s in steps], cycles, interval)
+        )
         tensor_core_runs = [s.tensor_core_run for s in steps]
-        at = choose_first_step([s.stage for s in steps], tensor_core_runs, in_flight)
+        at = rotate_loop.choose_first_step([s.stage for s in steps], tensor_core_runs, in_flight)
         better = () if in_flight else self.find_prefetching_starts(statements)
-        at = next((k for k in better if keeps_ping_pong(tensor_core_runs, k)), at)
+        at = next((k for k in better if rotate_loop.keeps_ping_pong(tensor_core_runs, k)), at)
         computed = [s for s in statements if s is not None]
         for flight in in_flight:
             product = statements[flight.issued]
             if product and flight.is_in_flight(at, len(steps)) and not flight.is_running(at, len(steps)):
-                completes = tuple(sorted(find_contended_registers(product, computed)))
+                completes = tuple(sorted(rotate_loop.find_contended_registers(product, computed)))
                 steps[flight.issued] = replace(steps[flight.issued], completes=completes)
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
@@ -252,7 +242,7 @@ class RolePipeline:
             end = next((k + 1 for k, s in enumerate(statements) if s is last), None)
             if end is not None:
                 behind = ((end + more) % len(statements) for more in range(len(statements)))
-                yield next((k for k in behind if find_wgmma_accumulator(statements[k]) is not None), end)
+                yield next((k for k in behind if rotate_loop.find_wgmma_accumulator(statements[k]) is not None), end)
 
     def find_latency(self, statement: tile.Stmt | None) -> int:
         """Return the latency of a statement in the loop's problem; 0 for a release."""
@@ -349,7 +339,7 @@ class RolePipeline:
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
         begins, ends = _find_run_ends(live)
-        is_mma = self.role == MMA_ROLE
+        is_mma = self.role == assign_roles.MMA_ROLE
         bound: dict[tile.Var, tile.Expr] = {}  # the scheduled binds' variables in this step
         for step in live:
             found = (self.get_cursor(name, step.side, step.stage) for name in step.rings)
@@ -368,7 +358,7 @@ class RolePipeline:
                     stmt = replace(stmt, var=self.expansion.copy_variable(stmt.var))
                     bound[step.statement.var] = stmt.var
                 here = (*own_cursors, *self.find_outer_cursors(stmt))
-                if self.role == STORE_ROLE:  # it runs statements that the rules give to another role
+                if self.role == assign_roles.STORE_ROLE:  # it runs statements that the rules give to another role
                     run = self.expansion.lower_statement(stmt, here)
                 else:
                     run = self.expansion.expand_statement(stmt, self.role, here)

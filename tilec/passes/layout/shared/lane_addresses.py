@@ -14,15 +14,7 @@ from tilec.ir import tile
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.element_accesses import find_element_accesses
-from tilec.passes.layout.shared.atoms import (
-    BANK_BYTES,
-    BANKS,
-    CHUNK,
-    TRANSACTION_BYTES,
-    count_phase_transactions,
-    find_byte_offset,
-    list_word_offsets,
-)
+from tilec.passes.layout.shared import atoms
 from tilec.support.records import dataclass
 
 _SAMPLED_RUNS = 8
@@ -51,8 +43,8 @@ def _compute_conflict_factor(
 ) -> float | None:
     """Return how many times longer an access takes than without bank conflicts, for elements of `size` bytes; None
     where indices depend on data. Cached: an operation may become hundreds of nests of the same forms."""
-    lanes = [layout.thread_offset(lane) for lane in range(min(BANKS, layout.thread_count))]
-    count = min(layout.register_count, _SAMPLED_RUNS * max(CHUNK // size, 1))
+    lanes = [layout.thread_offset(lane) for lane in range(min(atoms.BANKS, layout.thread_count))]
+    count = min(layout.register_count, _SAMPLED_RUNS * max(atoms.CHUNK // size, 1))
     reached = []
     for register in (layout.register_offset(r) for r in range(count)):
         points = (tuple(map(operator.add, register, lane)) for lane in lanes)
@@ -75,7 +67,7 @@ def _find_byte(layout: SharedLayout, forms: Sequence[_IndexForm], point: tuple[i
             return None
         column = index % extent
         place = place * extent + column
-    return find_byte_offset(layout, place // layout.shape[-1], column * layout.element_bytes)
+    return atoms.find_byte_offset(layout, place // layout.shape[-1], column * layout.element_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +138,13 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 def _count_transactions(reached: list[list[int]], size: int) -> tuple[int, int]:
     """Count the transactions of a warp, register by register, and those that the words need. Contiguous registers are
     one access of a lane, of up to 16 bytes."""
-    run = CHUNK // size
+    run = atoms.CHUNK // size
     while run > 1 and not _are_contiguous(reached, run, size):
         run //= 2
-    at_once = min(BANKS, TRANSACTION_BYTES // max(run * size, BANK_BYTES))
+    at_once = min(atoms.BANKS, atoms.TRANSACTION_BYTES // max(run * size, atoms.BANK_BYTES))
     rows = reached[: _SAMPLED_RUNS * run : max(run, 1)]
     phases = [row[first : first + at_once] for row in rows for first in range(0, len(row), at_once)]
-    return count_phase_transactions(list_word_offsets(phase, run * size) for phase in phases if phase)
+    return atoms.count_phase_transactions(atoms.list_word_offsets(phase, run * size) for phase in phases if phase)
 
 
 def _are_contiguous(reached: list[list[int]], run: int, size: int) -> bool:
