@@ -31,8 +31,7 @@ def check_barriers(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: 
 
 
 def _run_with_size(kernel: tile.Kernel, roles: Sequence[protocol.Role]) -> None:
-    """Run the barriers with a value for the only size known at launch. Several sizes may be related, so these are not
-    tried."""
+    """Run the barriers with a value for the only size known at launch. Several sizes may be related: not tried."""
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     if len(scalars) != 1:
         return

@@ -88,8 +88,7 @@ def _why_not_paired(op: tile.TileOp) -> str | None:
 
 
 def _check_filled_by_tma(stmt: tile.Stmt, factors: Mapping[tile.Buffer, tile.TileOp]) -> None:
-    """Refuse factors that threads write: an arrival at the other block's barrier does not make these writes visible
-    there."""
+    """Refuse factors that threads write: an arrival at the other block's barrier does not publish these writes."""
     by_tma = isinstance(stmt, tile.TileOp) and (
         stmt.signals_barrier or (isinstance(stmt, Copy) and stmt.signals is not None)
     )

@@ -46,8 +46,7 @@ def _touches_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
 
 
 def _find_final_fragment(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
-    """Return the fragment to which a complete sum is copied, if nothing uses the fragment before: it can be the sum
-    itself."""
+    """Return the fragment to which a complete sum is copied, if nothing uses it before, so that it can be the sum."""
     for body in _walk_statement_lists(kernel.body):
         for at, stmt in enumerate(body):
             if not isinstance(stmt, Copy) or stmt.regions[0].buffer != buffer:

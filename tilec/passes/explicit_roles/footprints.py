@@ -125,8 +125,7 @@ def _find_element_box(
 def _evaluate_index_range(
     index: tile.Expr, own: set[tile.Var], extents: Mapping[tile.Var, int], outer_values: Values
 ) -> tuple[int, int] | None:
-    """Return the contiguous range of an index that depends on at most one variable of the nest; None if there is
-    none."""
+    """Return the contiguous range of an index that depends on at most one variable of the nest; None without one."""
     if not own:
         only = compute_expr(index, outer_values)
         return None if only is None else (int(only), int(only) + 1)

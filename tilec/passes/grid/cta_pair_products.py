@@ -110,8 +110,7 @@ def _is_tma_load(stmt: tile.Stmt) -> TypeGuard[Copy]:
 
 
 def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: str) -> str | None:
-    """Return why the tiles do not suit, or None. TMA must load both for products alone, B alike in both blocks, A
-    not."""
+    """Return why the tiles do not suit, or None: TMA must load both for products alone, only B alike in both blocks."""
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.For | tile.While | tile.If) or is_tensor_product(stmt):
             continue

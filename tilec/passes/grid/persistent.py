@@ -24,8 +24,7 @@ from tilec.passes.grid.rasterisation_order import has_own_order
 from tilec.target.table import Target
 
 MAX_STEP = 2**31 - 1
-"""The step of a dynamically scheduled loop, which has one iteration by itself; also the most blocks of a grid along
-x."""
+"""The step of a dynamically scheduled loop, which has one iteration by itself; also the most blocks along x."""
 
 
 def blocks_at_once(target: Target, cluster: int) -> int:
@@ -80,8 +79,7 @@ def schedule_tiles_dynamically(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def replace_dynamic_by_static_stride(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """Return the kernel with a static stride in place of dynamic scheduling: the cost model assumes equally fast
-    blocks."""
+    """Return the kernel with a static stride for dynamic scheduling: the cost model assumes equally fast blocks."""
     if not any(map(_is_dynamic, kernel.body)):
         return kernel
     walking = blocks_at_once(target, kernel.cluster.blocks) // kernel.cluster.blocks

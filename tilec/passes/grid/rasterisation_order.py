@@ -35,8 +35,7 @@ Rectangle = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class GridWalk:
-    """A grid of `width` × `depth` × `height` tiles, of which `at_once` make a wave, and the footprints that each tile
-    reads."""
+    """A grid of `width` × `depth` × `height` tiles, `at_once` of which make a wave, and what each tile reads."""
 
     width: int
     depth: int

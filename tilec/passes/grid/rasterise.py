@@ -46,8 +46,7 @@ def bind_block_indices(
     cluster: Sequence[int],
     span: Span,
 ) -> tuple[tile.Bind, ...]:
-    """Bind `block_vars`, as the kernel's text names them, to the cluster's tile plus the block's place in the
-    cluster."""
+    """Bind `block_vars`, named as in the kernel's text, to the cluster's tile plus the block's place in it."""
     indices = (
         add_exprs(scale_expr(place, size), fold_binary("floormod", own, size)) if size > 1 else place
         for place, own, size in zip(tiles, hardware, cluster, strict=False)

@@ -571,8 +571,7 @@ class _FragmentSolver:
             )
 
     def spread_from_projections(self, nest: tile.Parallel) -> None:
-        """Fix the fragments of a nest that all have fewer dimensions than it: the first known one decides for the
-        others."""
+        """Fix the fragments of a nest that all have fewer dimensions than it: the first known one decides."""
         uses, deciding = self.find_uses(nest)
         deciding = [use for use in deciding if use.buffer.name in self.known]
         reached = [use for use in deciding if use.dims is not None and not use.is_reshaped]

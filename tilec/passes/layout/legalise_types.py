@@ -259,8 +259,7 @@ def _legalise_expressions(stmt: tile.Stmt, values: _ValueLegaliser) -> tile.Stmt
 
 
 def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
-    """Rewrite a nest. Where it stores elements that share bytes, each iteration of the new nest is two of the old
-    one."""
+    """Rewrite a nest. Where it stores elements that share bytes, each new iteration is two of the old ones."""
     pairs = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and _is_packed(s.buffer)]
     if not pairs:
         return replace(nest, body=tuple(_legalise_nest_body(nest.body, _ValueLegaliser())))

@@ -66,8 +66,7 @@ TMA_REDUCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class MechanismSelection:
-    """A kernel with its mechanisms, and the settings for its layouts. `has_one_loader`: one of the computing threads
-    loads by TMA."""
+    """A kernel with its mechanisms, and the settings for its layouts. `has_one_loader`: one thread loads by TMA."""
 
     kernel: tile.Kernel
     form: kernel_form.FormChoice
@@ -283,8 +282,7 @@ class _MechanismSelector:
         return scheduling_hints.expand_statements(loop, parts)
 
     def apply_hint(self, part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
-        """Make a copy synchronous where its hint is False; where it asks for an asynchronous copy, report a mechanism
-        that is none."""
+        """Make a copy synchronous where its hint is False; report a hint that asks for more than its mechanism can."""
         try:
             return scheduling_hints.apply_asynchronous_hint(part, hint)
         except CompileError as error:
@@ -386,8 +384,7 @@ class _MechanismSelector:
         return next((contiguous_run(placement) * buffer.dtype.bytes for placement in given), CHUNK)
 
     def build_tma_store(self, op: StoredByTma) -> StoredByTma:
-        """Store by TMA. The wait stands where the tile is needed again, or right behind if the environment asks for
-        it."""
+        """Store by TMA. The wait stands where the tile is needed again, or at once if the environment asks for it."""
         stored = replace(op, via="tma_store")
         return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 
@@ -436,8 +433,7 @@ class _MechanismSelector:
         return op.with_regions(tuple(replace(r, start=s) for r, s in zip(op.regions, starts, strict=True)))
 
     def build_staged_store(self, op: Copy | AtomicTile) -> tuple[tile.Stmt, ...] | None:
-        """Store an accumulator, whose rows are scattered over lanes, through shared memory by TMA; None where that is
-        impossible."""
+        """Store an accumulator, with rows scattered over lanes, through shared memory by TMA; None if impossible."""
         source, destination = op.regions
         is_scattered = source.buffer.name in (self.accumulators if self.in_pipeline else self.origins)
         if not is_scattered and not self.switches.prefer_tma:
@@ -510,8 +506,7 @@ class _MechanismSelector:
         return buffer
 
     def fits_memory(self, buffer: tile.Buffer) -> bool:
-        """Return True if shared memory has room for one more tile, beside two versions of those that a pipeline
-        fills."""
+        """Return True if one more tile fits into shared memory, beside two versions of tiles that a pipeline fills."""
         tiles = {b.name: b for b in (*self.kernel.buffers, *self.staging, buffer) if b.scope == "shared"}
         filled = {b.name for loop in find_pipelined_loops(self.kernel.body) for s in loop.body for b in find_writes(s)}
         needed = sum(b.bytes * (2 if name in filled else 1) for name, b in tiles.items())

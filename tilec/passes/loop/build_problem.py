@@ -184,8 +184,7 @@ def find_ping_pong_loops(
     overlap: bool = True,
     store_role: bool = True,
 ) -> Iterator[tuple[tile.For, int, Callable[[], PingPongVariants]]]:
-    """Yield each loop whose warpgroups could run independently, their number, and a function that builds both
-    problems."""
+    """Yield each loop whose warpgroups could run independently, their number, and what builds both problems."""
     loops = loops_to_schedule(assignment)
     inner = {inside.var for loop in loops for inside in find_pipelined_loops(loop.body)}
     for loop in loops:
@@ -362,8 +361,7 @@ class _ProblemBuilder:
         return Ring(name, plan.producers, plan.consumers, _count_version_bytes(self.assignment, plan), 0, most)
 
     def count_fixed_versions(self, plan: RingPlan) -> int | None:
-        """Return the number of versions that earlier loops or manual schedules fix for a ring; None where this loop
-        decides."""
+        """Return the versions that earlier loops or manual schedules fix for a ring; None where this loop decides."""
         decided = (each for s in self.decided.values() for each in zip(s.loop.rings, s.schedule.depth, strict=True))
         depths = [depth for other, depth in decided if other.buffers == plan.buffers]
         manual = ((loop, other) for loop in self.manual_loops for other in ring_plans(self.assignment.kernel, loop))
@@ -456,8 +454,7 @@ class _ProblemBuilder:
         return CompoundCost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
 
     def build_compound_op(self, index: int) -> Op:
-        """Build the op of a compound statement. It holds its units at its end, where they least disturb earlier
-        statements."""
+        """Build the op of a compound statement. It holds its units at its end, where they disturb least."""
         stmt, role = self.statements[index], self.roles[index]
         decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
         whole = compute_compound_cost(stmt, decided, self.price_flat)

@@ -99,9 +99,8 @@ def count_available_registers(assignment: LayoutAssignment, target: Target) -> i
 
 
 def choose_register_split(assignment: LayoutAssignment, target: Target) -> tuple[int, int] | tuple[None, None]:
-    """Return registers per thread for the producer and for the consumers, as setmaxnreg divides them. Returns None
-    twice where an equal share is enough for the consumers: the assembler then takes no more than they need, and more
-    blocks fit."""
+    """Return registers per thread for the producer and for the consumers, as setmaxnreg divides them. None for both
+    where an equal share is enough: the assembler then takes no more than is needed, and more blocks fit."""
     threads = assignment.kernel.threads + WARPGROUP_THREADS
     alike = min(target.limit("registers_per_sm") // threads // 8 * 8, target.limit("registers_per_thread"))
     if _count_needed_registers(assignment) <= alike:
@@ -110,8 +109,7 @@ def choose_register_split(assignment: LayoutAssignment, target: Target) -> tuple
 
 
 def _count_needed_registers(assignment: LayoutAssignment) -> int:
-    """Return an upper bound of the registers of a thread: all fragments live at once, each element in 32 bits at
-    least."""
+    """Return an upper bound of a thread's registers: all fragments at once, each element in at least 32 bits."""
     kernel = assignment.kernel
     fragments = [(assignment.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
     nests = (s for s in walk_statements(kernel.body) if isinstance(s, Parallel))

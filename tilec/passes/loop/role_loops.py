@@ -70,8 +70,7 @@ def _find_pipeline_name(stmt: tile.Stmt) -> str:
 
 
 def group_statements(body: Statements) -> tuple[StatementUnit, ...]:
-    """Group statements into units: an acquire, the binds before it and the variables set behind it have one source
-    place."""
+    """Group statements into units: an acquire, and binds and variables of the same source place, are one."""
     found: list[StatementUnit] = []
     at = 0
     while at < len(body):

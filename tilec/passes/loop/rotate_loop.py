@@ -99,8 +99,7 @@ def find_contended_registers(product: Stmt, steps: Sequence[Stmt]) -> frozenset[
 
 
 def _find_waiting_step(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned: frozenset[str]) -> int | None:
-    """Return the first step that waits for the product. Products complete in issue order: a wait for a later one covers
-    it."""
+    """Return the first step that waits for the product, or for a later one: products complete in issue order."""
     issued = find_accesses(product)
     read, written = issued.reads - versioned, issued.writes
     for at, stmt in behind:

@@ -36,8 +36,7 @@ def split_dimension(kernel: tile.Kernel, subtiled: tile.Buffer, dim: int, parts:
 
 
 def find_related_dimensions(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
-    """Return the dimension of each tile that must be split with the first. Raises `Indivisible` if one tile has two of
-    them."""
+    """Return the dimension of each tile that must be split with the first. Raises `Indivisible` if a tile has two."""
     groups = [
         {(stmt_tile, d) for stmt_tile, d in group if stmt_tile.scope != "global"}
         for stmt in tile.walk_statements(kernel.body)

@@ -44,8 +44,7 @@ def _find_cleared_fragment(op: warp.Operation) -> str:
 
 
 def _find_first_product(fragment: str, following: Sequence[warp.Operation]) -> int | None:
-    """Return the index of the product that is the first to touch the fragment on every path, and adds to it; None
-    without one."""
+    """Return the index of the product that is first to touch the fragment on every path, and adds to it; or None."""
     for at, op in enumerate(following):
         if warp.nested_bodies(op) or isinstance(op, warp.Break):
             return None

@@ -269,8 +269,7 @@ class Expander:
     def add_kept_tile(
         self, nest: tile.Parallel, layout: Fragment, name: str, dtype: DType, scope: Literal["fragment", "shared"]
     ) -> tile.Buffer:
-        """Add a tile with an element for each iteration of a nest, to carry values from one part of the nest to the
-        next."""
+        """Add a tile with an element for each iteration of a nest, to carry values between parts of the nest."""
         number = len(self.kept_fragments) + len(self.scratch_tiles)
         made = tile.Buffer(f"kept.{name}.{number}", nest.extents, dtype, scope, nest.span)
         if scope == "shared":
@@ -364,8 +363,7 @@ class Expander:
         return op, warp.Advance(op.cursor, span=op.span)
 
     def unroll_loop(self, loop: tile.For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
-        """Unroll a loop `factor` times: a loop of the unrolled iterations if there are more, then the remaining
-        ones."""
+        """Unroll a loop `factor` times: yield a loop of unrolled iterations if there are more, and the rest."""
         iterations = get_static_trip_count(loop)
         factor = loop.factor
         if factor is None:
@@ -393,8 +391,7 @@ class Expander:
             yield warp.Loop(loop.var, middle, loop.stop, loop.step, rest, cursors=cursors, span=span)
 
     def build_endless_loop(self, loop: tile.While, body: tuple[warp.Operation, ...], cursors: Cursors) -> warp.Forever:
-        """Return an endless loop. Its condition is a branch at the start of each iteration, so that its reads are
-        waited for there."""
+        """Return an endless loop. Its condition is a branch in each iteration: its reads are waited for there."""
         leave = (warp.Break(span=loop.span),)
         branch = warp.Branch(loop.condition, body, leave, cursors=cursors, span=loop.span)
         return warp.Forever((branch,), span=loop.span)

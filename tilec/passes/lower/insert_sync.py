@@ -131,8 +131,7 @@ class _RoleExecution:
         self.outcomes: dict[object, RoleState] = {}  # end states of loops, by entry state
 
     def find_fenced_tiles(self, role: warp.Role) -> frozenset[str]:
-        """Return the tiles that the asynchronous proxy reaches in this role, or may reach in a role that they are
-        passed to."""
+        """Return the tiles that the asynchronous proxy reaches in this role, or may reach in one that gets them."""
         async_tiles = {t.buffer for node in walk_nodes(self.nodes) for t in node.touches if t.proxy == "async"}
         handovers = [op for op in warp.walk_operations(role.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
         passed = {cursor.ring for op in handovers for cursor in (op.cursor, *op.cursors)}
@@ -181,8 +180,7 @@ class _RoleExecution:
                     self.needs[place], self.outcomes = whole, {}
 
     def resume_run(self, first: int, standing: list[object]) -> None:
-        """Run to the end, or until the state equals the one with all needs: nothing is missing from there on, as
-        recorded."""
+        """Run to the end, or until the state equals the one with all needs: then nothing is missing from there on."""
         for at in range(first, len(self.nodes)):
             if at > first and self.state.exact_shape() == standing[at]:
                 return
@@ -309,9 +307,8 @@ class _RoleExecution:
             self.state.leave_loop()
 
     def execute_iteration(self, node: Node) -> None:
-        """Execute an iteration. The assembler allows no wgmma in flight at its end where threads use the accumulator:
-        registers may have to be moved there. A loop that must keep one in flight has dearer waits, which are then all
-        placed anew."""
+        """Execute an iteration. The assembler allows no wgmma in flight at its end where threads use the accumulator,
+        as it may move registers there. A loop that must keep one in flight has dearer waits, all placed anew."""
         if node.frame is not None:
             self.state.next_iteration()
         self.run_nodes(node.bodies[0])
@@ -554,8 +551,7 @@ class _RoleExecution:
             self.apply_needs(node.place)
 
     def require_role_barrier(self, node: Node) -> None:
-        """Place a barrier of the role before one thread arrives for all: no thread may still wait for a phase that has
-        passed."""
+        """Place a barrier of the role before one thread arrives for all, so that none still waits for a past phase."""
         self.execute_operation(node, ())
         if not self.needs.get(node.place, SyncNeeds()).barrier:
             self.get_needs(node.place).barrier = "role"
@@ -563,8 +559,7 @@ class _RoleExecution:
 
     def release_version(self, node: Node, cursor: warp.Cursor, keeps: bool = False) -> None:
         """Complete the role's accesses to a version before another role, or the asynchronous proxy, gets it. Whoever
-        touches it next has waited for that, so its records are dropped; unless this role `keeps` it, and may have
-        waited for less."""
+        touches it next has waited for that: its records are dropped, unless this role `keeps` it for itself."""
         ring = next((r for r in self.rings.values() if r.name == cursor.ring), None)
         if ring is None:
             return  # it has no tiles

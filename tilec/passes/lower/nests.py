@@ -37,8 +37,7 @@ def split_replicated_nest(nest: tile.Parallel, layout: Fragment, make_tile: Make
 
 
 class _ValueKeeper:
-    """Replaces names and conditions that read what the nest stores by elements of tiles, which are set in their
-    place."""
+    """Replaces names and conditions that read what the nest stores by elements of tiles, set in their place."""
 
     def __init__(self, nest: tile.Parallel, stored: set[tile.Buffer], make_tile: MakeTile) -> None:
         self.nest, self.stored, self.make_tile = nest, stored, make_tile

@@ -21,8 +21,7 @@ from tilec.sched.schedule import Schedule
 
 
 def find_independent_products(statements: Sequence[Stmt], candidates: Sequence[int]) -> frozenset[int]:
-    """Return the products of wgmma in `candidates` whose registers nothing else in the loop touches: none waits for
-    another."""
+    """Return the wgmma products in `candidates` whose registers nothing else touches: none waits for another."""
     products = [i for i in candidates if find_wgmma_accumulator(statements[i]) is not None]
     return frozenset(i for i in products if not find_contended_registers(statements[i], statements))
 

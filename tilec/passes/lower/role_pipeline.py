@@ -234,8 +234,7 @@ class RolePipeline:
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
     def find_prefetching_starts(self, statements: Sequence[tile.Stmt | None]) -> Iterator[int]:
-        """Yield the steps that an iteration should begin with, for fragment loads to run beside products, the best
-        first."""
+        """Yield the best first steps of an iteration for fragment loads to run beside products, best first."""
         if (first := find_first_overlapped_product(self.scheduled.loop.statements)) is not None:
             yield from (k for k, s in enumerate(statements) if s is first)
         if (last := find_last_carried_use(self.scheduled.loop.statements)) is not None:
@@ -386,8 +385,7 @@ class RolePipeline:
                 yield None, warp.Advance(spare, span=self.loop.span)
 
     def get_cursor(self, ring: str, side: str, stage: int) -> warp.Cursor | None:
-        """Return the cursor of a stage in a ring; None for a ring of one version without barriers, which needs no
-        position."""
+        """Return the cursor of a stage in a ring; None for a ring of one version without barriers."""
         made = self.expansion.rings[ring]
         if made.depth == 1 and not made.has_barriers:
             return None
@@ -395,8 +393,7 @@ class RolePipeline:
         return warp.Cursor(f"{ring}.{side}.{number}", ring)
 
     def list_spare_cursors(self, ring: str, side: str, stage: int) -> tuple[warp.Cursor, ...]:
-        """Return the cursors that only other loops use: they move with the last one of this loop, so that all are equal
-        at its end."""
+        """Return the cursors that only other loops use: the last one of this loop moves them, so that all end equal."""
         own_stages = self.stages_of.get((ring, side), ())
         if not own_stages or stage != own_stages[-1]:
             return ()

@@ -34,8 +34,7 @@ def get_multicast_axes(stmt: tile.Stmt) -> str:
 
 
 class MulticastFinder:
-    """Finds shared loads. `values` are those of binds; `alike` the axes along which a variable is the same in all
-    blocks."""
+    """Finds shared loads. `values`: of binds; `alike`: the axes along which a variable is the same in all blocks."""
 
     def __init__(self, assignment: LayoutAssignment) -> None:
         self.assignment = assignment
@@ -109,8 +108,7 @@ class MulticastFinder:
         )
 
     def is_place(self, atom: tile.Expr, axis: str) -> bool:
-        """Return whether an atom is the block's index along the axis, or the remainder of such a sum by whole
-        clusters."""
+        """Return whether an atom is the block's index along the axis, or what remains of it by whole clusters."""
         match atom:
             case tile.Var():
                 return self.axis_of.get(atom) == axis

@@ -93,8 +93,7 @@ class TileLoad:
 
 
 def find_tile_loads(stmts: tuple[Stmt, ...]) -> Iterator[TileLoad]:
-    """Yield each copy from a tensor to a shared tile that only later statements of the list read, and no other one
-    writes."""
+    """Yield each copy from a tensor to a shared tile that only later statements read, and no other one writes."""
     for at, stmt in enumerate(stmts):
         if not isinstance(stmt, TileOp) or not is_load(stmt):
             continue
@@ -105,8 +104,7 @@ def find_tile_loads(stmts: tuple[Stmt, ...]) -> Iterator[TileLoad]:
 
 
 def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
-    """Return the bytes of shared memory that are left if tiles of pipelined loops have the requested versions, or
-    two."""
+    """Return the free bytes of shared memory, where tiles of pipelined loops have the requested versions, or two."""
     loops = find_pipelined_loops(assignment.kernel.body)
     stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in find_writes(s)}
     taken = sum(layout.bytes * stages.get(name, 1) for name, layout in assignment.shared.items())

@@ -26,8 +26,7 @@ CONVERSION_PREFIX = "conversion."
 
 
 class LayoutConflict(Exception):
-    """A statement needs `buffer` in another layout than the text at `origin` gives it. In a nest, only for its uses
-    with these `indices`."""
+    """A statement needs `buffer` in another layout than `origin` gives it; in a nest, its uses with these `indices`."""
 
     def __init__(
         self, stmt: tile.Stmt, buffer: tile.Buffer, origin: Span, indices: frozenset[Indices] = frozenset()

@@ -111,8 +111,7 @@ def _build_digits(layout: LoopLayout, threads: int | None) -> Fragment:
 
 
 def _extend_to_threads(layout: Fragment, used: int, threads: int) -> Fragment:
-    """Extend the layout from `used` threads to all: the others repeat their iterations, or run past the end of a
-    dimension."""
+    """Extend the layout from `used` threads to all: the others repeat their iterations, or run past an end."""
     if threads % used == 0:
         return replace(layout, threads=(*layout.threads, Axis(threads // used, -1, 0)))
     *axes, last = layout.threads

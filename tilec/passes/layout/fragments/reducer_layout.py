@@ -50,8 +50,7 @@ def build_parts_layout(nest: tile.Parallel, store: tile.Store, whole: Fragment) 
 
 
 def _map_dimensions(nest: tile.Parallel, store: tile.Store) -> tuple[int | None, ...] | None:
-    """Return the variable of the nest for each dimension of the reducer (None: of extent 1); None where an index is no
-    variable."""
+    """Return the nest's variable for each dimension of the reducer (None: extent 1); None where an index is none."""
     place = {var: i for i, var in enumerate(nest.vars)}
     found: list[int | None] = []
     for index, size in zip(store.indices, store.buffer.shape, strict=True):

@@ -31,8 +31,7 @@ NO_ROLE_WARPS = "--pipeline-strategy leaves no producer warp"
 
 @dataclass(frozen=True, slots=True)
 class FormChoice:
-    """The form, and the reason why no warps have roles: None where some have, or where the strategy that is asked for
-    leaves none."""
+    """The form, and the reason why no warps have roles: None where some have, or where the strategy leaves none."""
 
     form: KernelForm
     why_alike: str | None = None

@@ -23,8 +23,7 @@ FLOAT64_FUNCTIONS = frozenset({"abs", "sqrt", "floor", "ceil", "trunc", "nearbyi
 """The functions of float64 that have an instruction."""
 
 ROW_BYTES = 16
-"""Contiguous bytes of a row that tensor cores take from shared memory (PTX ISA, "ldmatrix"; "Matrix descriptor
-format")."""
+"""Contiguous bytes of a row that tensor cores take (PTX ISA, "ldmatrix"; "Matrix descriptor format")."""
 
 
 def check_arithmetic(body: tuple[tile.Stmt, ...], target: Target, mistakes: ErrorCollector = RAISE_FIRST) -> None:

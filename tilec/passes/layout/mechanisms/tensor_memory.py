@@ -112,8 +112,7 @@ def allocate_tensor_tiles(
     kernel: tile.Kernel, target: Target, versions: Mapping[str, int]
 ) -> tuple[warp.TensorTile, ...]:
     """Allocate columns to the tiles in tensor memory, one behind the other, with the versions that the kernel names.
-    Other sums that a loop around makes again have two where the columns suffice, so that one is read while the next
-    begins."""
+    Other sums that a loop makes again have two where they fit, so that one is read while the next begins."""
     tiles = [b for b in kernel.buffers if b.scope == "tmem"]
     if not tiles:
         return ()
@@ -139,8 +138,7 @@ def find_loop_sums(loop: tile.Stmt) -> tuple[tile.Buffer, ...]:
 
 
 class _SumRewriter:
-    """Moves sums to tensor memory. `room` counts the free columns, None for any number. Loops in `kept` stay as they
-    are."""
+    """Moves sums to tensor memory. `room` counts the free columns (None: any number). Loops in `kept` stay."""
 
     def __init__(self, kernel: tile.Kernel, target: Target, room: int | None, kept: Collection[Span] = ()) -> None:
         self.kernel, self.target, self.room, self.kept = kernel, target, room, kept
@@ -162,8 +160,7 @@ class _SumRewriter:
     # ---- what can be there ----
 
     def find_movable_sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
-        """Return the accumulators of a loop that can be in tensor memory, each with the index in `before` of its
-        clearing."""
+        """Return the sums of a loop that can be in tensor memory, each with the index of its clearing in `before`."""
         if (
             not is_pipelined(loop)
             or find_pipelined_loops(loop.body)
@@ -245,8 +242,7 @@ def _find_clearing(tensor: tile.Buffer, before: list[tile.Stmt]) -> int | None:
 
 
 def build_copied_layout(op: Copy, threads: int) -> Fragment | None:
-    """Return the layout of the fragment that a copy to or from tensor memory needs, or None where no warps can reach
-    it."""
+    """Return the layout of the fragment that a copy to or from tensor memory needs; None where no warps reach it."""
     tensor, fragment = sorted((r.buffer for r in op.regions), key=lambda buffer: buffer.scope != "tmem")
     rows, width = fragment.shape
     at_once = max(count_elements_per_column(tensor), 2) if op.factor is not None else 2

@@ -295,8 +295,7 @@ ACCUMULATOR_LANES = mma_accumulator((16, 8), 1, 1).threads[:2]
 def find_shared_accesses(
     kernel: tile.Kernel, fragments: Mapping[str, Fragment], nest_layout: Callable[[tile.Parallel], Fragment]
 ) -> Iterator[SharedAccess]:
-    """Yield every access to a shared tile, in program order. `fragments` and `nest_layout` give the layouts of the
-    registers."""
+    """Yield every access to a shared tile, in program order, given the layouts of the registers."""
     scattered = frozenset(name for name, fragment in fragments.items() if fragment.threads[:2] == ACCUMULATOR_LANES)
     placed = {given.buffer for given in kernel.layouts if isinstance(given.layout, tile.Placement)}
     for stmt in tile.walk_statements(kernel.body):
@@ -329,8 +328,7 @@ def _is_ldmatrix_copy(op: tile.TileOp, fragments: Mapping[str, Fragment]) -> boo
 def _find_copy_pattern(
     op: tile.TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]
 ) -> AccessPattern:
-    """Return the pattern in which threads reach the tile at `place` of a copy: the layout of the other side's
-    fragment."""
+    """Return the pattern in which threads reach the tile at `place` of a copy: the layout of the other side."""
     by_default: AccessPattern = "accumulator" if {region.buffer.name for region in op.regions} & scattered else "rows"
     own, others = op.regions[place], [r for i, r in enumerate(op.regions) if i != place]
     other = fragments.get(others[0].buffer.name) if len(others) == 1 else None

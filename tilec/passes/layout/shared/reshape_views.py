@@ -49,8 +49,7 @@ def map_view_indices(view: tile.Buffer, source: tile.Buffer, indices: tuple[tile
 
 
 def build_view_condition(view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
-    """Return the condition without which an index leaves a tensor's view for another element; None where that cannot
-    be."""
+    """Return the condition without which an index leaves a tensor's view for another element; None if none does."""
     if source.scope != "global":
         return None
     return build_range_condition(
@@ -85,8 +84,7 @@ def linearise_indices(indices: list[tile.Expr], shape: list[int]) -> tile.Expr:
 def list_source_indices(
     view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]
 ) -> tuple[tuple[tile.Expr, ...], ...]:
-    """Return the indices of the elements of `source` that make up an element of the view, or of the one that contains
-    it."""
+    """Return the indices in `source` of the elements that make up an element of the view, or that contain it."""
     ratio = max(view.dtype.bits // source.dtype.bits, 1)
     shape = resize_shape(view.shape, view.dtype, source.dtype)
     assert shape is not None, "a view has whole elements in each row"

@@ -20,8 +20,7 @@ TRANSCENDENTAL = frozenset({
 })  # fmt: skip
 
 SUBNORMAL_EXP2 = 3
-"""The extra operations of ex2.approx without .ftz: a comparison, and a product before and behind (as the assembler
-emits it)."""
+"""Extra operations of ex2.approx without .ftz, as the assembler emits them: a comparison, and two products."""
 
 
 def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:

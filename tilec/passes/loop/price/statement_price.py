@@ -100,8 +100,7 @@ def _count_load_cycles(loads: Sequence[Timing], chain: int) -> int:
 
 
 def _count_busy_cycles(timing: Timing, begun: bool) -> int:
-    """Return the cycles in which the role's warps issue nothing else: for synchronous work, until its last unit is
-    free."""
+    """Return the cycles in which the role's warps issue nothing else; of synchronous work, until its units are free."""
     return timing.issue if begun else max([timing.issue, *(offset + cycles for _, cycles, offset in timing.uses)])
 
 

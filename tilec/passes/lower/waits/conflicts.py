@@ -13,8 +13,7 @@ from tilec.passes.lower.waits.scoreboard import AccessRecord, RoleState, Touch, 
 
 
 class ConflictFinder:
-    """Finds the conflicts of a role of `warps` warps. `rings` are those of the tiles, by name; `fragments` are all
-    names of registers."""
+    """Finds the conflicts of a role of `warps` warps. `rings`: by tile name; `fragments`: all names of registers."""
 
     def __init__(
         self, rings: Mapping[str, warp.Ring], fragments: Collection[str], warps: int, handover: Handover

@@ -55,8 +55,7 @@ class Handover:
         return matters and record.touch.proxy == "generic" and not record.fenced
 
     def forget_signalled(self, state: RoleState, barrier: str) -> None:
-        """Drop the records that a wait for this barrier completes: TMA copies that signal it, and all work of the
-        tensor cores."""
+        """Drop the records that a wait for this barrier completes: TMA copies that signal it, and tensor-core work."""
         for kept in state.records.values():
             kept[:] = [r for r in kept if barrier not in self.signals.get(r.place, ())]
 

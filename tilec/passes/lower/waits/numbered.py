@@ -13,8 +13,7 @@ from tilec.passes.lower.waits.touches import ReusingTile, build_early_touch, fin
 from tilec.support.records import dataclass
 
 MAX_AREAS = 16
-"""Accesses of a role to one tensor whose areas are compared, each with each other and for each age. With more, the
-tensor is one area."""
+"""The most accesses of a role to one tensor whose areas are compared. With more, the tensor is one area."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +89,7 @@ def _add_areas(
     fixed: frozenset[tile.Var],
     depth: int = 0,
 ) -> tuple[Node, ...]:
-    """Add areas to touches, inside at most one loop: the iterations of two loops between two accesses are not
-    counted."""
+    """Add areas to touches inside at most one loop: iterations of two loops between accesses are not counted."""
     found = []
     for node in nodes:
         touches = node.touches

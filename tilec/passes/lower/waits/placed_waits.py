@@ -45,9 +45,8 @@ def drop_part(needs: SyncNeeds, part: NeedsPart) -> SyncNeeds:
 
 
 def needs_drain(op: warp.Operation) -> bool:
-    """Return True if no wgmma may be in flight at the end: of a pipeline's steady state, and of the guards that
-    follow it. The assembler does not see that a guard skips its wait only where nothing is in flight, and would
-    serialise all."""
+    """Return True if no wgmma may be in flight at the end of a pipeline's steady state, or of the guards behind it. The
+    assembler does not see that a guard skips its wait only where nothing is in flight, and would serialise all."""
     match op:
         case warp.Loop(part="steady") | warp.Branch(part="guard", moment=warp.PipelinePosition(part="epilogue")):
             return any(isinstance(inner, warp.Wgmma) for inner in warp.walk_operations((op,)))

@@ -40,8 +40,7 @@ class LoopFrame:
 
 @dataclass(frozen=True, slots=True)
 class AreaSide:
-    """The range from `first` to `last`, plus `coefficient` times the loop's variable, plus `fixed`, a sum of
-    invariants."""
+    """The range from `first` to `last`, plus `coefficient` times the loop's variable, plus the invariants `fixed`."""
 
     coefficient: int
     fixed: frozenset[tuple[tile.Expr, int]]
@@ -160,8 +159,7 @@ def are_disjoint(earlier: TensorArea, age: int, later: TensorArea, frame: LoopFr
 
 
 def find_area_after_loop(found: TensorArea, age: int, frame: LoopFrame) -> TensorArea | None:
-    """Return the area of an access made `age` iterations before the loop's last, without its variable; None if the last
-    iteration is unknown."""
+    """Return the area, without the loop's variable, of an access `age` iterations before the last; None if unknown."""
     if found.loop != frame.var:
         return found
     if frame.last is None:
@@ -185,17 +183,15 @@ def _sweep_side(side: AreaSide, least: float, most: float) -> AreaSide:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The distribution of threads. `indices` has the index behind each of their dimensions, `threads` the dimension of
-    each of their digits."""
+    """The distribution of threads: the index behind each of their dimensions, and the dimension of each digit."""
 
     threads: tuple[tuple[int, int, int], ...]  # size, stride, dimension of the tensor, or −1
     indices: tuple[tuple[int, int, int, frozenset[tuple[tile.Expr, int]]], ...]
 
 
 def find_owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bool], Owner]:
-    """Return the owner of each tensor's elements in this operation, by name and by reading (False) or writing (True).
-    Tensors whose elements do not determine the thread are left out. `fixed` are the variables that are constant in a
-    block."""
+    """Return the owner of each tensor's elements in this operation, by name and by reading (False) or writing (True),
+    where these determine the thread. `fixed` are the variables that are constant in a block."""
     if not isinstance(op, warp.Elementwise) or op.block is not None:
         return {}
     accesses = [access for _, access in find_element_accesses(op.nest.body)]

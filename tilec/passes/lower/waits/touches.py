@@ -168,8 +168,7 @@ def find_reusing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ..
 
 
 def _has_same_row_parts(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
-    """Return True if each byte that both tiles have is in rows of the same part, where parts have `PART_ROWS` each in
-    turn."""
+    """Return True if each byte that both tiles have is in rows of the same part, of `PART_ROWS` each in turn."""
     row, period = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
     sizes = (tile.offset - other.offset, other.stride, tile.layout.panel_bytes, other.layout.panel_bytes)
     return other.layout.row_bytes == row and not any(size % period for size in sizes)
