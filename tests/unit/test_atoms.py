@@ -17,10 +17,8 @@ from tilec.ops.copies.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.shared.atoms import (
     AccessPattern,
-    Atom,
     StorageCost,
     Sweep,
-    choose_cheapest,
     compute_conflict_factor,
     compute_storage_cost,
     is_legal,
@@ -37,39 +35,32 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 WEIGHTS = targets.load_target("sm_100a").weights
 
 # A load of 128 × 64 float16 from shared memory.
-LDSM_M88 = Atom("LDSM_M88", "registers", StorageCost(4, 0, 32))
-LDSM_M816 = Atom("LDSM_M816", "registers", StorageCost(2, 0, 64))
-BULK = Atom("CP_ASYNC_BULK_TENSOR", "shared", StorageCost(1, 0, 0))
-LOADS = (LDSM_M88, LDSM_M816, BULK)
+LDSM_M88, LDSM_M816, BULK = StorageCost(4, 0, 32), StorageCost(2, 0, 64), StorageCost(1, 0, 0)
 
 
-def anything(_: Atom) -> bool:
-    return True
+def choose_cheapest(*costs: StorageCost, weights: LayoutWeights = WEIGHTS) -> StorageCost:
+    return min(costs, key=lambda cost: cost.rank(weights))
 
 
 def test_the_worked_example() -> None:
     assert LayoutWeights(1, 4, 0.25) == WEIGHTS
-    assert [atom.cost.score(WEIGHTS) for atom in LOADS] == [12, 18, 1]
-    assert choose_cheapest(LOADS, anything, WEIGHTS) is BULK
-    # A consumer that needs registers: the structure rules the bulk copy out, and the fewest registers win.
-    assert choose_cheapest(LOADS, lambda atom: atom.memory == "registers", WEIGHTS) is LDSM_M88
-    assert choose_cheapest(LOADS, lambda atom: atom.memory == "tensor", WEIGHTS) is None
+    assert [cost.score(WEIGHTS) for cost in (LDSM_M88, LDSM_M816, BULK)] == [12, 18, 1]
+    assert choose_cheapest(LDSM_M88, LDSM_M816, BULK) is BULK
+    assert choose_cheapest(LDSM_M88, LDSM_M816) is LDSM_M88
 
 
 def test_weights_are_data() -> None:
-    assert choose_cheapest((LDSM_M88, LDSM_M816), anything, LayoutWeights(100, 4, 0.25)) is LDSM_M816
-    tensor = Atom("tensor memory", "tensor", StorageCost(0, 3, 0))
-    assert tensor.cost.score(WEIGHTS) == 12
+    assert choose_cheapest(LDSM_M88, LDSM_M816, weights=LayoutWeights(100, 4, 0.25)) is LDSM_M816
+    assert StorageCost(0, 3, 0).score(WEIGHTS) == 12
 
 
 def test_ties_go_to_registers_then_to_conflicts_then_to_the_first() -> None:
-    a, b = Atom("a", "shared", StorageCost(2, 0, 8)), Atom("b", "shared", StorageCost(4, 0, 0))
-    assert a.cost.score(WEIGHTS) == b.cost.score(WEIGHTS)
-    assert choose_cheapest((a, b), anything, WEIGHTS) is b
-    c = Atom("c", "shared", StorageCost(4, 0, 0, bank_conflicts=1))
-    assert choose_cheapest((c, b), anything, WEIGHTS) is b
-    d = Atom("d", "shared", b.cost)
-    assert choose_cheapest((d, b), anything, WEIGHTS) is d
+    a, b = StorageCost(2, 0, 8), StorageCost(4, 0, 0)
+    assert a.score(WEIGHTS) == b.score(WEIGHTS)
+    assert choose_cheapest(a, b) is b
+    assert choose_cheapest(StorageCost(4, 0, 0, bank_conflicts=1), b) is b
+    d = StorageCost(4, 0, 0)
+    assert choose_cheapest(d, b) is d
 
 
 # ---- bank conflicts --------------------------------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 Each role of a kernel (`explicit_roles.split_roles`) is treated as a kernel of its own, except that all roles choose the
 layouts of shared tiles together. Operations of roles alone have their mechanisms before
-(`explicit_roles.assign_role_mechanisms`).
-"""
+(`explicit_roles.assign_role_mechanisms`)."""
 
 from __future__ import annotations
 
@@ -33,18 +32,16 @@ def assign_role_layouts(
 ) -> LayoutAssignment:
     """Choose a mechanism for each copy and product of each role, and a layout for each tile."""
     parts = find_split_roles(kernel)
-    used_names: set[str] = {b.name for b in kernel.buffers}
+    used_names = _list_buffer_names(kernel)
     assignments: list[LayoutAssignment] = []
     for part in parts:
         selected = select_mechanisms(part.kernel, target, "none", switches, mistakes, tma_loads=False)
-        assignments.append(
-            _rename_added_tiles(
-                assign_fragment_layouts(selected, mistakes), _buffer_names(part.kernel), used_names, part
-            )
-        )
+        assigned = assign_fragment_layouts(selected, mistakes)
+        assignments.append(_rename_added_tiles(assigned, _list_buffer_names(part.kernel), used_names, part))
     shared = assign_shared_layouts(assignments, selected, mistakes)
     assignments = [
-        replace(one, shared={n: s for n, s in shared.items() if n in _buffer_names(one.kernel)}) for one in assignments
+        replace(one, shared={n: s for n, s in shared.items() if n in _list_buffer_names(one.kernel)})
+        for one in assignments
     ]
     made = tuple(
         RoleAssignment(part.name, part.first_thread // 32, one, part.is_common)
@@ -64,7 +61,7 @@ def assign_role_layouts(
     )
 
 
-def _buffer_names(kernel: tile.Kernel) -> set[str]:
+def _list_buffer_names(kernel: tile.Kernel) -> set[str]:
     return {b.name for b in kernel.buffers}
 
 

@@ -37,22 +37,14 @@ class _KernelFacts:
     multiplied: frozenset[tile.Buffer]
     coordinates: Coordinates
 
-    @classmethod
-    def collect(cls, kernel: tile.Kernel) -> _KernelFacts:
-        return cls(
-            _find_announced_barriers(kernel),
-            find_remote_barriers(kernel),
-            find_factors(kernel),
-            collect_coordinates(kernel),
-        )
-
 
 def assign_role_mechanisms(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
     """Choose mechanisms for operations that only roles have, on the tile versions that they name.
 
-    Returns the number of versions of each such tile, too. Errors: `unsupported-operand`.
-    """
-    versions, facts = find_versioned_tiles(kernel), _KernelFacts.collect(kernel)
+    Returns the number of versions of each such tile, too. Errors: `unsupported-operand`."""
+    announced = (s.barrier.buffer.name for s in tile.walk_statements(kernel.body) if isinstance(s, ExpectTx))
+    remote, factors, coordinates = find_remote_barriers(kernel), find_factors(kernel), collect_coordinates(kernel)
+    versions, facts = find_versioned_tiles(kernel), _KernelFacts(frozenset(announced), remote, factors, coordinates)
     on_one = tuple(rewrite_to_versions(stmt, versions) for stmt in kernel.body)
     body = rewrite_statements(on_one, lambda stmt: _assign_statement(stmt, facts, target))
     buffers = tuple(versions.get(buffer, buffer) for buffer in kernel.buffers)
@@ -62,13 +54,10 @@ def assign_role_mechanisms(kernel: tile.Kernel, target: Target) -> tuple[tile.Ke
 
 
 def _assign_statement(stmt: tile.Stmt, facts: _KernelFacts, target: Target) -> tile.Stmt:
-    match stmt:
-        case Copy() if not facts.multiplied.isdisjoint(r.buffer for r in stmt.regions):
-            return replace(stmt, factor=True)
-        case tile.TileOp():
-            return _assign_operation(stmt, facts, target)
-        case _:
-            return stmt
+    """Assign the mechanism of an operation; mark a copy of a factor in tensor memory."""
+    if isinstance(stmt, Copy) and not facts.multiplied.isdisjoint(r.buffer for r in stmt.regions):
+        return replace(stmt, factor=True)
+    return _assign_operation(stmt, facts, target) if isinstance(stmt, tile.TileOp) else stmt
 
 
 def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> tile.TileOp:
@@ -76,8 +65,13 @@ def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> t
     if isinstance(op, Copy) and op.signals is not None:
         return _assign_stage_copy(op, facts, target)
     if op.signals_barrier:
-        reason = _why_not_signalling(op, facts, target)
         assert op.barrier is not None and isinstance(op, Copy | Gather4 | TryCancel)
+        if not isinstance(op, Copy):
+            reason = None  # `layout.select_mechanisms` checks these
+        elif target.has("tma"):
+            reason = why_not_tma(op, frozenset(), facts.coordinates)
+        else:
+            reason = f"{target.name} has no TMA"
         name = op.barrier.buffer.name
         op = replace(op, announces=name not in facts.announced, via="tma")
         if name in facts.remote_barriers:
@@ -123,12 +117,6 @@ def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> t
     return op
 
 
-def _why_not_signalling(op: tile.TileOp, facts: _KernelFacts, target: Target) -> str | None:
-    if isinstance(op, Gather4 | TryCancel):
-        return None  # `layout.select_mechanisms` checks these
-    return why_not_tma(op, frozenset(), facts.coordinates) if target.has("tma") else f"{target.name} has no TMA"
-
-
 def _assign_stage_copy(op: Copy, facts: _KernelFacts, target: Target) -> tile.TileOp:
     """Assign a mechanism to a copy into a pipeline stage: TMA, which signals the stage's barrier, or an ordinary copy,
     which is complete when the stage is released."""
@@ -136,11 +124,3 @@ def _assign_stage_copy(op: Copy, facts: _KernelFacts, target: Target) -> tile.Ti
     if not target.has("tma") or why_not_tma(plain, frozenset(), facts.coordinates) is not None:
         return plain
     return _assign_operation(replace(plain, barrier=op.signals, leader=op.leader), facts, target)
-
-
-def _find_announced_barriers(kernel: tile.Kernel) -> frozenset[str]:
-    found = set()
-    for stmt in tile.walk_statements(kernel.body):
-        if isinstance(stmt, ExpectTx):
-            found.add(stmt.barrier.buffer.name)
-    return frozenset(found)

@@ -2,8 +2,7 @@
 barriers that count the bytes of their tiles.
 
 A thread of the first block issues all of them. So both blocks count their tiles at the barrier of the first: beside
-T.tma_copy stands T.mbarrier_arrive(bar, 0), in both.
-"""
+T.tma_copy stands T.mbarrier_arrive(bar, 0), in both."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ def find_remote_barriers(kernel: tile.Kernel) -> dict[str, tile.Expr]:
 def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
     """Check that products of CTA pairs are possible, and that TMA fills their tiles.
 
-    Errors: `bad-cta-pair`.
-    """
+    Errors: `bad-cta-pair`."""
     if mistakes.met:  # a product may be missing
         return
     operations = _list_operations(kernel)
@@ -77,6 +75,7 @@ def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
 
 
 def _why_not_paired(op: tile.TileOp) -> str | None:
+    """Return why a CTA pair cannot do the product: the place of A, or the rows or columns of C; None if it can."""
     a, _, c = op.regions
     rows, columns = get_matrix_shape(c)
     if a.buffer.scope != "shared":
@@ -89,8 +88,7 @@ def _why_not_paired(op: tile.TileOp) -> str | None:
 
 
 def _check_filled_by_tma(stmt: tile.Stmt, factors: Mapping[tile.Buffer, tile.TileOp]) -> None:
-    """Refuse factors that threads write: an arrival at the other block's barrier does not make these writes visible
-    there."""
+    """Refuse factors that threads write: an arrival at the other block's barrier does not publish these writes."""
     by_tma = isinstance(stmt, tile.TileOp) and (
         stmt.signals_barrier or (isinstance(stmt, Copy) and stmt.signals is not None)
     )

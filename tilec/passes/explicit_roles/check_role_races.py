@@ -6,8 +6,7 @@ arrival publishes what its role knows to have happened; a wait for that phase le
 is known to precede the other, are a race in every order in which the roles may run.
 
 Only accesses that certainly happen count (`explicit_roles.footprints`). Clusters, whose blocks access each other's
-tiles, are left to the emulator.
-"""
+tiles, are left to the emulator."""
 
 from __future__ import annotations
 
@@ -23,16 +22,9 @@ from tilec.ir.warp_verify.barrier_machine import Barrier, PhaseClocks, join_cloc
 from tilec.ops.products.gemm import Gemm
 from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive
 from tilec.ops.synchronisation.warpgroups import WaitWgmma
+from tilec.passes.explicit_roles import protocol
 from tilec.passes.explicit_roles.footprints import Footprint, find_footprints
 from tilec.passes.explicit_roles.known_values import UnknownValue, Values, evaluate_known
-from tilec.passes.explicit_roles.protocol import (
-    ASSUMED_SIZE,
-    BarrierPlace,
-    Role,
-    barrier_name,
-    list_checkable_roles,
-    run_barriers,
-)
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
@@ -86,24 +78,23 @@ class _RaceDetector:
     def __init__(self) -> None:
         self.mine: dict[str, _RoleClock] = {}
         self.common: Clock = {}
-        self.barriers: Mapping[BarrierPlace, Barrier] = {}
-        self.handed_on: PhaseClocks[BarrierPlace, Actor] = PhaseClocks()
+        self.barriers: Mapping[protocol.BarrierPlace, Barrier] = {}
+        self.handed_on: PhaseClocks[protocol.BarrierPlace, Actor] = PhaseClocks()
         self.writes: dict[_Tile, dict[str, dict[_Access, int]]] = {}  # by role
         self.reads: dict[_Tile, dict[str, dict[_Access, int]]] = {}
         self.statements = 0
 
-    def start_run(self, barriers: Mapping[BarrierPlace, Barrier]) -> None:
+    def start_run(self, barriers: Mapping[protocol.BarrierPlace, Barrier]) -> None:
         self.barriers = barriers
 
-    def get_clock(self, role: Role) -> _RoleClock:
+    def get_clock(self, role: protocol.Role) -> _RoleClock:
         """Return the state of a role, which begins after all work in common."""
         if role.name not in self.mine:
             self.mine[role.name] = _RoleClock({**self.common, _own_actor(role): 1})
         return self.mine[role.name]
 
-    # ---- statements of a role ----------------------------------------------------------------------------------------
-
-    def visit_statement(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
+    def visit_statement(self, role: protocol.Role, stmt: tile.Stmt, values: Values) -> None:
+        """Count the statement's asynchronous work, signal its barrier, and check what it accesses."""
         self.statements += 1
         if self.statements > MAX_STATEMENTS:
             raise _LimitReached
@@ -125,7 +116,7 @@ class _RaceDetector:
             if stmt.signals_barrier or stmt.commits:
                 element = stmt.barrier
                 assert element is not None
-                place = (0, barrier_name(stmt), evaluate_known(element.indices[0], values))
+                place = (0, protocol.barrier_name(stmt), evaluate_known(element.indices[0], values))
                 signalled = begun or (role.name, "tensor cores")
                 if place in self.barriers:  # `check_barriers` reports a missing one
                     phase = self.barriers[place].phase
@@ -133,7 +124,7 @@ class _RaceDetector:
         for footprint in find_footprints(stmt, values):
             self.check_access(_Access(actor, footprint, stmt.span), tick, mine.clock)
 
-    def wait_for_products(self, role: Role, op: tile.TileOp) -> None:
+    def wait_for_products(self, role: protocol.Role, op: tile.TileOp) -> None:
         """Record a wait for products: of the kernel, or of the compiler in front of an arrival, which covers the
         readers of the stage that the arrival releases."""
         mine, products = self.get_clock(role), (role.name, "products")
@@ -147,11 +138,12 @@ class _RaceDetector:
         mine.clock[products] = max(mine.clock.get(products, 0), done)
 
     def check_access(self, access: _Access, tick: int, clock: Clock) -> None:
+        """Raise `_RaceFound` if an earlier access is not known to precede this one; else record it."""
         there, role = access.footprint, access.actor[0]
         buffer = (there.tile, there.version)
         for before in (self.writes, self.reads) if there.is_write else (self.writes,):
             for whose, kept in before.get(buffer, {}).items():
-                for other, when in kept.items() if whose != role or self.has_begun(role) else ():
+                for other, when in kept.items() if whose != role or self.mine[role].begun else ():
                     if other.actor in (access.actor, (role, "")) or clock.get(other.actor, 0) >= when:
                         continue
                     if _is_overlapping(other.footprint, there):
@@ -159,28 +151,23 @@ class _RaceDetector:
         mine = self.writes if there.is_write else self.reads
         mine.setdefault(buffer, {}).setdefault(role, {})[access] = tick
 
-    def has_begun(self, role: str) -> bool:
-        """Return whether the role has asynchronous work."""
-        return bool(self.mine[role].begun)
-
-    # ---- arrivals and waits ------------------------------------------------------------------------------------------
-
-    def record_arrival(self, role: Role, place: BarrierPlace, phase: int) -> None:
+    def record_arrival(self, role: protocol.Role, place: protocol.BarrierPlace, phase: int) -> None:
+        """Publish at the barrier what the role knows to have happened."""
         mine = self.get_clock(role)
         self.handed_on.arrive(place, phase, mine.clock)
         mine.clock[_own_actor(role)] += 1
         if role.is_common:
             join_clocks(self.common, mine.clock)
 
-    def record_wait(self, role: Role, place: BarrierPlace, phases: int) -> None:
+    def record_wait(self, role: protocol.Role, place: protocol.BarrierPlace, phases: int) -> None:
         self.handed_on.wait(place, phases, self.get_clock(role).clock)
 
 
-def _own_actor(role: Role) -> Actor:
+def _own_actor(role: protocol.Role) -> Actor:
     return (role.name, "")
 
 
-def _find_asynchronous_actor(role: Role, op: tile.TileOp) -> Actor | None:
+def _find_asynchronous_actor(role: protocol.Role, op: tile.TileOp) -> Actor | None:
     """Return the actor of an asynchronous operation; None where the role does it itself."""
     if op.signals_barrier:
         return (role.name, f"copies of {op.span.file}:{op.span.line}:{op.span.column}")
@@ -190,26 +177,21 @@ def _find_asynchronous_actor(role: Role, op: tile.TileOp) -> Actor | None:
 
 
 def _is_overlapping(one: Footprint, other: Footprint) -> bool:
-    if len(one.box) != len(other.box):
-        return False
-    return all(a < d and c < b for (a, b), (c, d) in zip(one.box, other.box, strict=True))
-
-
-# ---- check and errors ------------------------------------------------------------------------------------------------
+    is_alike = len(one.box) == len(other.box)
+    return is_alike and all(a < d and c < b for (a, b), (c, d) in zip(one.box, other.box, strict=True))
 
 
 def check_role_races(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
     """Check that barriers order all accesses of two roles to the same elements.
 
-    Errors: `role-race`.
-    """
-    roles = list_checkable_roles(assignment, mistakes)
+    Errors: `role-race`."""
+    roles = protocol.list_checkable_roles(assignment, mistakes)
     if kernel.cluster.blocks > 1 or len(roles) < 2:
         return
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     with suppress(_LimitReached, UnknownValue):
         try:
-            run_barriers(kernel, roles, dict.fromkeys(scalars, ASSUMED_SIZE), _RaceDetector())
+            protocol.run_barriers(kernel, roles, dict.fromkeys(scalars, protocol.ASSUMED_SIZE), _RaceDetector())
         except CompileError:
             return  # `check_barriers` reports errors of the barriers
         except _RaceFound as race:
@@ -238,6 +220,7 @@ def _refuse_race(kernel: tile.Kernel, first: _Access, second: _Access) -> NoRetu
 
 
 def _describe_access(access: _Access) -> str:
+    """Describe an access as a label has it: "producer writes it here"."""
     role, begun = access.actor
     verb = "writes" if access.footprint.is_write else "reads"
     if not begun:
@@ -247,19 +230,12 @@ def _describe_access(access: _Access) -> str:
 
 
 def _suggest_fix(kernel: tile.Kernel, blamed: _Access, other: _Access) -> str:
-    products = next((a for a in (blamed, other) if a.actor[1] == "products"), None)
-    if products is not None:
+    """Return the help text for a race of two accesses."""
+    if "products" in (blamed.actor[1], other.actor[1]):
         return "write T.wait_wgmma after the product, before the arrival at the barrier or the use of the tile"
     if blamed.actor[0] == other.actor[0]:
         return "wait for the barrier that it signals before the tile is used again"
-    buffer = blamed.footprint.tile
-    if any(
-        buffer in _find_stage_tiles(stmt) for stmt in tile.walk_statements(kernel.body) if isinstance(stmt, tile.TileOp)
-    ):
+    buffer, statements = blamed.footprint.tile, tile.walk_statements(kernel.body)
+    if any(isinstance(s, AllocBarrier) and buffer in (s.holds or ()) for s in statements):
         return f"several roles may read a stage at once: none may write {buffer}; pass it on through another pipeline"
     return "let the first role arrive at a barrier when it is done, and the other wait for it"
-
-
-def _find_stage_tiles(op: tile.TileOp) -> tuple[str, ...]:
-    """Return the tiles of the stages whose barriers these are."""
-    return op.holds or () if isinstance(op, AllocBarrier) else ()

@@ -15,8 +15,7 @@ def check_role_registers(assignment: LayoutAssignment, target: Target) -> None:
     """Check that the roles' registers fit the machine.
 
     A role that asks for more than there are waits for others to release as many, so for ever. Errors:
-    `too-many-registers`.
-    """
+    `too-many-registers`."""
     at_first = target.limit("registers_per_sm") // assignment.kernel.threads // 8 * 8
     requests: dict[str, tuple[int, Span]] = {}
     total = 0

@@ -5,28 +5,20 @@ may still be in flight when the block ends.
 
 Acquires are counted, not run: a loop whose iterations are all alike multiplies its count. Sizes known only at launch
 are tried with several values. Counts differ if they do so for all of these values and depend on the same sizes: `n` and
-`n + 1` differ; whether `n` and `m` do, or `n` and 8, only the launch knows.
-"""
+`n + 1` differ; whether `n` and `m` do, or `n` and 8, only the launch knows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from tilec.analysis.control_slice import is_variable
 from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.types import INT32
-from tilec.ops.synchronisation.barriers import AwaitBarrier
-from tilec.passes.explicit_roles.known_values import (
-    LoopLeft,
-    UnknownValue,
-    Values,
-    evaluate_known,
-    forget_variables,
-    set_value,
-)
+from tilec.passes.explicit_roles import known_values
 from tilec.passes.explicit_roles.protocol import ASSUMED_SIZE, Role, list_checkable_roles
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.diagnostics import ErrorCollector, Label, raise_error
@@ -53,8 +45,7 @@ class _StageCount:
 def check_stage_counts(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
     """Check that all roles acquire equally many stages of each pipeline.
 
-    Errors: `unbalanced-acquires`.
-    """
+    Errors: `unbalanced-acquires`."""
     roles = list_checkable_roles(assignment, mistakes)
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     for block_name, block in _find_outermost_blocks(kernel):
@@ -66,7 +57,7 @@ def check_stage_counts(kernel: tile.Kernel, assignment: LayoutAssignment, mistak
             _check_pipeline(pipeline, counts, block_name, scalars)
 
 
-def _find_outermost_blocks(kernel: tile.Kernel) -> Iterator[tuple[str, Values]]:
+def _find_outermost_blocks(kernel: tile.Kernel) -> Iterator[tuple[str, known_values.Values]]:
     """Yield the first block and, if it is known, the last: loops that depend on the block may differ there."""
     first = dict.fromkeys(kernel.block_vars, 0)
     yield "the first", first
@@ -76,10 +67,16 @@ def _find_outermost_blocks(kernel: tile.Kernel) -> Iterator[tuple[str, Values]]:
 
 
 def _check_pipeline(pipeline: str, counts: Sequence[_StageCount], block_name: str, scalars: Sequence[tile.Var]) -> None:
-    blamed = _find_deviating_role(counts)
-    if blamed is None:
+    """Refuse the count that differs from the majority; of two equally common counts, the smaller."""
+    agreeing = Counter(count.stages for count in counts)
+    ranked = sorted(counts, key=lambda count: -agreeing[count.stages])
+    different = [c for c in counts if _always_differ(c, ranked[0])]
+    if not different:
         return
-    majority = next(count for count in _sort_by_agreement(counts) if _always_differ(count, blamed))
+    blamed = different[0]
+    if agreeing[blamed.stages] == agreeing[ranked[0].stages]:
+        blamed = min((*different, ranked[0]), key=lambda c: c.stages[0])
+    majority = next(count for count in ranked if _always_differ(count, blamed))
     others = [c for c in counts if c is not blamed]
     does, are = ("fills", "taken") if blamed.side == "producer" else ("takes", "filled")
     if majority.side == blamed.side:
@@ -97,25 +94,6 @@ def _check_pipeline(pipeline: str, counts: Sequence[_StageCount], block_name: st
     )
 
 
-def _find_deviating_role(counts: Sequence[_StageCount]) -> _StageCount | None:
-    """Return the count that differs from the majority; of two equally common counts, the smaller."""
-    majority = _sort_by_agreement(counts)
-    different = [c for c in counts if _always_differ(c, majority[0])]
-    if not different:
-        return None
-    if _count_agreeing(counts, different[0]) == _count_agreeing(counts, majority[0]):
-        return min((*different, majority[0]), key=lambda c: c.stages[0])
-    return different[0]
-
-
-def _sort_by_agreement(counts: Sequence[_StageCount]) -> list[_StageCount]:
-    return sorted(counts, key=lambda count: -_count_agreeing(counts, count))
-
-
-def _count_agreeing(counts: Sequence[_StageCount], count: _StageCount) -> int:
-    return sum(other.stages == count.stages for other in counts)
-
-
 def _always_differ(one: _StageCount, other: _StageCount) -> bool:
     """Return whether two counts differ for all sizes."""
     return one.sizes == other.sizes and all(a != b for a, b in zip(one.stages, other.stages, strict=True))
@@ -129,16 +107,15 @@ def _describe_count(count: _StageCount) -> str:
     return f"{count.role} {'fills' if count.side == 'producer' else 'takes'} {_stages_text(count)}"
 
 
-# ---- counting --------------------------------------------------------------------------------------------------------
-
-
-def _count_acquires(role: Role, block: Values, scalars: Sequence[tile.Var]) -> Iterator[tuple[str, _StageCount]]:
+def _count_acquires(
+    role: Role, block: known_values.Values, scalars: Sequence[tile.Var]
+) -> Iterator[tuple[str, _StageCount]]:
     """Yield a role's counts by pipeline: 0 for an acquire that it never reaches, none if its loops depend on computed
     values."""
     places: dict[PipelineEnd, Span] = {}
     for stmt in tile.walk_statements(role.kernel.body):
-        if isinstance(stmt, tile.TileOp) and (acquires := _find_acquired_end(stmt)):
-            places.setdefault(acquires, stmt.span)
+        if isinstance(stmt, tile.TileOp) and stmt.acquires:
+            places.setdefault(stmt.acquires, stmt.span)
     if not places:
         return
     try:
@@ -152,7 +129,7 @@ def _count_acquires(role: Role, block: Values, scalars: Sequence[tile.Var]) -> I
             *tried.values(),
             *(_count_in_role(role, block | dict.fromkeys(scalars, ASSUMED_SIZE * t)) for t in _SIZE_FACTORS),
         ]
-    except UnknownValue:
+    except known_values.UnknownValue:
         return
     for acquires, span in places.items():
         pipeline, side = acquires
@@ -160,76 +137,69 @@ def _count_acquires(role: Role, block: Values, scalars: Sequence[tile.Var]) -> I
         yield pipeline, _StageCount(role.name, side, tuple(t[acquires] for t in tallies), sizes, span)
 
 
-def _find_acquired_end(op: tile.TileOp) -> PipelineEnd | None:
-    """Return the pipeline, and the side, whose stage an operation acquires."""
-    return op.acquires if isinstance(op, AwaitBarrier) else None
-
-
 def _count_in_role(role: Role, values: Mapping[tile.Var, int]) -> Counter[PipelineEnd]:
-    counting = _AcquireCounter()
-    counting.count_body(role.kernel.body, dict(values), counting.counts)
-    return counting.counts
+    """Count the stages that a role acquires, by pipeline and side, for these values of its variables."""
+    counts: Counter[PipelineEnd] = Counter()
+    _AcquireCounter().count_body(role.kernel.body, dict(values), counts)
+    return counts
 
 
 class _AcquireCounter:
+    """Counts acquires. `iterations` are those followed one by one so far."""
+
     def __init__(self) -> None:
-        self.counts: Counter[PipelineEnd] = Counter()
         self.iterations = 0
 
-    def count_body(self, body: tuple[tile.Stmt, ...], values: Values, counts: Counter[PipelineEnd]) -> None:
+    def count_body(
+        self, body: tuple[tile.Stmt, ...], values: known_values.Values, counts: Counter[PipelineEnd]
+    ) -> None:
         """Add the acquires of the statements to `counts`, and update `values`."""
         for stmt in body:
             match stmt:
                 case tile.TileOp():
                     for buffer in find_writes(stmt):
                         values.pop(tile.Var(buffer.name), None)
-                    if acquires := _find_acquired_end(stmt):
-                        counts[acquires] += 1
+                    if stmt.acquires:
+                        counts[stmt.acquires] += 1
                 case tile.Bind(var=var, value=value):
-                    set_value(var, value, values)
+                    known_values.set_value(var, value, values)
                 case tile.For(body=inner) if _affects_counts(inner):
                     self.count_loop(stmt, values, counts)
                 case tile.If(condition=condition, then=then, orelse=orelse) if _affects_counts((*then, *orelse)):
-                    self.count_body(then if evaluate_known(condition, values) else orelse, values, counts)
+                    self.count_body(then if known_values.evaluate_known(condition, values) else orelse, values, counts)
                 case tile.While(body=inner) if _affects_counts(inner):
-                    raise UnknownValue
+                    raise known_values.UnknownValue
                 case tile.Break():
-                    raise LoopLeft
+                    raise known_values.LoopLeft
                 case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
-                    set_value(tile.Var(buffer.name), value, values)
+                    known_values.set_value(tile.Var(buffer.name), value, values)
                 case _:
-                    forget_variables(stmt, values)
+                    known_values.forget_variables(stmt, values)
 
-    def count_loop(self, loop: tile.For, values: Values, counts: Counter[PipelineEnd]) -> None:
-        iterations = range(evaluate_known(loop.start, values), evaluate_known(loop.stop, values), loop.step)
+    def count_loop(self, loop: tile.For, values: known_values.Values, counts: Counter[PipelineEnd]) -> None:
+        """Count one iteration and multiply, or count each where iterations differ."""
+        iterations = range(
+            known_values.evaluate_known(loop.start, values), known_values.evaluate_known(loop.stop, values), loop.step
+        )
         per_iteration: Counter[PipelineEnd] = Counter()
         iteration_values = {var: value for var, value in values.items() if var != loop.var}
-        forget_variables(loop, iteration_values)
+        known_values.forget_variables(loop, iteration_values)
         try:
             self.count_body(loop.body, dict(iteration_values), per_iteration)
-        except (UnknownValue, LoopLeft):
-            self.count_each_iteration(loop, iterations, values, counts)
+        except (known_values.UnknownValue, known_values.LoopLeft):
+            with suppress(known_values.LoopLeft):
+                for values[loop.var] in iterations:
+                    self.iterations += 1
+                    if self.iterations > _MAX_ITERATIONS:
+                        raise known_values.UnknownValue from None
+                    self.count_body(loop.body, values, counts)
             return
         for acquires, times in per_iteration.items():
             counts[acquires] += times * len(iterations)
-        forget_variables(loop, values)
-
-    def count_each_iteration(
-        self, loop: tile.For, iterations: range, values: Values, counts: Counter[PipelineEnd]
-    ) -> None:
-        for index in iterations:
-            self.iterations += 1
-            if self.iterations > _MAX_ITERATIONS:
-                raise UnknownValue
-            values[loop.var] = index
-            try:
-                self.count_body(loop.body, values, counts)
-            except LoopLeft:
-                return
+        known_values.forget_variables(loop, values)
 
 
 def _affects_counts(body: tuple[tile.Stmt, ...]) -> bool:
-    return any(
-        isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and _find_acquired_end(s) is not None)
-        for s in tile.walk_statements(body)
-    )
+    """Return whether the statements acquire a stage or leave a loop."""
+    statements = tile.walk_statements(body)
+    return any(isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and s.acquires is not None) for s in statements)

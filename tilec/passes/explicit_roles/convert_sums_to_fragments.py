@@ -5,8 +5,7 @@ one. `layout.mechanisms.tensor_memory` puts it back into tensor memory, or refus
 
     for k in T.Pipelined(…):                              T.clear(C)
         T.gemm(A, B, C_tmem, clear_accum=k == 0)          for k in T.Pipelined(…):
-    T.copy(C_tmem, C)                                         T.gemm(A, B, C)
-"""
+    T.copy(C_tmem, C)                                         T.gemm(A, B, C)"""
 
 from __future__ import annotations
 
@@ -22,23 +21,22 @@ from tilec.ops.copies.copy import Copy
 from tilec.ops.fill import Fill
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.explicit_roles.split_roles import has_explicit_roles
+from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 from tilec.passes.layout.mechanisms.tensor_memory import find_held_products
 from tilec.support.diagnostics import Label, raise_error
-from tilec.support.source import Span
 
 
 def convert_sums_to_fragments(kernel: tile.Kernel) -> tile.Kernel:
     """Turn sums in tensor memory into fragments where the kernel leaves their order to the compiler.
 
-    Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop.
-    """
+    Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop."""
     if has_explicit_roles(kernel):
         return kernel
     tiles = dict.fromkeys(op.regions[2].buffer for op in find_held_products(kernel.body))
     if not tiles:
         return kernel
     fragments = {buffer: _find_final_fragment(kernel, buffer) or replace(buffer, scope="fragment") for buffer in tiles}
-    buffers = tuple(b for b in dict.fromkeys(fragments.get(b, b) for b in kernel.buffers))
+    buffers = tuple(dict.fromkeys(fragments.get(b, b) for b in kernel.buffers))
     subtiles = tuple(replace(s, buffer=fragments.get(s.buffer, s.buffer)) for s in kernel.subtiles)
     return replace(kernel, body=_rewrite_body(kernel.body, fragments), buffers=buffers, subtiles=subtiles)
 
@@ -48,8 +46,7 @@ def _touches_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
 
 
 def _find_final_fragment(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
-    """Return the fragment to which a complete sum is copied, if nothing uses the fragment before: it can be the sum
-    itself."""
+    """Return the fragment to which a complete sum is copied, if nothing uses it before, so that it can be the sum."""
     for body in _walk_statement_lists(kernel.body):
         for at, stmt in enumerate(body):
             if not isinstance(stmt, Copy) or stmt.regions[0].buffer != buffer:
@@ -83,14 +80,14 @@ def _count_uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
     )
 
 
-# ---- rewriting -------------------------------------------------------------------------------------------------------
-
-
 def _rewrite_body(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
+    """Replace sums by their fragments, and clear them before their loops."""
+
     def rewrite_list(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return map_statements(stmts, rewrite_statement)
 
     def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        """Drop the copy of a finished sum, and convert what adds to one."""
         match stmt:
             case Copy(regions=(source, destination)) if fragments.get(source.buffer) == destination.buffer:
                 return ()
@@ -118,22 +115,13 @@ def _hoist_clearing(loop: tile.For, fragments: Mapping[tile.Buffer, tile.Buffer]
             continue
         op = body[at]
         if isinstance(op, Gemm) and _is_first_iteration(op.clear_when, loop):
-            fills.append(_build_clearing(fragment, op.span))
+            fills.append(Fill(cover_buffer(fragment, op.span), make_constant(0, fragment.dtype), span=op.span))
             body[at] = replace(op, clear_when=tile.Const(False, BOOL))
     return fills, replace(loop, body=tuple(body))
 
 
-def _is_first_iteration(initialises: object, loop: tile.For) -> bool:
-    match initialises:
-        case tile.Binary(op="eq", a=a, b=b):
-            return (a, b) in ((loop.var, loop.start), (loop.start, loop.var))
-        case _:
-            return False
-
-
-def _build_clearing(fragment: tile.Buffer, span: Span) -> tile.TileOp:
-    whole = tile.Region(fragment, tuple(tile.int32_const(0) for _ in fragment.shape), fragment.shape, span)
-    return Fill(whole, make_constant(0, fragment.dtype), span=span)
+def _is_first_iteration(when: tile.Expr | None, loop: tile.For) -> bool:
+    return isinstance(when, tile.Binary) and when.op == "eq" and {when.a, when.b} == {loop.var, loop.start}
 
 
 def _convert_product(op: Gemm) -> tile.TileOp:

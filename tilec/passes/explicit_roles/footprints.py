@@ -1,30 +1,14 @@
 """Elements of shared tiles and tensors that a statement certainly accesses, as boxes, for known values of its
 variables.
 
-Accesses under a condition, or that no box describes, are left out: every error found with these boxes is one.
-"""
+Accesses under a condition, or that no box describes, are left out: every error found with these boxes is one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilec.analysis.usage import find_reads, find_writes
-from tilec.ir.tile import (
-    THREAD,
-    Bind,
-    Buffer,
-    Expr,
-    Load,
-    Parallel,
-    Region,
-    Select,
-    Stmt,
-    Store,
-    TileOp,
-    Var,
-    direct_operands,
-    walk_expr,
-)
+from tilec.ir import tile
 from tilec.passes.explicit_roles.known_values import Values
 from tilec.passes.layout.shared.named_versions import get_named_versions
 from tilec.rewriting.fold_constants import compute_expr
@@ -45,23 +29,22 @@ class Footprint:
     is_write: bool
 
 
-def find_footprints(stmt: Stmt, values: Values) -> Iterator[Footprint]:
+def find_footprints(stmt: tile.Stmt, values: Values) -> Iterator[Footprint]:
+    """Yield the boxes that an operation or nest certainly accesses."""
     versions = get_named_versions(stmt)
-    named: dict[str, int] = {}
-    for tile, index in versions.items():
-        number = compute_expr(index, values)
-        if number is not None:
-            named[tile] = int(number)
-    found = _find_operation_boxes(stmt, values) if isinstance(stmt, TileOp) else _find_nest_boxes(stmt, values)
-    for tile, box, is_write in found:
-        if tile in named or tile not in versions:
-            yield Footprint(tile, named.get(tile), box, is_write)
+    numbers = {name: compute_expr(index, values) for name, index in versions.items()}
+    found = _find_operation_boxes(stmt, values) if isinstance(stmt, tile.TileOp) else _find_nest_boxes(stmt, values)
+    for name, box, is_write in found:
+        number = numbers.get(name)
+        if number is not None or name not in versions:
+            yield Footprint(name, None if number is None else int(number), box, is_write)
 
 
 TouchedBoxes = Iterator[tuple[str, Box, bool]]
 
 
-def _find_operation_boxes(op: TileOp, values: Values) -> TouchedBoxes:
+def _find_operation_boxes(op: tile.TileOp, values: Values) -> TouchedBoxes:
+    """Yield the boxes of an operation's regions, read and written."""
     if not op.reaches_regions:
         return
     read, written = find_reads(op), find_writes(op)
@@ -73,14 +56,14 @@ def _find_operation_boxes(op: TileOp, values: Values) -> TouchedBoxes:
                     yield region.buffer.name, box, is_write
 
 
-def _evaluate_box(region: Region, values: Values) -> Box | None:
+def _evaluate_box(region: tile.Region, values: Values) -> Box | None:
+    """Return the box of a region; None where its start is unknown."""
     starts = [compute_expr(start, values) for start in region.start]
-    if any(start is None for start in starts):
-        return None
-    return tuple((int(s), int(s) + e) for s, e in zip(starts, region.extent, strict=True) if s is not None)
+    box = tuple((int(s), int(s) + e) for s, e in zip(starts, region.extent, strict=True) if s is not None)
+    return None if None in starts else box
 
 
-def _clip_box(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
+def _clip_box(buffer: tile.Buffer, box: Box | None, values: Values) -> Box | None:
     """Clip a box to the buffer: neither copies nor nests access elements outside of a tensor."""
     if box is None or buffer.scope not in _COMMON_SCOPES:
         return None
@@ -91,38 +74,44 @@ def _clip_box(buffer: Buffer, box: Box | None, values: Values) -> Box | None:
     return clipped if all(a < b for a, b in clipped) else None
 
 
-def _find_nest_boxes(nest: Stmt, values: Values) -> TouchedBoxes:
-    if not isinstance(nest, Parallel) or nest.is_per_thread:
+def _find_nest_boxes(nest: tile.Stmt, values: Values) -> TouchedBoxes:
+    """Yield the boxes that the stores and binds of a nest access."""
+    if not isinstance(nest, tile.Parallel) or nest.is_per_thread:
         return
-    outer_values = {var: value for var, value in values.items() if var != THREAD and var not in nest.vars}
+    outer_values = {var: value for var, value in values.items() if var != tile.THREAD and var not in nest.vars}
     extents = dict(zip(nest.vars, nest.extents, strict=True))
     for stmt in nest.body:
-        if isinstance(stmt, Store):
+        if isinstance(stmt, tile.Store):
             for expr in (*stmt.indices, stmt.value):
                 yield from _find_load_boxes(expr, extents, outer_values)
             yield from _find_element_box(stmt.buffer, stmt.indices, True, extents, outer_values)
-        elif isinstance(stmt, Bind):
+        elif isinstance(stmt, tile.Bind):
             yield from _find_load_boxes(stmt.value, extents, outer_values)
 
 
-def _find_load_boxes(expr: Expr, extents: Mapping[Var, int], outer_values: Values) -> TouchedBoxes:
-    if isinstance(expr, Select):  # only one branch is loaded: it may be a bounds check
+def _find_load_boxes(expr: tile.Expr, extents: Mapping[tile.Var, int], outer_values: Values) -> TouchedBoxes:
+    """Yield the boxes of the loads in an expression."""
+    if isinstance(expr, tile.Select):  # only one branch is loaded: it may be a bounds check
         return
-    if isinstance(expr, Load):
+    if isinstance(expr, tile.Load):
         yield from _find_element_box(expr.buffer, expr.indices, False, extents, outer_values)
-    for part in direct_operands(expr):
+    for part in tile.direct_operands(expr):
         yield from _find_load_boxes(part, extents, outer_values)
 
 
 def _find_element_box(
-    buffer: Buffer, indices: Sequence[Expr], is_write: bool, extents: Mapping[Var, int], outer_values: Values
+    buffer: tile.Buffer,
+    indices: Sequence[tile.Expr],
+    is_write: bool,
+    extents: Mapping[tile.Var, int],
+    outer_values: Values,
 ) -> TouchedBoxes:
     """Yield the box that a nest accesses by these indices, if each depends on a variable of its own."""
     if buffer.scope not in _COMMON_SCOPES:
         return
-    box, used = [], set[Var]()
+    box, used = [], set[tile.Var]()
     for index in indices:
-        own = {e for e in walk_expr(index) if isinstance(e, Var) and e in extents}
+        own = {e for e in tile.walk_expr(index) if isinstance(e, tile.Var) and e in extents}
         span = _evaluate_index_range(index, own, extents, outer_values) if len(own) < 2 and not own & used else None
         if span is None:
             return
@@ -134,10 +123,9 @@ def _find_element_box(
 
 
 def _evaluate_index_range(
-    index: Expr, own: set[Var], extents: Mapping[Var, int], outer_values: Values
+    index: tile.Expr, own: set[tile.Var], extents: Mapping[tile.Var, int], outer_values: Values
 ) -> tuple[int, int] | None:
-    """Return the contiguous range of an index that depends on at most one variable of the nest; None if there is
-    none."""
+    """Return the contiguous range of an index that depends on at most one variable of the nest; None without one."""
     if not own:
         only = compute_expr(index, outer_values)
         return None if only is None else (int(only), int(only) + 1)

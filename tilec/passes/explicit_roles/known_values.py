@@ -20,6 +20,7 @@ class LoopLeft(Exception):
 
 
 def set_value(var: tile.Var, value: tile.Expr, values: Values) -> None:
+    """Record the value of a variable in `values`, or forget the variable where it is unknown."""
     found = compute_expr(_replace_variable_loads(value), values)
     values.pop(var, None)
     if found is not None:
@@ -41,6 +42,7 @@ def _replace_variable_loads(expr: tile.Expr) -> tile.Expr:
 
 
 def evaluate_known(expr: tile.Expr, values: Values) -> int:
+    """Return the value of an expression, or raise `UnknownValue`."""
     found = compute_expr(_replace_variable_loads(expr), values)
     if found is None:
         raise UnknownValue

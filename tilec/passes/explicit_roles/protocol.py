@@ -3,17 +3,17 @@
 It runs the first block, and the others of its cluster if they reach its barriers. Each role runs until it has to wait,
 and every copy is complete at once. The hardware may choose this order too, so a deadlock here is a deadlock there.
 Nothing is reported where control flow, a barrier's index or a parity depends on run-time values: the emulator finds the
-rest.
-"""
+rest."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from types import MappingProxyType
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from tilec.analysis.control_slice import is_variable
 from tilec.analysis.usage import find_writes
@@ -23,15 +23,7 @@ from tilec.ops.placeholder import is_refused
 from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
 from tilec.ops.synchronisation.sync import BlockBarrier
 from tilec.ops.synchronisation.warpgroups import NamedArrive
-from tilec.passes.explicit_roles.known_values import (
-    LoopLeft,
-    UnknownValue,
-    Values,
-    evaluate_known,
-    forget_variables,
-    is_known,
-    set_value,
-)
+from tilec.passes.explicit_roles import known_values
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support import records
 from tilec.support.diagnostics import ErrorCollector, InternalError, Label, raise_error
@@ -102,7 +94,7 @@ class BarrierObserver(Protocol):
     def start_run(self, barriers: Mapping[BarrierPlace, Barrier]) -> None:
         """Begin to observe a run of these barriers."""
 
-    def visit_statement(self, role: Role, stmt: tile.Stmt, values: Values) -> None:
+    def visit_statement(self, role: Role, stmt: tile.Stmt, values: known_values.Values) -> None:
         """Observe that a role is about to run this operation or nest."""
 
     def record_arrival(self, role: Role, place: BarrierPlace, phase: int) -> None:
@@ -146,17 +138,17 @@ def run_barriers(
     if watch is not None:
         watch.start_run(barriers)
     for together in (True, False):
-        states = [
-            _RoleState(role, _walk_role(role, kernel, {**_find_block_indices(kernel, block), **scalars}, watch), block)
-            for block in blocks
-            for role in roles
-            if role.is_common == together
-        ]
+        states = []
+        for block, role in itertools.product(blocks, roles):
+            if role.is_common == together:
+                values = {**_find_block_indices(kernel, block), **scalars}
+                states.append(_RoleState(role, _run_barrier_statements(role.kernel.body, role, values, watch), block))
         _run_states(barriers, states, watch)
 
 
 def _find_block_indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]:
-    found = {}
+    """Return the block indices of block `number` of the first cluster."""
+    found = dict.fromkeys(kernel.block_vars, 0)
     for var, size in zip(kernel.block_vars, kernel.cluster.extents, strict=False):
         number, found[var] = divmod(number, size)
     return found
@@ -170,16 +162,8 @@ def barrier_name(op: tile.TileOp) -> str:
 # ---- operations of one role ------------------------------------------------------------------------------------------
 
 
-def _walk_role(
-    role: Role, kernel: tile.Kernel, known_values: Values, watch: BarrierObserver | None
-) -> Iterator[BarrierStep]:
-    """Yield the barrier operations of a role."""
-    values = dict.fromkeys(kernel.block_vars, 0) | known_values
-    yield from _run_barrier_statements(role.kernel.body, role, values, watch)
-
-
 def _run_barrier_statements(
-    body: tuple[tile.Stmt, ...], role: Role, values: Values, watch: BarrierObserver | None
+    body: tuple[tile.Stmt, ...], role: Role, values: known_values.Values, watch: BarrierObserver | None
 ) -> Iterator[BarrierStep]:
     """Run the statements of a role as far as its values are known, and yield its barrier operations."""
     for stmt in body:
@@ -191,11 +175,13 @@ def _run_barrier_statements(
                     values.pop(tile.Var(buffer.name), None)
                 yield from _walk_operation(stmt, role, values)
             case tile.Bind(var=var, value=value):
-                set_value(var, value, values)
+                known_values.set_value(var, value, values)
             case tile.For(var=var, body=inner) if _affects_barriers(inner) or _is_watched(stmt, values, watch):
-                with suppress(LoopLeft):
+                with suppress(known_values.LoopLeft):
                     for index in range(
-                        evaluate_known(stmt.start, values), evaluate_known(stmt.stop, values), stmt.step
+                        known_values.evaluate_known(stmt.start, values),
+                        known_values.evaluate_known(stmt.stop, values),
+                        stmt.step,
                     ):
                         values[var] = index
                         yield from _run_barrier_statements(inner, role, values, watch)
@@ -203,22 +189,22 @@ def _run_barrier_statements(
                 (*then, *orelse)
             ) or _is_watched(stmt, values, watch):
                 yield from _run_barrier_statements(
-                    then if evaluate_known(condition, values) else orelse, role, values, watch
+                    then if known_values.evaluate_known(condition, values) else orelse, role, values, watch
                 )
             case tile.While(body=inner) if _affects_barriers(inner):
-                raise UnknownValue
+                raise known_values.UnknownValue
             case tile.Break():
-                raise LoopLeft
+                raise known_values.LoopLeft
             case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
-                set_value(tile.Var(buffer.name), value, values)
+                known_values.set_value(tile.Var(buffer.name), value, values)
             case _:
-                forget_variables(stmt, values)
+                known_values.forget_variables(stmt, values)
 
 
-def _is_watched(stmt: tile.For | tile.If, values: Values, watch: BarrierObserver | None) -> bool:
+def _is_watched(stmt: tile.For | tile.If, values: known_values.Values, watch: BarrierObserver | None) -> bool:
     """Return whether the observer can follow a statement that has no barriers."""
     deciding = (stmt.start, stmt.stop) if isinstance(stmt, tile.For) else (stmt.condition,)
-    return watch is not None and all(is_known(expr, values) for expr in deciding)
+    return watch is not None and all(known_values.is_known(expr, values) for expr in deciding)
 
 
 def _affects_barriers(body: tuple[tile.Stmt, ...]) -> bool:
@@ -226,14 +212,14 @@ def _affects_barriers(body: tuple[tile.Stmt, ...]) -> bool:
 
 
 def _is_relevant(stmt: tile.Stmt) -> bool:
-    return isinstance(stmt, tile.Break) or (isinstance(stmt, tile.TileOp) and _waits_or_signals(stmt))
+    """Return whether the statement waits at a barrier, signals one, or leaves a loop."""
+    if isinstance(stmt, tile.TileOp):
+        return stmt.synchronises_roles or stmt.signals_barrier or stmt.commits
+    return isinstance(stmt, tile.Break)
 
 
-def _waits_or_signals(op: tile.TileOp) -> bool:
-    return op.synchronises_roles or op.signals_barrier or op.commits
-
-
-def _walk_operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[BarrierStep]:
+def _walk_operation(op: tile.TileOp, role: Role, values: known_values.Values) -> Iterator[BarrierStep]:
+    """Yield the effects of an operation on barriers."""
     if not _is_relevant(op):
         return
     if isinstance(op, BlockBarrier | NamedArrive):
@@ -242,11 +228,11 @@ def _walk_operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Bar
         yield BarrierStep(("named barrier", op.id), op.span, mine, meets=op.threads, waits=waits)
         return
     assert op.barrier is not None
-    place = (op.barrier.buffer.name, evaluate_known(op.barrier.indices[0], values))
-    blocks = () if op.block is None else (evaluate_known(op.block, values),)
+    place = (op.barrier.buffer.name, known_values.evaluate_known(op.barrier.indices[0], values))
+    blocks = () if op.block is None else (known_values.evaluate_known(op.block, values),)
     match op:
         case AwaitBarrier():
-            yield BarrierStep(place, op.span, parity=evaluate_known(op.parity, values) & 1)
+            yield BarrierStep(place, op.span, parity=known_values.evaluate_known(op.parity, values) & 1)
         case ExpectTx():
             yield BarrierStep(place, op.span, int(op.arrives), op.bytes)
         case Arrive() | CpAsyncArrive():
@@ -262,12 +248,14 @@ def _walk_operation(op: tile.TileOp, role: Role, values: Values) -> Iterator[Bar
             raise InternalError(f"the effect of T.{op.name} on a barrier is not defined")
 
 
-def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> int:
+def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: known_values.Values) -> int:
+    """Count the arrivals of all threads, or warps, of a role."""
     if isinstance(op, Arrive) and op.by_warps:
         return role.kernel.threads // 32
-    condition, every = op.condition, range(role.kernel.threads)
-    return (
-        len(every) if condition is None else sum(evaluate_known(condition, {**values, tile.THREAD: t}) for t in every)
+    if op.condition is None:
+        return role.kernel.threads
+    return sum(
+        known_values.evaluate_known(op.condition, {**values, tile.THREAD: t}) for t in range(role.kernel.threads)
     )
 
 
@@ -277,6 +265,7 @@ def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: Values) -> i
 def _run_states(
     barriers: dict[BarrierPlace, _TrackedBarrier], states: list[_RoleState], watch: BarrierObserver | None
 ) -> None:
+    """Run these roles to their ends; refuse a deadlock, and bytes left over at the end."""
     outcome = run_together(states, lambda s: _advance_role(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
     if outcome == "stuck":
         _refuse_deadlock(barriers, [s for s in states if not s.is_done])
@@ -315,8 +304,15 @@ def _advance_role(
                 place = (block, *step.barrier)
                 if watch is not None and step.arrivals:
                     watch.record_arrival(state.role, place, barriers[place].phase)
-                _record_arrival(step, barriers[place])
-        if _must_wait(step, state, barrier):
+                if step.bytes:
+                    tracked = barriers[place].announced if step.bytes > 0 else barriers[place].copied_at
+                    tracked.append(step.span)
+                barriers[place].arrive(step.arrivals, step.bytes)
+        if (
+            barrier.phase == state.phase
+            if step.waits
+            else step.parity is not None and not barrier.has_completed(step.parity)
+        ):
             state.waiting = step
             return count > 0
         if watch is not None and (step.waits or step.parity is not None):
@@ -326,7 +322,8 @@ def _advance_role(
     return count > 0
 
 
-def _refuse_second_block(step: BarrierStep) -> None:
+def _refuse_second_block(step: BarrierStep) -> NoReturn:
+    """Refuse work of a CTA pair that its second block issues, too."""
     raise_error(
         "bad-cta-pair",
         "the second block of a CTA pair also issues this",
@@ -336,26 +333,12 @@ def _refuse_second_block(step: BarrierStep) -> None:
     )
 
 
-def _record_arrival(step: BarrierStep, barrier: _TrackedBarrier) -> None:
-    if step.bytes:
-        (barrier.announced if step.bytes > 0 else barrier.copied_at).append(step.span)
-    barrier.arrive(step.arrivals, step.bytes)
-
-
-def _must_wait(step: BarrierStep, state: _RoleState, barrier: _TrackedBarrier) -> bool:
-    if step.waits:
-        return barrier.phase == state.phase
-    return step.parity is not None and not barrier.has_completed(step.parity)
-
-
-def _refuse_deadlock(barriers: dict[BarrierPlace, _TrackedBarrier], waiting: list[_RoleState]) -> None:
+def _refuse_deadlock(barriers: dict[BarrierPlace, _TrackedBarrier], waiting: list[_RoleState]) -> NoReturn:
     """Refuse a kernel none of whose roles can go on."""
-    for state in waiting:
-        assert state.waiting is not None
-        barrier = barriers[state.block, *state.waiting.barrier]
-        if barrier.misses_only_bytes:
-            _refuse_byte_count((state.block, *state.waiting.barrier), barrier)
     places = [(s, s.waiting, barriers[s.block, *s.waiting.barrier]) for s in waiting if s.waiting is not None]
+    for state, step, barrier in places:
+        if barrier.misses_only_bytes:
+            _refuse_byte_count((state.block, *step.barrier), barrier)
     notes = tuple(
         f"{s.name} waits for {_barrier_text(step.barrier)}: {barrier.phase} phases have completed, "
         f"the next one has {barrier.arrived} of {barrier.count} arrivals"
@@ -373,10 +356,10 @@ def _refuse_deadlock(barriers: dict[BarrierPlace, _TrackedBarrier], waiting: lis
     )
 
 
-def _refuse_byte_count(place: BarrierPlace, barrier: _TrackedBarrier) -> None:
+def _refuse_byte_count(place: BarrierPlace, barrier: _TrackedBarrier) -> NoReturn:
+    """Refuse a barrier to which other bytes are announced than are copied."""
     more = "more" if barrier.bytes > 0 else "fewer"
-    spans = dict.fromkeys((*barrier.announced, *barrier.copied_at))
-    first, *others = spans
+    first, *others = dict.fromkeys((*barrier.announced, *barrier.copied_at))
     raise_error(
         "transaction-bytes",
         f"{abs(barrier.bytes):,} {more} bytes are announced to {_barrier_text(place[1:])} than are copied",

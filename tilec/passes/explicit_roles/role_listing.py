@@ -1,21 +1,19 @@
 """The explicit roles of a kernel, and the pipelines between them, as listed for people and in the trace.
 
 The statements of a role are listed in execution order: as written, except in loops that acquire stages
-(`loop.role_loops`).
-"""
+(`loop.role_loops`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from tilec.analysis.control_slice import is_variable
 from tilec.ir import tile
 from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ops.language.values import SIDES
 from tilec.ops.synchronisation.barriers import AllocBarrier, AwaitBarrier
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
-from tilec.passes.loop.role_loops import name_statement
+from tilec.passes.loop.role_loops import name_statement, only_sets_variables
 
 Listing = dict[str, list[dict[str, Any]]]
 
@@ -30,7 +28,15 @@ def list_roles_and_pipelines(kernel: tile.Kernel, assignment: LayoutAssignment) 
             for op in kernel.body
             if isinstance(op, AllocBarrier) and op.tiles is not None
         ],
-        "roles": [_list_role(part) for part in assignment.roles],
+        "roles": [
+            {
+                "name": part.name,
+                "first_warp": part.first_warp,
+                "warps": part.assignment.kernel.threads // 32,
+                "statements": list(_list_statements(part.assignment.kernel.body, 0)),
+            }
+            for part in assignment.roles
+        ],
     }
 
 
@@ -51,32 +57,16 @@ def _list_pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[
 
 
 def _has_acquire(part: RoleAssignment, end: PipelineEnd) -> bool:
-    return any(
-        isinstance(s, AwaitBarrier) and s.acquires == end for s in tile.walk_statements(part.assignment.kernel.body)
-    )
-
-
-def _list_role(part: RoleAssignment) -> dict[str, Any]:
-    kernel = part.assignment.kernel
-    return {
-        "name": part.name,
-        "first_warp": part.first_warp,
-        "warps": kernel.threads // 32,
-        "statements": list(_list_statements(kernel.body, 0)),
-    }
+    statements = tile.walk_statements(part.assignment.kernel.body)
+    return any(isinstance(s, AwaitBarrier) and s.acquires == end for s in statements)
 
 
 def _list_statements(body: tuple[tile.Stmt, ...], depth: int) -> Iterator[dict[str, Any]]:
+    """Yield name, line and depth of each statement, except those that only compute variables."""
     for stmt in body:
-        if isinstance(stmt, tile.Bind) or _only_sets_variables(stmt):
+        if isinstance(stmt, tile.Bind) or only_sets_variables(stmt):
             continue
         yield {"name": name_statement(stmt), "line": stmt.span.line, "depth": depth}
         if not isinstance(stmt, tile.Parallel):
             for inner in tile.nested_bodies(stmt):
                 yield from _list_statements(inner, depth + 1)
-
-
-def _only_sets_variables(stmt: tile.Stmt) -> bool:
-    return isinstance(stmt, tile.Parallel) and all(
-        isinstance(s, tile.Store) and is_variable(s.buffer) for s in stmt.body
-    )

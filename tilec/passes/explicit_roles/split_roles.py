@@ -6,8 +6,7 @@ which gets layouts and mechanisms like any other. The roles communicate through 
 kernel's barriers.
 
 Statements of all warpgroups together may come before the roles divide: they are a role of the whole block, which ends
-with a barrier. Later, all warpgroups can share only statements that each thread runs for itself.
-"""
+with a barrier. Later, all warpgroups can share only statements that each thread runs for itself."""
 
 from __future__ import annotations
 
@@ -61,14 +60,11 @@ def split_roles(kernel: tile.Kernel) -> tile.Kernel:
 
     Its barriers come first, then the statements of all warpgroups together, then each role's statements under a
     condition on its warpgroups. A kernel with one role stays as it is. Errors: `cross-role-fragment`,
-    `cross-role-operation`.
-    """
-    first = next(
-        (i for i, stmt in enumerate(kernel.body) if any(guarded_warpgroups(s) for s in tile.walk_statements((stmt,)))),
-        None,
-    )
-    if first is None:
+    `cross-role-operation`."""
+    divides = [any(map(guarded_warpgroups, tile.walk_statements((stmt,)))) for stmt in kernel.body]
+    if not any(divides):
         return kernel
+    first = divides.index(True)
     every = range(kernel.threads // WARPGROUP_THREADS)
     before, after = kernel.body[:first], kernel.body[first:]
     begins = any(_is_collective(s) for stmt in before for s in tile.walk_statements((stmt,)))
@@ -122,6 +118,7 @@ def _drop_allocations(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
 
 
 def _build_role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
+    """Build the role of these warpgroups, with the buffers and layouts that its statements use."""
     body = _drop_allocations(body)
     used = {b for s in body for b in (*find_reads(s), *find_writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)
@@ -160,6 +157,7 @@ def _select_for_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -
     """Return the statements of a role, among statements that the warpgroups `runners` run."""
 
     def select_statement(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        """Return the role's part of a statement; () where it has none."""
         groups = guarded_warpgroups(stmt)
         if isinstance(stmt, tile.If) and groups is not None:
             return _select_for_role(stmt.then, role, groups) if role.start in groups else ()
@@ -224,21 +222,19 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
                     continue
                 other, where = owner.setdefault(buffer, (part, stmt.span))
                 if other is not part:
-                    owning, using = _role_text(other), _role_text(part)
+                    owning, using = _describe_role(other), _describe_role(part)
                     raise_error(
                         "cross-role-fragment",
                         f"{buffer.name} is in the registers of {owning}, which {using} cannot access",
                         stmt.span,
                         f"used here by {using}",
-                        secondary=(
-                            Label(where, f"used here by {owning}"),
-                            Label(buffer.span, "allocated here"),
-                        ),
+                        secondary=(Label(where, f"used here by {owning}"), Label(buffer.span, "allocated here")),
                         help="pass it through a shared tile, or give each role its own fragment",
                     )
 
 
-def _role_text(part: ExplicitRole) -> str:
+def _describe_role(part: ExplicitRole) -> str:
+    """Name a role in an error: "warpgroups 1 to 2"."""
     if part.is_common:
         return "all warpgroups together"
     first, last = part.groups.start, part.groups.stop - 1

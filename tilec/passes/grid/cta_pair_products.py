@@ -7,12 +7,12 @@ shared memory, and less of it is read, than if each block had all of B:
 
     T.copy(B[bx * 256, k], B_s)     B_s: (256, 64)     T.copy(B[bx * 256 + place * 128, k], B_s)     B_s: (128, 64)
 
-All products of a kernel are done that way, or none: a kernel has one `.cta_group` (PTX ISA, tcgen05 "CTA Pair").
-"""
+All products of a kernel are done that way, or none: a kernel has one `.cta_group` (PTX ISA, tcgen05 "CTA Pair")."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeGuard
 
 from tilec.analysis.rings import find_pipelined_loops, is_load
 from tilec.analysis.usage import find_reads, find_writes
@@ -55,9 +55,6 @@ def pair_products(assignment: LayoutAssignment, target: Target) -> tuple[LayoutA
     tiles = _find_halved_tiles(shared.kernel)
     chosen = f"blocks along {axis}, each with half of {', '.join(tile.name for tile in tiles)}"
     return _rewrite_kernel(shared, tiles, axis), chosen
-
-
-# ---- conditions ------------------------------------------------------------------------------------------------------
 
 
 def _find_products(kernel: tile.Kernel) -> list[Gemm]:
@@ -104,32 +101,27 @@ def _why_not_paired(assignment: LayoutAssignment, axis: str) -> str | None:
 
 
 def _is_asynchronous(stmt: tile.Stmt) -> bool:
-    return (
-        isinstance(stmt, tile.Bind) or is_tensor_product(stmt) or (isinstance(stmt, tile.TileOp) and _is_tma_load(stmt))
-    )
+    """Return whether a statement of a loop loads by TMA, multiplies by tensor cores, or names a value."""
+    return isinstance(stmt, tile.Bind) or is_tensor_product(stmt) or _is_tma_load(stmt)
 
 
-def _is_tma_load(stmt: tile.TileOp) -> bool:
+def _is_tma_load(stmt: tile.Stmt) -> TypeGuard[Copy]:
     return isinstance(stmt, Copy) and is_load(stmt) and stmt.via == "tma"
 
 
 def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: str) -> str | None:
-    """Return why the tiles do not suit, or None. TMA must load both for products alone, B alike in both blocks, A
-    not."""
+    """Return why the tiles do not suit, or None: TMA must load both for products alone, only B alike in both blocks."""
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.For | tile.While | tile.If) or is_tensor_product(stmt):
             continue
         touched = {a, b} & {*find_reads(stmt), *find_writes(stmt)}
-        if touched and not (isinstance(stmt, tile.TileOp) and _is_tma_load(stmt)):
+        if touched and not _is_tma_load(stmt):
             return f"{min(buffer.name for buffer in touched)} is also used by other statements than products"
         if b in touched and get_multicast_axes(stmt) != axis:
             return f"blocks along {axis} do not load the same {b.name} at the same time"
         if a in touched and get_multicast_axes(stmt):
             return f"blocks along {axis} load the same rows of {a.name}, and pairs need the same columns"
     return None
-
-
-# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 
 def _halve_layout(layout: SharedLayout, dimension: int) -> SharedLayout | None:
@@ -144,6 +136,7 @@ def _halve_layout(layout: SharedLayout, dimension: int) -> SharedLayout | None:
 
 
 def _rewrite_kernel(assignment: LayoutAssignment, tiles: dict[tile.Buffer, int], axis: str) -> LayoutAssignment:
+    """Halve these tiles, each along its dimension, between the blocks of a pair along `axis`."""
     kernel = assignment.kernel
     shared = dict(assignment.shared)
     halves: dict[tile.Buffer, tile.Buffer] = {}
@@ -154,11 +147,9 @@ def _rewrite_kernel(assignment: LayoutAssignment, tiles: dict[tile.Buffer, int],
         assert half is not None, "a tile is halved that cannot be"
         shared[buffer.name] = half
     place = tile.Binary("floormod", kernel.block_vars["xyz".index(axis)], tile.int32_const(2), INT32)
-    rewriter = _Rewriter(tiles, halves, place)
+    body = rewrite_statements(kernel.body, _Rewriter(tiles, halves, place).rewrite_statement)
     buffers = tuple(halves.get(b, b) for b in kernel.buffers)
-    return replace(
-        assignment, kernel=replace(kernel, body=rewriter.rewrite_body(kernel.body), buffers=buffers), shared=shared
-    )
+    return replace(assignment, kernel=replace(kernel, body=body, buffers=buffers), shared=shared)
 
 
 class _Rewriter:
@@ -167,20 +158,14 @@ class _Rewriter:
     def __init__(self, tiles: dict[tile.Buffer, int], halves: dict[tile.Buffer, tile.Buffer], place: tile.Expr) -> None:
         self.tiles, self.halves, self.place = tiles, halves, place
 
-    def rewrite_body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        return rewrite_statements(stmts, self.rewrite_statement)
-
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
+        """Return a product or load of half a tile; any other statement as it is."""
         match stmt:
             case Gemm() if is_tensor_product(stmt):
                 return replace(stmt, b=self.halve_region(stmt.b, stmt.b.buffer), paired=True)
             case Copy() if _is_tma_load(stmt) and (buffer := stmt.destination.buffer) in self.tiles:
-                halved = replace(
-                    stmt,
-                    source=self.halve_region(stmt.source, buffer),
-                    destination=self.halve_region(stmt.destination, buffer),
-                )
-                return replace(halved, multicast="")
+                sides = (self.halve_region(region, buffer) for region in (stmt.source, stmt.destination))
+                return replace(stmt.with_regions(tuple(sides)), multicast="")
             case _:
                 return stmt
 

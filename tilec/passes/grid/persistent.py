@@ -8,26 +8,23 @@ Clusters are kept. As many as run at once walk over the kernel's clusters, each 
 multiples of their count. So the blocks of a cluster always process one cluster, in the same number of iterations.
 
 With cluster launch control the grid has all clusters instead, and running ones take over the work of others that have
-not begun (`loop.dynamic_tile_scheduler`).
-"""
+not begun (`loop.dynamic_tile_scheduler`)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TypeGuard
 
 from tilec.ir import tile
-from tilec.ir.types import INT32
 from tilec.ops.copies.copy_cluster import Send
 from tilec.ops.synchronisation.sync import is_ordering_statement
+from tilec.passes.grid import rasterise
 from tilec.passes.grid.rasterisation_order import has_own_order
-from tilec.passes.grid.rasterise import AS_NUMBERED, bind_block_indices, count_clusters, locate_tile, scale_to_clusters
-from tilec.rewriting.fold_constants import fold_expr
 from tilec.target.table import Target
 
 MAX_STEP = 2**31 - 1
-"""The step of a dynamically scheduled loop, which has one iteration by itself; also the most blocks of a grid along
-x."""
+"""The step of a dynamically scheduled loop, which has one iteration by itself; also the most blocks along x."""
 
 
 def blocks_at_once(target: Target, cluster: int) -> int:
@@ -47,12 +44,11 @@ def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
         return f"all {math.prod(e for e in kernel.grid if isinstance(e, int))} blocks of the grid run at once"
     if isinstance(total, tile.Const) and int(total.value) > 2**31 - walking:
         return "the numbers of its blocks are too large for an int32"
-    open_extents = (
-        size for size, e in zip(kernel.cluster.extents, kernel.grid, strict=False) if not isinstance(e, int)
-    )
-    if any(size > 1 for size in open_extents):
+    sizes = zip(kernel.cluster.extents, kernel.grid, strict=False)
+    if any(size > 1 and not isinstance(extent, int) for size, extent in sizes):
         return "whether the grid is a multiple of the cluster is known only at launch"
-    if any(is_ordering_statement(stmt) or _is_send(stmt) for stmt in tile.walk_statements(kernel.body)):
+    # A block that a tile is sent to must know when.
+    if any(is_ordering_statement(stmt) or isinstance(stmt, Send) for stmt in tile.walk_statements(kernel.body)):
         return "its explicit barriers may rely on their initial phase"
     return None
 
@@ -83,51 +79,37 @@ def schedule_tiles_dynamically(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def replace_dynamic_by_static_stride(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """Return the kernel with a static stride in place of dynamic scheduling: the cost model assumes equally fast
-    blocks."""
-    if not any(isinstance(s, tile.For) and s.dynamically_scheduled for s in kernel.body):
+    """Return the kernel with a static stride for dynamic scheduling: the cost model assumes equally fast blocks."""
+    if not any(map(_is_dynamic, kernel.body)):
         return kernel
     walking = blocks_at_once(target, kernel.cluster.blocks) // kernel.cluster.blocks
-    body = (
-        replace(s, step=walking, dynamically_scheduled=False)
-        if isinstance(s, tile.For) and s.dynamically_scheduled
-        else s
-        for s in kernel.body
-    )
+    body = [replace(s, step=walking, dynamically_scheduled=False) if _is_dynamic(s) else s for s in kernel.body]
     return replace(kernel, grid=(walking * kernel.cluster.extents[0], *kernel.grid[1:]), body=tuple(body))
+
+
+def _is_dynamic(stmt: tile.Stmt) -> TypeGuard[tile.For]:
+    return isinstance(stmt, tile.For) and stmt.dynamically_scheduled
 
 
 def _build_walk(
     kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_scheduled: bool = False
 ) -> tile.Kernel:
     """Return the kernel in which `walking` clusters walk over its clusters."""
-    width, depth, height = count_clusters(kernel)
+    width, depth, height = rasterise.count_clusters(kernel)
     hardware = (tile.Var("%block"), tile.Var("%block.y"), tile.Var("%block.z"))
     cx, cy, cz = kernel.cluster.extents
     number = tile.Var("%number")
-    inside, layer = (
-        (number, tile.int32_const(0))
-        if height == tile.int32_const(1)
-        else _divide_with_remainder(number, _multiply_exprs(width, depth))
-    )
-    raster = scale_to_clusters(kernel.raster or AS_NUMBERED, kernel.cluster.extents)
-    tiles = (*locate_tile(inside, width, depth, raster), layer)
-    binds = bind_block_indices(
+    area = _multiply_exprs(width, depth)
+    parts = rasterise.fold_binary("floormod", number, area), rasterise.fold_binary("floordiv", number, area)
+    inside, layer = (number, tile.int32_const(0)) if height == tile.int32_const(1) else parts
+    raster = rasterise.scale_to_clusters(kernel.raster or rasterise.AS_NUMBERED, kernel.cluster.extents)
+    tiles = (*rasterise.locate_tile(inside, width, depth, raster), layer)
+    binds = rasterise.bind_block_indices(
         kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span
     )
-    first = _fold_binary("floordiv", hardware[0], tile.int32_const(cx))
-    body = (*binds, *kernel.body)
-    loop = tile.For(
-        "serial",
-        number,
-        first,
-        _count_all_clusters(kernel),
-        step,
-        body,
-        span=kernel.span,
-        distinct_by=(),
-        dynamically_scheduled=dynamically_scheduled,
-    )
+    first, total = rasterise.fold_binary("floordiv", hardware[0], cx), _count_all_clusters(kernel)
+    loop = tile.For("serial", number, first, total, step, (*binds, *kernel.body), span=kernel.span, distinct_by=())
+    loop = replace(loop, dynamically_scheduled=dynamically_scheduled)
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
     across = _multiply_exprs(walking, tile.int32_const(cx))
     grid = (int(across.value) if isinstance(across, tile.Const) else across, cy, cz)[:rank]
@@ -135,24 +117,12 @@ def _build_walk(
 
 
 def _count_all_clusters(kernel: tile.Kernel) -> tile.Expr:
-    width, depth, height = count_clusters(kernel)
+    width, depth, height = rasterise.count_clusters(kernel)
     return _multiply_exprs(_multiply_exprs(width, depth), height)
 
 
-def _is_send(stmt: object) -> bool:
-    """Return whether a statement sends a tile to another block of the cluster, which must know when."""
-    return isinstance(stmt, Send)
-
-
-def _divide_with_remainder(number: tile.Expr, area: tile.Expr) -> tuple[tile.Expr, tile.Expr]:
-    return _fold_binary("floormod", number, area), _fold_binary("floordiv", number, area)
-
-
 def _multiply_exprs(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    """Return the product, of constants as an int that may exceed an int32."""
     if isinstance(a, tile.Const) and isinstance(b, tile.Const):
-        return tile.int32_const(math.prod((int(a.value), int(b.value))))
-    return _fold_binary("mul", a, b)
-
-
-def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
-    return fold_expr(tile.Binary(op, a, b, INT32))
+        return tile.int32_const(int(a.value) * int(b.value))
+    return rasterise.fold_binary("mul", a, b)

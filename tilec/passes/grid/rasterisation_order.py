@@ -11,8 +11,7 @@ The model counts these footprints exactly, wave by wave, for all panels near the
 in all. Where all tensors fit into the cache together, each byte is read once in any order, and the plain one costs no
 arithmetic. An order along Hilbert's curve is no candidate: a stretch of it is no squarer than a wave in panels of the
 best height, and a test counts that on all grids of powers of two it touches no fewer bytes; it would take a loop over
-bits, or a table, for each tile.
-"""
+bits, or a table, for each tile."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ Rectangle = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class GridWalk:
-    """A grid of `width` × `depth` × `height` tiles, of which `at_once` make a wave, and the footprints that each tile
-    reads."""
+    """A grid of `width` × `depth` × `height` tiles, `at_once` of which make a wave, and what each tile reads."""
 
     width: int
     depth: int
@@ -57,18 +55,11 @@ class GridWalk:
     def count_wave_bytes(self, raster: tile.Raster, first: int, last: int) -> int:
         """Return the bytes that the tiles with numbers from `first` up to, not including, `last` touch."""
         area = self.width * self.depth
-        layers = range(first // area, (last - 1) // area + 1)
-        found = [
-            tuple(
-                split_into_rectangles(
-                    self.width, self.depth, raster, max(first - z * area, 0), min(last - z * area, area)
-                )
-            )
-            for z in layers
-        ]
-        return sum(
-            footprint.bytes * _count_distinct(footprint.axes, found, last - first) for footprint in self.footprints
-        )
+        found = []
+        for begin in range(first // area * area, last, area):  # the first tile of each layer
+            inside = max(first - begin, 0), min(last - begin, area)
+            found.append(tuple(split_into_rectangles(self.width, self.depth, raster, *inside)))
+        return sum(each.bytes * _count_distinct(each.axes, found, last - first) for each in self.footprints)
 
 
 def split_into_rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: int) -> Iterator[Rectangle]:
@@ -103,6 +94,7 @@ def _count_distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: i
 
 
 def _union_length(spans: Iterable[tuple[int, int]]) -> int:
+    """Return how many numbers the ranges have together."""
     total, end = 0, 0
     for begin, until in sorted(spans):
         total += max(until - max(begin, end), 0)

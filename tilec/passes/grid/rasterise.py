@@ -23,10 +23,8 @@ def rasterise_blocks(kernel: tile.Kernel) -> tile.Kernel:
     x, y = (tile.Var(f"%{v.name}") for v in kernel.block_vars[:2])
     width, depth, _ = count_clusters(kernel)
     cx, cy, _ = kernel.cluster.extents
-    number = add_exprs(
-        _fold_binary("floordiv", x, tile.int32_const(cx)),
-        _fold_binary("mul", _fold_binary("floordiv", y, tile.int32_const(cy)), width),
-    )
+    row = fold_binary("mul", fold_binary("floordiv", y, cy), width)
+    number = add_exprs(fold_binary("floordiv", x, cx), row)
     found = locate_tile(number, width, depth, scale_to_clusters(raster, kernel.cluster.extents))
     binds = bind_block_indices(kernel.block_vars[:2], found, (x, y), kernel.cluster.extents, raster.span)
     return replace(kernel, block_vars=(x, y, *kernel.block_vars[2:]), body=(*binds, *kernel.body))
@@ -35,7 +33,7 @@ def rasterise_blocks(kernel: tile.Kernel) -> tile.Kernel:
 def count_clusters(kernel: tile.Kernel) -> tuple[tile.Expr, tile.Expr, tile.Expr]:
     """Return the number of clusters of the grid along x, y and z."""
     x, y, z = (
-        _fold_binary("floordiv", tile.extent_expr(extent), tile.int32_const(size))
+        fold_binary("floordiv", tile.extent_expr(extent), size)
         for extent, size in zip((*kernel.grid, 1, 1)[:3], kernel.cluster.extents, strict=True)
     )
     return x, y, z
@@ -48,13 +46,10 @@ def bind_block_indices(
     cluster: Sequence[int],
     span: Span,
 ) -> tuple[tile.Bind, ...]:
-    """Bind `block_vars`, as the kernel's text names them, to the cluster's tile plus the block's place in the
-    cluster."""
+    """Bind `block_vars`, named as in the kernel's text, to the cluster's tile plus the block's place in it."""
     indices = (
-        add_exprs(scale_expr(buffer, size), _fold_binary("floormod", own, tile.int32_const(size)))
-        if size > 1
-        else buffer
-        for buffer, own, size in zip(tiles, hardware, cluster, strict=False)
+        add_exprs(scale_expr(place, size), fold_binary("floormod", own, size)) if size > 1 else place
+        for place, own, size in zip(tiles, hardware, cluster, strict=False)
     )
     return tuple(tile.Bind(var, index, span) for var, index in zip(block_vars, indices, strict=True))
 
@@ -62,36 +57,31 @@ def bind_block_indices(
 def locate_tile(
     number: tile.Expr, width: tile.Extent, depth: tile.Extent, raster: tile.Raster
 ) -> tuple[tile.Expr, tile.Expr]:
-    """Return column and row of the tile with this number, of width × depth.
-
-    A panel is `panel` rows high (columns wide, if not `by_rows`); the last one has the remaining rows. It is walked
-    column by column, every other one backwards. Each tile comes once: `%` in a panel numbers rows, `//` columns.
-    """
+    """Return column and row of the tile with this number, of width × depth. A panel is `panel` rows high (columns wide,
+    if not `by_rows`); the last one has the remaining rows. It is walked column by column, every other one backwards.
+    Each tile comes once: `%` in a panel numbers rows, `//` columns."""
     width, depth = tile.extent_expr(width), tile.extent_expr(depth)
     if not raster.panel or tile.int32_const(1) in (width, depth):
-        return _fold_binary("floormod", number, width), _fold_binary("floordiv", number, width)
+        return fold_binary("floormod", number, width), fold_binary("floordiv", number, width)
     across, along = (width, depth) if raster.by_rows else (depth, width)
     panel = raster.panel
-    size = _fold_binary("mul", across, tile.int32_const(panel))
-    inside, which = _fold_binary("floormod", number, size), _fold_binary("floordiv", number, size)
+    size = fold_binary("mul", across, panel)
+    inside, which = fold_binary("floormod", number, size), fold_binary("floordiv", number, size)
     first = scale_expr(which, panel)
-    is_whole = _fold_binary("floormod", along, tile.int32_const(panel)) == tile.int32_const(0)
-    height = (
-        tile.int32_const(panel)
-        if is_whole
-        else _fold_binary("min", tile.int32_const(panel), _fold_binary("sub", along, first))
-    )
-    column, row = _fold_binary("floordiv", inside, height), add_exprs(_fold_binary("floormod", inside, height), first)
-    last_column = _fold_binary("sub", across, tile.int32_const(1))
+    is_whole = fold_binary("floormod", along, panel) == tile.int32_const(0)
+    height: tile.Expr = tile.int32_const(panel)
+    if not is_whole:
+        height = fold_binary("min", height, fold_binary("sub", along, first))
+    column, row = fold_binary("floordiv", inside, height), add_exprs(fold_binary("floormod", inside, height), first)
+    last_column = fold_binary("sub", across, 1)
     if not is_whole:  # Redundant, but the interval arithmetic that drops guards needs it.
-        column = _fold_binary("min", column, last_column)
-        row = _fold_binary("min", row, _fold_binary("sub", along, tile.int32_const(1)))
+        column, row = fold_binary("min", column, last_column), fold_binary("min", row, fold_binary("sub", along, 1))
     if not (isinstance(along, tile.Const) and along.value <= panel):
-        odd = tile.Binary("eq", _fold_binary("floormod", which, tile.int32_const(2)), tile.int32_const(1), BOOL)
-        column = tile.Select(odd, _fold_binary("sub", last_column, column), column, INT32)
+        odd = tile.Binary("eq", fold_binary("floormod", which, 2), tile.int32_const(1), BOOL)
+        column = tile.Select(odd, fold_binary("sub", last_column, column), column, INT32)
     if not (isinstance(across, tile.Const) and isinstance(along, tile.Const)):
         # Redundant too: TMA stores only where a tile is known not to begin below 0.
-        column, row = (_fold_binary("max", index, tile.int32_const(0)) for index in (column, row))
+        column, row = (fold_binary("max", index, 0) for index in (column, row))
     return (column, row) if raster.by_rows else (row, column)
 
 
@@ -100,5 +90,6 @@ def scale_to_clusters(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raste
     return replace(raster, panel=max(raster.panel // cluster[1 if raster.by_rows else 0], 1) if raster.panel else 0)
 
 
-def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
-    return fold_expr(tile.Binary(op, a, b, INT32))
+def fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr | int) -> tile.Expr:
+    """Return `a op b` as an int32, simplified."""
+    return fold_expr(tile.Binary(op, a, tile.int32_const(b) if isinstance(b, int) else b, INT32))

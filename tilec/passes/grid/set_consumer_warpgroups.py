@@ -1,8 +1,7 @@
 """Change the number of computing warpgroups of a kernel (`--consumer-warpgroups`).
 
 Operations on tiles are divided among any number of threads, so their number is free, except where the kernel says which
-thread does what.
-"""
+thread does what."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from tilec.support.source import Span
 def set_consumer_warpgroups(kernel: tile.Kernel, consumer_warpgroups: int) -> tile.Kernel:
     """Set the number of consumer warpgroups that the command line gives.
 
-    Errors: `bad-consumer-warpgroups`.
-    """
+    Errors: `bad-consumer-warpgroups`."""
     groups = consumer_warpgroups
     threads = groups * WARPGROUP_THREADS
     if threads == kernel.threads:

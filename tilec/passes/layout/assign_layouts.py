@@ -2,8 +2,7 @@
 
 Fragment layouts spread from where they are fixed (accumulators) along elementwise nests, reductions and copies. A
 fragment that nothing fixes gets the coalesced layout. A statement that needs another layout gets its fragment through
-shared memory (`layout.fragments.convert_layouts`).
-"""
+shared memory (`layout.fragments.convert_layouts`)."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import (
@@ -33,41 +32,21 @@ from tilec.ops.placeholder import is_refused, make_refused
 from tilec.ops.products.gemm import Gemm, Policy
 from tilec.ops.reductions.reduce import Reduce, is_reducible
 from tilec.ops.reductions.reducer import ACROSS_COPIES, FinalizeReducer
-from tilec.passes.layout.fragments import vector_widths as widths
+from tilec.passes.layout.element_accesses import find_element_accesses
+from tilec.passes.layout.fragments import dimensions, reducer_layout, vector_widths as widths
 from tilec.passes.layout.fragments.convert_layouts import (
     LayoutConflict,
     LayoutConversion,
     insert_conversion,
     replace_statement,
 )
-from tilec.passes.layout.fragments.dimensions import (
-    distribute_last_dimension,
-    drop_unit_dims,
-    embed_layout,
-    extend_layout,
-    is_projection,
-    restore_unit_dims,
-)
 from tilec.passes.layout.fragments.irregular_loops import regularise_nest
 from tilec.passes.layout.fragments.loop_layout import build_digit_layout, is_regular
-from tilec.passes.layout.fragments.reducer_layout import (
-    add_nest_parts,
-    build_parts_layout,
-    find_additions,
-    find_replicated_reducers,
-)
 from tilec.passes.layout.fragments.warp_partition import partition_warpgroups, partition_warps
 from tilec.passes.layout.mechanisms.kernel_form import KernelForm
 from tilec.passes.layout.mechanisms.tensor_memory import build_copied_layout
 from tilec.passes.layout.select_mechanisms import MechanismSelection
-from tilec.passes.layout.shared.atoms import (
-    MAX_BOX_EXTENT,
-    SharedAccess,
-    choose_shared_layout,
-    find_shared_accesses,
-    find_swizzled_layout,
-    is_legal,
-)
+from tilec.passes.layout.shared import atoms
 from tilec.passes.layout.shared.reshape_views import map_view_indices
 from tilec.rewriting.make_names_unique import make_names_unique
 from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, InternalError, Label, raise_error
@@ -110,17 +89,15 @@ class LayoutAssignment:
 
 
 def find_nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
-    """Return the layout in which a parallel nest runs, given the layouts of its fragments.
-
-    It is the layout that the nest asks for; else that of a fragment indexed by all variables of the nest. With
-    fragments of fewer dimensions, each thread runs the iterations of its elements, and threads with the same elements
-    divide the rest, unless the nest stores to such a fragment. Otherwise it is the coalesced layout.
-    """
+    """Return the layout in which a parallel nest runs, given the layouts of its fragments. It is the layout that the
+    nest asks for; else that of a fragment indexed by all variables of the nest. With fragments of fewer dimensions,
+    each thread runs the iterations of its elements, and threads with the same elements divide the rest, unless the nest
+    stores to such a fragment. Otherwise it is the coalesced layout."""
     if nest.is_per_thread:
         return per_thread_fragment(threads, nest.extents[1:])
     if nest.layout is not None:
         return build_digit_layout(nest.layout, threads)
-    deciding = list(find_deciding_uses(nest))
+    deciding = _select_deciding_uses(list(find_fragment_uses(nest)))
     for use in deciding:
         if use.dims is not None and len(use.dims) == len(nest.vars):
             whole = _build_sweeping_layout(use, fragments[use.buffer.name], nest.extents)
@@ -128,11 +105,13 @@ def find_nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, 
                 return whole
     uses = [(u.dims, fragments[u.buffer.name]) for u in deciding if u.dims is not None and not u.is_reshaped]
     vector = nest.width or widths.choose_nest_width(nest, threads)
-    swept = [extend_layout(layout, dims, nest.extents) for dims, layout in uses]
+    swept = [dimensions.extend_layout(layout, dims, nest.extents) for dims, layout in uses]
     if not any(isinstance(s, tile.Store) and s.buffer.scope == "fragment" for s in tile.walk_statements(nest.body)):
-        swept = [s for use in uses if (s := distribute_last_dimension(*use, nest.extents, vector)) is not None] + swept
+        swept = [
+            s for use in uses if (s := dimensions.distribute_last_dimension(*use, nest.extents, vector)) is not None
+        ] + swept
     for whole in swept:
-        if all(is_projection(whole, dims, layout) for dims, layout in uses):
+        if all(dimensions.is_projection(whole, dims, layout) for dims, layout in uses):
             return whole
     return row_major_fragment(nest.extents, threads, vector)
 
@@ -151,8 +130,7 @@ def assign_layouts(selection: MechanismSelection, mistakes: ErrorCollector = RAI
     """Choose a layout for each tile.
 
     Also choose the warp partition of open products, one after the other, so that fewer bytes pass through shared
-    memory.
-    """
+    memory."""
     best = assign_fragment_layouts(selection, mistakes)
     for at, product in enumerate(_find_open_products(selection.kernel)):
         if not best.conversions or mistakes.met:
@@ -209,7 +187,7 @@ def assign_fragment_layouts(selected: MechanismSelection, mistakes: ErrorCollect
         except LayoutConflict as conflict:
             if conflict.buffer.scope == "reducer":
                 assert isinstance(conflict.stmt, tile.Parallel)
-                kernel = add_nest_parts(kernel, conflict.stmt, conflict.buffer)
+                kernel = reducer_layout.add_nest_parts(kernel, conflict.stmt, conflict.buffer)
                 continue
             try:
                 kernel, made = insert_conversion(kernel, conflict)
@@ -220,12 +198,8 @@ def assign_fragment_layouts(selected: MechanismSelection, mistakes: ErrorCollect
 
 def _replace_impossible_stmatrix(kernel: tile.Kernel, fragments: Mapping[str, Fragment]) -> tile.Kernel:
     """Copy by registers instead of stmatrix where the source does not have an accumulator's layout."""
-    for stmt in tile.walk_statements(kernel.body):
-        if (
-            isinstance(stmt, Copy)
-            and stmt.via == "stmatrix"
-            and not is_accumulator_layout(fragments[stmt.source.buffer.name])
-        ):
+    for stmt in [s for s in tile.walk_statements(kernel.body) if isinstance(s, Copy) and s.via == "stmatrix"]:
+        if not is_accumulator_layout(fragments[stmt.source.buffer.name]):
             kernel = replace(kernel, body=replace_statement(kernel.body, stmt, (replace(stmt, via="registers"),)))
     return kernel
 
@@ -255,12 +229,8 @@ def _replace_conflicting_statement(
 ) -> tile.Kernel:
     """Replace a statement that cannot have its operands. The error is dropped where a refused statement already left an
     operand without a layout."""
-    lost = {
-        r.buffer
-        for s in tile.walk_statements(kernel.body)
-        if isinstance(s, tile.TileOp) and is_refused(s)
-        for r in s.regions
-    }
+    refused = (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp) and is_refused(s))
+    lost = {r.buffer for s in refused for r in s.regions}
     if not any(b.scope == "fragment" and b in lost for b in (*find_reads(stmt), *find_writes(stmt))):
         mistakes.add(error)
     instead = make_refused(find_reads(stmt), find_writes(stmt), stmt.span)
@@ -273,30 +243,30 @@ def assign_shared_layouts(
     """Choose the cheapest layout of each shared tile for all its accesses, in all kernels that have the tile. Its
     versions have the same layout."""
     tiles = list(dict.fromkeys(b for assignment in kernels for b in assignment.kernel.buffers if b.scope == "shared"))
-    accesses: dict[str, list[SharedAccess]] = {b.name: [] for b in tiles}
+    accesses: dict[str, list[atoms.SharedAccess]] = {b.name: [] for b in tiles}
     for assignment in kernels:
-        for access in find_shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout):
+        for access in atoms.find_shared_accesses(assignment.kernel, assignment.fragments, assignment.nest_layout):
             accesses[access.tile].append(access)
     weights, always = selected.weights, selected.always_swizzle
     pinned = {p.buffer: p for assignment in kernels for p in assignment.kernel.layouts}
     return {
         b.name: _build_given_layout(pinned[b], accesses[b.name], mistakes)
         if b in pinned
-        else choose_shared_layout(b, accesses[b.name], weights, always_swizzle=always)
+        else atoms.choose_shared_layout(b, accesses[b.name], weights, always_swizzle=always)
         for b in tiles
     }
 
 
 def _build_given_layout(
-    pinned: tile.LayoutAnnotation, accesses: list[SharedAccess], mistakes: ErrorCollector
+    pinned: tile.LayoutAnnotation, accesses: list[atoms.SharedAccess], mistakes: ErrorCollector
 ) -> SharedLayout:
     """Return the layout that the kernel gives a shared tile, and refuse it where an access does not allow it."""
     if isinstance(pinned.layout, tile.Placement):
         layout = placed_layout(pinned.layout, pinned.buffer.dtype.bytes)
     else:
         assert isinstance(pinned.layout, int), "a layout of a fragment"
-        layout = find_swizzled_layout(pinned.buffer, pinned.layout)
-    unable = next((a for a in accesses if not is_legal(layout, [a.pattern])), None)
+        layout = atoms.find_swizzled_layout(pinned.buffer, pinned.layout)
+    unable = next((a for a in accesses if not atoms.is_legal(layout, [a.pattern])), None)
     if unable is not None:
         with mistakes.caught():
             raise_error(
@@ -312,7 +282,8 @@ def _build_given_layout(
 
 _LAYOUT_NEEDS = {
     "wgmma": "wgmma needs rows of 32, 64 or 128 bytes in the swizzle of that width",
-    "tma": f"TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most {MAX_BOX_EXTENT} elements",
+    "tma": "TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most "
+    f"{atoms.MAX_BOX_EXTENT} elements",
     "matrix": "ldmatrix and stmatrix need 16 bytes of a row together",
 }
 """The layouts that an access pattern needs."""
@@ -336,9 +307,7 @@ def find_fragment_uses(nest: tile.Parallel) -> Iterator[FragmentUse]:
     """Yield each use of a fragment in the nest; in a statement, the stored fragment comes first."""
     place = {var: i for i, var in enumerate(nest.vars)}
 
-    def match_indices_to_loops(
-        buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool = False
-    ) -> FragmentUse:
+    def match_indices(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool) -> FragmentUse:
         """Match the indices of a fragment access to the variables of the nest, each as `i` or, where it is read, as
         `i // n`. `dims` is None if they do not match."""
         found: list[tuple[int, int]] = []
@@ -361,13 +330,9 @@ def find_fragment_uses(nest: tile.Parallel) -> Iterator[FragmentUse]:
             buffer, indices, tuple(d for d, _ in found) if fits else None, tuple(by for _, by in found), stored
         )
 
-    for stmt in tile.walk_statements(nest.body):
-        if isinstance(stmt, tile.Store) and stmt.buffer.scope == "fragment":
-            yield match_indices_to_loops(stmt.buffer, stmt.indices, stored=True)
-        for expr in list_expressions(stmt):
-            for e in tile.walk_expr(expr):
-                if isinstance(e, tile.Load) and e.buffer.scope == "fragment":
-                    yield match_indices_to_loops(e.buffer, e.indices)
+    for _, access in find_element_accesses(nest.body):
+        if access.buffer.scope == "fragment":
+            yield match_indices(access.buffer, access.indices, isinstance(access, tile.Store))
 
 
 def _is_reshaped_access(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> bool:
@@ -377,13 +342,9 @@ def _is_reshaped_access(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple
     return indices == map_view_indices(replace(buffer, extents=nest.extents), buffer, nest.vars)
 
 
-def find_deciding_uses(nest: tile.Parallel) -> list[FragmentUse]:
+def _select_deciding_uses(all_uses: list[FragmentUse]) -> list[FragmentUse]:
     """Return the uses that decide which thread runs an iteration, those of one value per element first. A single
     element that is only read does not decide: each thread has a copy."""
-    return _select_deciding_uses(list(find_fragment_uses(nest)))
-
-
-def _select_deciding_uses(all_uses: list[FragmentUse]) -> list[FragmentUse]:
     uses = [use for use in all_uses if use.dims is not None]
     stored = {use.buffer for use in uses if use.stored}
     deciding = [use for use in uses if use.dims or use.buffer in stored]
@@ -395,12 +356,15 @@ _NestUses = dict[IdentityKey[tile.Parallel], tuple[list[FragmentUse], list[Fragm
 
 
 class _FragmentSolver:
+    """Finds the layouts of a kernel's fragments. `known` has those found so far, each with the place that fixed it."""
+
     def __init__(self, kernel: tile.Kernel, nest_uses: _NestUses) -> None:
         self.kernel, self.nest_uses = kernel, nest_uses
         self.known: dict[str, tuple[Fragment, Span]] = {}
-        self.everywhere = find_replicated_reducers(kernel)
+        self.everywhere = reducer_layout.find_replicated_reducers(kernel)
 
     def solve_layouts(self) -> dict[str, Fragment]:
+        """Return the layout of each fragment by name, or raise a conflict."""
         fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
         stmts = list(tile.walk_statements(self.kernel.body))
         for buffer in self.kernel.buffers:
@@ -456,6 +420,7 @@ class _FragmentSolver:
         return found[0] if found else None
 
     def spread_layouts(self, stmt: tile.Stmt) -> None:
+        """Fix the layouts that a statement determines, from those of its other fragments."""
         match stmt:
             case Gemm() if stmt.via == "tcgen05":
                 pass
@@ -492,24 +457,23 @@ class _FragmentSolver:
             case tile.Parallel():
                 self.spread_over_nest(stmt)
                 self.spread_to_reducers(stmt)
-            case _:
-                pass
 
     def spread_to_reducers(self, nest: tile.Parallel) -> None:
         """Fix the layouts of the reducers that a nest adds to, once the layout of the nest is known."""
-        stores = list(find_additions(nest))
+        stores = list(reducer_layout.find_additions(nest))
         if not stores or any(use.buffer.name not in self.known for use in find_fragment_uses(nest)):
             return
         whole = find_nest_layout(nest, self.kernel.threads, {name: layout for name, (layout, _) in self.known.items()})
         for store in stores:
             if store.buffer.name in self.everywhere:
                 continue
-            parts = build_parts_layout(nest, store, whole)
+            parts = reducer_layout.build_parts_layout(nest, store, whole)
             if not is_reducible(parts, ACROSS_COPIES):
                 parts = replicated_fragment(self.kernel.threads, store.buffer.shape)
             self.fix_layout(store.buffer, parts, nest)
 
     def build_accumulator_layout(self, op: Gemm) -> Fragment:
+        """Return the layout in which wgmma or mma.sync leaves the sum of a product."""
         m, n = op.regions[2].buffer.shape
         if op.via == "wgmma":
             groups = partition_warpgroups(op, self.kernel.threads)
@@ -520,11 +484,12 @@ class _FragmentSolver:
         return mma_accumulator((m, n), *warps)
 
     def reduce_layout(self, op: Reduce, source: Fragment) -> Fragment:
+        """Return the layout of a reduction's result."""
         keep = tuple(d for d in range(len(source.shape)) if d != op.dim)
         layout = source.project(keep)
         shape = op.regions[1].buffer.shape
         if len(shape) == len(source.shape):  # the dimension is kept with extent 1
-            layout = embed_layout(layout, shape, keep)
+            layout = dimensions.embed_layout(layout, shape, keep)
         return layout
 
     def spread_over_copy(self, op: tile.TileOp) -> None:
@@ -536,6 +501,7 @@ class _FragmentSolver:
             self.spread_between_fragments(op, source, destination)
 
     def spread_between_fragments(self, op: tile.TileOp, source: tile.Buffer, destination: tile.Buffer) -> None:
+        """Give two operands of a copy one layout: that of tensor memory, or the one that either has already."""
         if "tmem" in (source.scope, destination.scope):
             assert isinstance(op, Copy)
             tensor_layout = build_copied_layout(op, self.kernel.threads)
@@ -556,6 +522,7 @@ class _FragmentSolver:
             self.fix_layout(source, b[0], op)
 
     def spread_over_nest(self, nest: tile.Parallel) -> None:
+        """Fix the fragments of a nest by its own layout, or by a known one that all its variables index."""
         uses, deciding = self.find_uses(nest)
         if nest.layout is not None:
             self.fix_nest_layout(nest, uses, build_digit_layout(nest.layout, self.kernel.threads))
@@ -564,9 +531,8 @@ class _FragmentSolver:
         swept = (_build_sweeping_layout(u, self.known[u.buffer.name][0], nest.extents) for u in whole)
         layouts = [layout for layout in swept if layout is not None]
         if layouts:
-            self.fix_nest_layout(
-                nest, uses, min(layouts, key=lambda layout: self.count_conflicting_bytes(uses, layout))
-            )
+            best = min(layouts, key=lambda layout: self.count_conflicting_bytes(uses, layout))
+            self.fix_nest_layout(nest, uses, best)
         elif whole or any(use.dims is None for use in uses):
             self.fix_nest_layout(nest, [use for use in uses if use.dims is None or use in whole], None)
 
@@ -579,11 +545,10 @@ class _FragmentSolver:
 
     def count_conflicting_bytes(self, uses: list[FragmentUse], whole: Fragment) -> int:
         """Count the bytes of the fragments whose layout is not the one that a nest of layout `whole` needs."""
-        conflicting = {
-            use.buffer
-            for use in uses
-            if use.dims is None or self.has_other_layout(use.buffer, _find_required_layout(use, whole))
-        }
+        conflicting = set()
+        for use in uses:
+            if use.dims is None or self.has_other_layout(use.buffer, _find_required_layout(use, whole)):
+                conflicting.add(use.buffer)
         return sum(buffer.bytes for buffer in conflicting)
 
     def fix_nest_layout(self, nest: tile.Parallel, uses: list[FragmentUse], whole: Fragment | None) -> None:
@@ -606,17 +571,16 @@ class _FragmentSolver:
             )
 
     def spread_from_projections(self, nest: tile.Parallel) -> None:
-        """Fix the fragments of a nest that all have fewer dimensions than it: the first known one decides for the
-        others."""
+        """Fix the fragments of a nest that all have fewer dimensions than it: the first known one decides."""
         uses, deciding = self.find_uses(nest)
         deciding = [use for use in deciding if use.buffer.name in self.known]
         reached = [use for use in deciding if use.dims is not None and not use.is_reshaped]
         known = [(use.dims, self.known[use.buffer.name][0]) for use in reached if use.dims is not None]
         if not known or any(use.dims is not None and len(use.dims) == len(nest.vars) for use in uses):
             return
-        swept = [extend_layout(layout, dims, nest.extents) for dims, layout in known]
+        swept = [dimensions.extend_layout(layout, dims, nest.extents) for dims, layout in known]
         self.fix_nest_layout(
-            nest, uses, next((s for s in swept if all(is_projection(s, *use) for use in known)), swept[0])
+            nest, uses, next((s for s in swept if all(dimensions.is_projection(s, *use) for use in known)), swept[0])
         )
 
 
@@ -628,7 +592,7 @@ def _find_required_layout(use: FragmentUse, whole: Fragment) -> Fragment | None:
     layout: Fragment | None = whole.project(use.dims)
     for dim, by in enumerate(use.by):
         layout = None if layout is None else layout.grouped(dim, by)
-    return None if layout is None else restore_unit_dims(layout, use.buffer.shape)
+    return None if layout is None else dimensions.restore_unit_dims(layout, use.buffer.shape)
 
 
 def _build_sweeping_layout(use: FragmentUse, layout: Fragment, extents: tuple[int, ...]) -> Fragment | None:
@@ -637,7 +601,7 @@ def _build_sweeping_layout(use: FragmentUse, layout: Fragment, extents: tuple[in
     assert dims is not None
     if use.is_reshaped:
         return layout.reshaped(extents)
-    layout = drop_unit_dims(layout, len(dims))
+    layout = dimensions.drop_unit_dims(layout, len(dims))
     for dim, by in enumerate(use.by):
         layout = layout.widened(dim, by)
     return layout if dims == tuple(range(len(dims))) else layout.project(tuple(dims.index(d) for d in range(len(dims))))

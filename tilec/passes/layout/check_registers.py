@@ -21,18 +21,18 @@ MAX_WORK = 1 << 24
 42 seconds and 375 MB."""
 
 _THREAD_REGISTERS = 255
-
 _MAX_SHOWN = 3
 
 
 def check_registers(assignment: LayoutAssignment, mistakes: ErrorCollector = RAISE_FIRST) -> None:
     """Check that the kernel's fragments fit in the registers that the assembler may use.
 
-    Those a little too large are spilled, with a warning (register-spill).
-    """
+    Those a little too large are spilled, with a warning (register-spill)."""
     for one in assignment.kernels:
         with mistakes.caught():
-            _check_fragments(one)
+            if sum(_count_registers(one).values()) > MAX_REGISTERS:
+                why = f"which has {_THREAD_REGISTERS}: up to {MAX_REGISTERS} are spilled, more are refused"
+                _refuse_fragments(one, why)
         for nest in (s for s in walk_statements(one.kernel.body) if isinstance(s, Parallel)):
             count = one.nest_layout(nest).register_count
             if count > MAX_ELEMENTS:
@@ -63,14 +63,8 @@ def _count_registers(assignment: LayoutAssignment) -> dict[str, int]:
     return {name: -(-count // 32) for name, count in bits.items()}
 
 
-def _check_fragments(assignment: LayoutAssignment) -> None:
-    if sum(_count_registers(assignment).values()) > MAX_REGISTERS:
-        _refuse_fragments(
-            assignment, f"which has {_THREAD_REGISTERS}: up to {MAX_REGISTERS} are spilled, more are refused"
-        )
-
-
 def _refuse_fragments(assignment: LayoutAssignment, why: str) -> NoReturn:
+    """Refuse the fragments of a kernel, and show the largest."""
     taken, known = _count_registers(assignment), {buffer.name: buffer for buffer in assignment.kernel.buffers}
     largest = sorted(taken, key=lambda name: (-taken[name], name))[:_MAX_SHOWN]
     first, *others = (Label(known[n].span, f"{n}: {taken[n]} registers of each thread") for n in largest)

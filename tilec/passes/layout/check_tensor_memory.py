@@ -11,8 +11,7 @@ from tilec.target.table import Target
 def check_tensor_memory(kernel: tile.Kernel, target: Target) -> None:
     """Check that the roles' tensor memory fits the machine.
 
-    Errors: `tensor-memory-overflow`.
-    """
+    Errors: `tensor-memory-overflow`."""
     if not target.has("tcgen05"):
         return
     multiplied = find_factors(kernel)

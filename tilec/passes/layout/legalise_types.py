@@ -2,8 +2,7 @@
 
 A tensor or shared tile of int4, uint4 or float4_e2m1fn becomes one of uint8 with half as many columns, the first of two
 neighbours in the lower half of a byte. A fragment has one element in each byte, as does every tile of float8_e8m0fnu.
-Copies that convert, and copies between packed and unpacked tiles, become elementwise nests.
-"""
+Copies that convert, and copies between packed and unpacked tiles, become elementwise nests."""
 
 from __future__ import annotations
 
@@ -24,6 +23,7 @@ from tilec.ops.placeholder import is_refused, make_refused
 from tilec.ops.products.block_scaled import ScaledGemm
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.mechanisms.tensor_memory import refuse_tensor_copy
+from tilec.passes.layout.shared.reshape_views import reinterpret_as
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, InternalError, Label, raise_error
@@ -65,6 +65,7 @@ def _build_byte_buffer(buffer: tile.Buffer) -> tile.Buffer:
 
 
 def _check_rows(buffer: tile.Buffer) -> None:
+    """Refuse a packed buffer whose rows end inside a byte."""
     last = buffer.extents[-1]
     if _is_packed(buffer) and (not isinstance(last, int) or last % 2):
         raise_error(
@@ -94,35 +95,20 @@ def _build_int_op(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr | int) -> tile.E
     return tile.Binary(op, a, tile.int32_const(b) if isinstance(b, int) else b, INT32)
 
 
-def _reinterpret_as_int(value: tile.Expr) -> tile.Expr:
-    """Reinterpret a float32 as int32."""
-    return tile.Call("reinterpret", (value,), INT32)
-
-
-def _reinterpret_as_float(bits: tile.Expr) -> tile.Expr:
-    return tile.Call("reinterpret", (bits,), FLOAT32)
-
-
 def _decode_value(code: tile.Expr, dtype: DType) -> tile.Expr:
     """Return the value of a bit pattern, an int32 below 16 or 256."""
     if dtype == INT4:
         return _build_int_op("shr", _build_int_op("shl", code, 28), 28)
     if dtype == FLOAT4_E2M1:
         # Exponent and fraction where float32 has them make a number 2¹²⁶ times as small, subnormal or not.
-        sign, rest = (
-            _build_int_op("shl", _build_int_op("bitand", code, 8), 28),
-            _build_int_op("shl", _build_int_op("bitand", code, 7), 22),
-        )
-        return tile.Binary(
-            "mul", _reinterpret_as_float(_build_int_op("bitor", sign, rest)), tile.Const(2.0**126, FLOAT32), FLOAT32
-        )
+        sign = _build_int_op("shl", _build_int_op("bitand", code, 8), 28)
+        rest = _build_int_op("shl", _build_int_op("bitand", code, 7), 22)
+        tiny = reinterpret_as(_build_int_op("bitor", sign, rest), FLOAT32)
+        return tile.Binary("mul", tiny, tile.Const(2.0**126, FLOAT32), FLOAT32)
     if dtype == FLOAT8_E8M0:
         power = _build_int_op("max", _build_int_op("shl", code, 23), 0x400000)  # 2⁻¹²⁷ is subnormal
-        return _reinterpret_as_float(
-            tile.Select(
-                tile.Binary("eq", code, tile.int32_const(255), BOOL), tile.int32_const(0x7FC00000), power, INT32
-            )
-        )
+        is_nan = tile.Binary("eq", code, tile.int32_const(255), BOOL)
+        return reinterpret_as(tile.Select(is_nan, tile.int32_const(0x7FC00000), power, INT32), FLOAT32)
     return code
 
 
@@ -134,6 +120,7 @@ class _ValueLegaliser:
     named: int = 0
 
     def bind_once(self, value: tile.Expr) -> tile.Expr:
+        """Return a variable bound to the value before the statement; outside of nests, the value."""
         if self.before is None:
             return value
         var = tile.Var(f"{tile.ONCE_PREFIX}{self.named}", value.dtype)
@@ -145,23 +132,18 @@ class _ValueLegaliser:
         """Round a value to the type, and return its bits as an int32."""
         if not dtype.is_float:
             return _build_int_op("bitand", value, 15)
-        signed = self.bind_once(_reinterpret_as_int(value))
+        signed = self.bind_once(reinterpret_as(value, INT32))
         bits = _build_int_op("bitand", signed, 0x7FFFFFFF)
         if dtype == FLOAT8_E8M0:
             up = _build_int_op("min", _build_int_op("shr", _build_int_op("add", bits, 0x7FFFFF), 23), 254)
-            power = tile.Select(
-                tile.Binary("le", bits, tile.int32_const(0x400000), BOOL), tile.int32_const(0), up, INT32
-            )
-            return tile.Select(
-                tile.Binary("gt", bits, tile.int32_const(0x7F800000), BOOL), tile.int32_const(255), power, INT32
-            )
+            is_tiny = tile.Binary("le", bits, tile.int32_const(0x400000), BOOL)
+            power = tile.Select(is_tiny, tile.int32_const(0), up, INT32)
+            is_nan = tile.Binary("gt", bits, tile.int32_const(0x7F800000), BOOL)
+            return tile.Select(is_nan, tile.int32_const(255), power, INT32)
         size = _build_int_op("min", bits, 0x40C00000)  # 6, the largest number
         # Below 1 in steps of a half, which float32 rounds to when 2²² is added; above with one bit of fraction.
-        halves = _build_int_op(
-            "bitand",
-            _reinterpret_as_int(tile.Binary("add", _reinterpret_as_float(size), tile.Const(2.0**22, FLOAT32), FLOAT32)),
-            7,
-        )
+        rounded = tile.Binary("add", reinterpret_as(size, FLOAT32), tile.Const(2.0**22, FLOAT32), FLOAT32)
+        halves = _build_int_op("bitand", reinterpret_as(rounded, INT32), 7)
         even = _build_int_op("add", _build_int_op("bitand", _build_int_op("shr", size, 22), 1), 0x1FFFFF)
         steps = _build_int_op("sub", _build_int_op("shr", _build_int_op("add", size, even), 22), 252)
         code = tile.Select(tile.Binary("lt", size, tile.int32_const(0x3F800000), BOOL), halves, steps, INT32)
@@ -174,6 +156,7 @@ class _ValueLegaliser:
         return _decode_value(self.encode_value(value, dtype), dtype)
 
     def legalise_expr(self, expr: tile.Expr) -> tile.Expr:
+        """Return the expression, computed in types that the machine has."""
         match expr:
             case tile.Load(buffer=buffer, indices=indices) if buffer.dtype in NARROW_TYPES:
                 return _decode_value(_load_code(buffer, tuple(self.legalise_expr(i) for i in indices)), buffer.dtype)
@@ -213,15 +196,8 @@ class _ValueLegaliser:
         if expr.dtype in NARROW_TYPES:
             code = self.encode_expr(expr)
         else:
-            byte = (
-                self.legalise_expr(expr)
-                if expr.dtype == UINT8
-                else tile.Call("reinterpret", (self.legalise_expr(expr),), UINT8)
-            )
-            code = tile.Cast(byte, INT32)
-        if dtype in NARROW_TYPES:
-            return _decode_value(code, dtype)
-        return tile.Cast(code, UINT8) if dtype == UINT8 else tile.Call("reinterpret", (tile.Cast(code, UINT8),), dtype)
+            code = tile.Cast(reinterpret_as(self.legalise_expr(expr), UINT8), INT32)
+        return _decode_value(code, dtype) if dtype in NARROW_TYPES else reinterpret_as(tile.Cast(code, UINT8), dtype)
 
 
 def _cast_to_float32(value: tile.Expr) -> tile.Expr:
@@ -238,13 +214,10 @@ def _load_code(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr
     stored = _build_byte_buffer(buffer)
     if not _is_packed(buffer):
         return tile.Cast(tile.Load(stored, indices), INT32)
-    byte = tile.Cast(tile.Load(stored, (*indices[:-1], _halve_index(indices[-1]))), INT32)
+    column = fold_expr(_build_int_op("floordiv", indices[-1], 2))
+    byte = tile.Cast(tile.Load(stored, (*indices[:-1], column)), INT32)
     place = fold_expr(_build_int_op("mul", _build_int_op("floormod", indices[-1], 2), 4))
     return _build_int_op("bitand", _build_int_op("shr", byte, place), 15)
-
-
-def _halve_index(index: tile.Expr) -> tile.Expr:
-    return fold_expr(_build_int_op("floordiv", index, 2))
 
 
 # ---- statements ------------------------------------------------------------------------------------------------------
@@ -255,6 +228,7 @@ def _legalise_body(body: tuple[tile.Stmt, ...], mistakes: ErrorCollector) -> tup
 
 
 def _legalise_or_refuse(stmt: tile.Stmt, mistakes: ErrorCollector) -> tile.Stmt:
+    """Return the rewritten statement, or a placeholder for a refused one."""
     try:
         return _legalise_statement(stmt, mistakes)
     except CompileError as error:
@@ -264,6 +238,7 @@ def _legalise_or_refuse(stmt: tile.Stmt, mistakes: ErrorCollector) -> tile.Stmt:
 
 
 def _legalise_statement(stmt: tile.Stmt, mistakes: ErrorCollector) -> tile.Stmt:
+    """Rewrite a statement outside of nests, and all in it."""
     match stmt:
         case tile.TileOp():
             return _legalise_tile_op(stmt)
@@ -279,16 +254,12 @@ def _legalise_statement(stmt: tile.Stmt, mistakes: ErrorCollector) -> tile.Stmt:
 
 def _legalise_expressions(stmt: tile.Stmt, values: _ValueLegaliser) -> tile.Stmt:
     """Rewrite the expressions of a statement, without those of statements inside it."""
-    return map_expressions(map_declared_variables(stmt, _legalise_variable), values.legalise_expr)
-
-
-def _legalise_variable(var: tile.Var) -> tile.Var:
-    return tile.Var(var.name, _choose_computed_type(var.dtype))
+    declared = map_declared_variables(stmt, lambda var: tile.Var(var.name, _choose_computed_type(var.dtype)))
+    return map_expressions(declared, values.legalise_expr)
 
 
 def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
-    """Rewrite a nest. Where it stores elements that share bytes, each iteration of the new nest is two of the old
-    one."""
+    """Rewrite a nest. Where it stores elements that share bytes, each new iteration is two of the old ones."""
     pairs = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and _is_packed(s.buffer)]
     if not pairs:
         return replace(nest, body=tuple(_legalise_nest_body(nest.body, _ValueLegaliser())))
@@ -338,12 +309,8 @@ def _legalise_store(store: tile.Store, values: _ValueLegaliser) -> tile.Store:
         return replace(store, indices=indices, value=values.legalise_expr(store.value))
     if store.atomic is not None:
         _refuse_type(f"an atomic operation on {store.buffer.dtype}", store.span, store.buffer)
-    return replace(
-        store,
-        buffer=_build_byte_buffer(store.buffer),
-        indices=indices,
-        value=tile.Cast(values.encode_expr(store.value), UINT8),
-    )
+    code = tile.Cast(values.encode_expr(store.value), UINT8)
+    return replace(store, buffer=_build_byte_buffer(store.buffer), indices=indices, value=code)
 
 
 def _can_pair_over(store: tile.Store, var: tile.Var) -> bool:
@@ -355,6 +322,7 @@ def _can_pair_over(store: tile.Store, var: tile.Var) -> bool:
 
 
 def _pair_iterations(body: tuple[tile.Stmt, ...], var: tile.Var, values: _ValueLegaliser) -> Iterator[tile.Stmt]:
+    """Yield the statements for two neighbouring values of `var`, whose packed elements are stored as one byte."""
     twice = _build_int_op("mul", var, 2)
     first: dict[tile.Var, tile.Expr] = {var: twice}
     second: dict[tile.Var, tile.Expr] = {var: _build_int_op("add", twice, 1)}
@@ -370,22 +338,21 @@ def _pair_iterations(body: tuple[tile.Stmt, ...], var: tile.Var, values: _ValueL
         indices = tuple(fold_expr(values.legalise_expr(tile.substitute_variables(i, first))) for i in stmt.indices)
         yield from before
         byte = tile.Cast(_build_int_op("bitor", low, _build_int_op("shl", high, 4)), UINT8)
-        yield tile.Store(
-            _build_byte_buffer(stmt.buffer), (*indices[:-1], _halve_even_index(indices[-1])), byte, stmt.span
-        )
+        place = (*indices[:-1], _halve_even_index(indices[-1]))
+        yield tile.Store(_build_byte_buffer(stmt.buffer), place, byte, stmt.span)
 
 
 def _halve_even_index(index: tile.Expr) -> tile.Expr:
     """Return half of an even index."""
     form = affine_form(_build_int_op("floordiv", index, 2))
-    total = form.without_constant()
-    return fold_expr(_build_int_op("add", total, form.constant))
+    return fold_expr(_build_int_op("add", form.without_constant(), form.constant))
 
 
 # ---- operations on whole tiles ---------------------------------------------------------------------------------------
 
 
 def _legalise_tile_op(op: tile.TileOp) -> tile.Stmt:
+    """Rewrite an operation on tiles, or refuse its types."""
     narrow = next((r.buffer for r in op.regions if r.buffer.dtype in NARROW_TYPES), None)
     if narrow is None or is_refused(op):
         return _rewrite_regions(op, lambda region: region)
@@ -410,6 +377,7 @@ def _legalise_gemm(op: Gemm, narrow: tile.Buffer) -> tile.TileOp:
 
 
 def _refuse_type(what: str, span: Span, buffer: tile.Buffer) -> NoReturn:
+    """Refuse an operation, described by `what`, on elements of this type."""
     raise_error(
         "unsupported-type",
         f"{what} is not supported",
@@ -420,10 +388,9 @@ def _refuse_type(what: str, span: Span, buffer: tile.Buffer) -> NoReturn:
 
 
 def _rewrite_regions(op: tile.TileOp, region_of: Callable[[tile.Region], tile.Region]) -> tile.TileOp:
-    return op.map_expressions(
-        lambda r: region_of(map_expressions(r, lambda start: _ValueLegaliser().legalise_expr(start))),
-        lambda value: _ValueLegaliser().legalise_expr(value),
-    )
+    """Rewrite the regions of an operation, after the expressions in them, and its other expressions."""
+    legalise = _ValueLegaliser().legalise_expr
+    return op.map_expressions(lambda region: region_of(map_expressions(region, legalise)), legalise)
 
 
 def _convert_region(region: tile.Region) -> tile.Region | None:
@@ -439,14 +406,14 @@ def _convert_region(region: tile.Region) -> tile.Region | None:
 
 
 def _legalise_copy(op: Copy) -> tile.Stmt:
+    """Return the copy of the bytes, or a nest that converts, packs or unpacks them."""
     source, destination = op.regions
-    is_unconverted = source.buffer.dtype == destination.buffer.dtype and _is_packed(source.buffer) == _is_packed(
-        destination.buffer
-    )
+    is_packed = _is_packed(source.buffer)
     if (
-        is_unconverted
+        source.buffer.dtype == destination.buffer.dtype
+        and is_packed == _is_packed(destination.buffer)
         and all(_convert_region(r) is not None for r in op.regions)
-        and _have_equal_rows(source, destination)
+        and (not is_packed or source.extent[-1] == destination.extent[-1] > 1)  # both halve the same dimension
     ):
         return _rewrite_regions(op, lambda region: _convert_region(region) or region)
     if "tmem" in (source.buffer.scope, destination.buffer.scope):  # whose elements no nest reaches
@@ -460,20 +427,14 @@ def _legalise_copy(op: Copy) -> tile.Stmt:
     return _legalise_nest(tile.Parallel(variables, extents, (store,), op.span))
 
 
-def _have_equal_rows(source: tile.Region, destination: tile.Region) -> bool:
-    """Return True if the two regions halve the same dimension."""
-    return not _is_packed(source.buffer) or source.extent[-1] == destination.extent[-1] > 1
-
-
 def _legalise_fill(op: Fill) -> tile.Stmt:
+    """Return the fill of the bytes, or a nest where the region begins or ends inside a byte."""
     (part,) = op.regions
     code = _ValueLegaliser().encode_expr(op.value)
     bytes_of = _convert_region(part)
     if bytes_of is None:
         variables = tuple(tile.Var(f"{part.buffer.name}.{d}") for d in range(len(part.shape)))
-        indices = index_element(part, variables, part.shape)
-        return _legalise_nest(
-            tile.Parallel(variables, part.shape, (tile.Store(part.buffer, indices, op.value, op.span),), op.span)
-        )
+        store = tile.Store(part.buffer, index_element(part, variables, part.shape), op.value, op.span)
+        return _legalise_nest(tile.Parallel(variables, part.shape, (store,), op.span))
     byte = _build_int_op("mul", code, 17) if _is_packed(part.buffer) else code
     return replace(op, tile=bytes_of, value=fold_expr(tile.Cast(byte, UINT8)))

@@ -12,16 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, NoReturn, TypeVar
 
+from tilec.analysis import scheduling_hints
 from tilec.analysis.box_starts import collect_coordinates
 from tilec.analysis.cluster_launch_control import check_block_request
 from tilec.analysis.clusters import check_cluster_support
 from tilec.analysis.rings import find_pipelined_loops, is_load, is_pipelined, why_not_fed
-from tilec.analysis.scheduling_hints import (
-    apply_asynchronous_hint,
-    build_explicit_waits,
-    expand_statements,
-    list_asynchronous_hints,
-)
 from tilec.analysis.tensor_order import find_ordered_tensors
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
@@ -43,23 +38,9 @@ from tilec.ops.reductions.scan import Scan, expand_scan
 from tilec.ops.synchronisation.cluster_launch import TryCancel
 from tilec.ops.synchronisation.sync import Fence
 from tilec.ops.synchronisation.warpgroups import SetRegisters, WaitWgmma
+from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 from tilec.passes.layout.fragments.warp_partition import partition_warpgroups, partition_warps
-from tilec.passes.layout.mechanisms.kernel_form import (
-    NO_ROLE_WARPS,
-    FormChoice,
-    KernelForm,
-    choose_kernel_form,
-    find_placed_tiles,
-)
-from tilec.passes.layout.mechanisms.legalise import (
-    check_arithmetic,
-    check_narrow_sum,
-    check_product_parts,
-    refuse_tcgen05_gemm,
-    refuse_tensor_fill,
-    refuse_wgmma_gemm,
-)
-from tilec.passes.layout.mechanisms.tensor_maps import check_four_rows, is_tma_disabled, why_no_tma_store, why_not_tma
+from tilec.passes.layout.mechanisms import kernel_form, legalise, tensor_maps
 from tilec.passes.layout.mechanisms.tensor_memory import check_tensor_copy, check_tensor_sums, move_sums_to_tmem
 from tilec.passes.layout.shared.atoms import CHUNK
 from tilec.passes.layout.shared.named_versions import carry_versions
@@ -68,7 +49,6 @@ from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector,
 from tilec.support.identity import IdentityKey
 from tilec.support.options import NO_SWITCHES, EnvironmentSwitches, Strategy
 from tilec.support.records import dataclass
-from tilec.support.source import Span
 from tilec.target.table import LayoutWeights, Target
 
 MIN_CP_ASYNC_BYTES = 4  # the least that cp.async moves
@@ -86,11 +66,10 @@ TMA_REDUCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class MechanismSelection:
-    """A kernel with its mechanisms, and the settings for its layouts. `has_one_loader`: one of the computing threads
-    loads by TMA."""
+    """A kernel with its mechanisms, and the settings for its layouts. `has_one_loader`: one thread loads by TMA."""
 
     kernel: tile.Kernel
-    form: FormChoice
+    form: kernel_form.FormChoice
     weights: LayoutWeights
     always_swizzle: bool = False
     has_one_loader: bool = False
@@ -106,14 +85,13 @@ def select_mechanisms(
 ) -> MechanismSelection:
     """Choose a mechanism for each copy and product.
 
-    `tma_loads`: loops without a producer role may load by TMA too.
-    """
-    check_arithmetic(kernel.body, target, mistakes)
-    form = FormChoice("unspecialised")
+    `tma_loads`: loops without a producer role may load by TMA too."""
+    legalise.check_arithmetic(kernel.body, target, mistakes)
+    form = kernel_form.FormChoice("unspecialised")
     with mistakes.caught():
         check_cluster_support(kernel, target)
     with mistakes.caught():
-        form = choose_kernel_form(kernel, target, strategy)
+        form = kernel_form.choose_kernel_form(kernel, target, strategy)
     selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
     body = selector.select_body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
@@ -122,9 +100,11 @@ def select_mechanisms(
         for op in tile.walk_statements(kernel.body):
             if isinstance(op, Gemm) and op.via == "mma":
                 with mistakes.caught():
-                    check_narrow_sum(op)
+                    legalise.check_narrow_sum(op)
     with mistakes.caught():
-        check_tensor_sums(kernel, target, None if selector.has_tensor_memory else form.why_alike or NO_ROLE_WARPS)
+        check_tensor_sums(
+            kernel, target, None if selector.has_tensor_memory else form.why_alike or kernel_form.NO_ROLE_WARPS
+        )
     has_one_loader = form.form != "warp_specialised" and bool(selector.fed_copies)
     return MechanismSelection(kernel, form, target.weights, switches.always_swizzle, has_one_loader)
 
@@ -140,10 +120,6 @@ def _is_sole_producer(copy: tile.TileOp, loop: tile.For) -> bool:
     return not by_data and sum(buffer in find_writes(s) for s in loop.body) == 1
 
 
-def _copy_through_registers(source: tile.Region, destination: tile.Region, span: Span) -> Copy:
-    return Copy(source, destination, via="registers", span=span)
-
-
 def _find_sources_of_a(kernel: tile.Kernel) -> frozenset[str]:
     """Return the fragments that a T.gemm takes as A, and those from which they are computed elementwise: whole rows of
     them should be in one warp, as A's must."""
@@ -152,13 +128,10 @@ def _find_sources_of_a(kernel: tile.Kernel) -> frozenset[str]:
     found = {b for b in found if b.scope == "fragment"}
     steps = [s for s in statements if isinstance(s, tile.Parallel | Copy)]
     while True:
-        more = {
-            b
-            for s in steps
-            if any(w in found for w in find_writes(s))
-            for b in find_reads(s)
-            if b.scope == "fragment" and any(b.shape == w.shape for w in find_writes(s) if w in found)
-        }
+        more = set()
+        for s in steps:
+            shapes = {w.shape for w in find_writes(s) if w in found}
+            more |= {b for b in find_reads(s) if b.scope == "fragment" and b.shape in shapes}
         if more <= found:
             return frozenset(b.name for b in found)
         found |= more
@@ -185,11 +158,13 @@ def _trace_accumulators(kernel: tile.Kernel) -> dict[str, frozenset[str]]:
 
 
 class _MechanismSelector:
+    """Selects the mechanisms of a kernel's statements in program order."""
+
     def __init__(
         self,
         kernel: tile.Kernel,
         target: Target,
-        form: KernelForm,
+        form: kernel_form.KernelForm,
         switches: EnvironmentSwitches,
         mistakes: ErrorCollector,
         tma_loads: bool,
@@ -201,7 +176,7 @@ class _MechanismSelector:
         self.fed_copies: set[IdentityKey[tile.Stmt]] = set()  # the copies of a producer role or loading thread
         self.in_pipeline = False
         self.row_accumulators: set[str] = set()  # accumulators of which each warpgroup has whole rows
-        self.ordered, self.placed = find_ordered_tensors(kernel), find_placed_tiles(kernel)
+        self.ordered, self.placed = find_ordered_tensors(kernel), kernel_form.find_placed_tiles(kernel)
         self.coordinates = collect_coordinates(kernel)
         self.sources_of_a = _find_sources_of_a(kernel)
         self.origins = _trace_accumulators(kernel)
@@ -214,6 +189,7 @@ class _MechanismSelector:
         return tuple(new for stmt in stmts for new in self.select_or_refuse(stmt))
 
     def select_or_refuse(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        """Return the statements that do the work of this one, or a placeholder for a refused one."""
         try:
             made = self.select_statement(stmt)
             return carry_versions(stmt, made) if isinstance(stmt, tile.TileOp) else made
@@ -222,6 +198,7 @@ class _MechanismSelector:
             return (make_refused(find_reads(stmt), find_writes(stmt), stmt.span),)
 
     def select_statement(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        """Return the statements, with mechanisms, that do the work of this one. Errors: those of its mechanisms."""
         match stmt:
             case tile.For():
                 return (self.select_loop(stmt),)
@@ -239,34 +216,32 @@ class _MechanismSelector:
                 chosen = replace(stmt, via="cp_async" if by_threads else "registers")
                 return (replace(stmt, via="tma") if IdentityKey(stmt) in self.fed_copies else chosen,)
             case Gather4():
-                check_four_rows(stmt, self.target, self.placed, self.ordered, self.coordinates)
+                self.check_four_rows(stmt)
                 return (stmt,)
             case TryCancel():
                 check_block_request(stmt, self.kernel, self.target)
                 return (stmt,)
             case Scatter4():
-                check_four_rows(stmt, self.target, self.placed, self.ordered, self.coordinates)
+                self.check_four_rows(stmt)
                 return (self.build_tma_store(stmt),)
             case Gemm() if stmt.is_in_tensor_memory:
                 if stmt.via != "tcgen05":
-                    refuse_tcgen05_gemm(stmt)
+                    legalise.refuse_tcgen05_gemm(stmt)
                 return (stmt,)
             case Gemm():
                 stmt = self.resolve_starts(stmt)
                 if stmt.policy == "square" and stmt.regions[2].buffer.name in self.sources_of_a:
                     stmt = replace(stmt, policy="full_row")
-                before, product = (
-                    transpose_operands(stmt, self.fits_wgmma, self.add_staging_tile)
-                    if self.target.has("wgmma")
-                    else ((), stmt)
-                )
-                return *before, replace(product, via=self.select_gemm(product))
+                before: tuple[tile.Stmt, ...] = ()
+                if self.target.has("wgmma"):
+                    before, stmt = transpose_operands(stmt, self.fits_wgmma, self.add_staging_tile)
+                return *before, replace(stmt, via=self.select_gemm(stmt))
             case AtomicTile():
                 return self.select_atomic(stmt)
             case Reduce():
                 return self.select_reduce(stmt)
             case Fill(regions=(part,)) if part.buffer.scope == "tmem":
-                return refuse_tensor_fill(stmt)
+                return legalise.refuse_tensor_fill(stmt)
             case Fill(regions=(part,)) if part.buffer.scope == "fragment" and not part.is_whole:
                 return (build_masked_fill(stmt),)
             case Scan():
@@ -278,6 +253,18 @@ class _MechanismSelector:
             case _:
                 return (stmt,)
 
+    def check_four_rows(self, op: Gather4 | Scatter4) -> None:
+        """Refuse a copy of four rows that TMA cannot do. Errors: `unsupported-operand`."""
+        if reason := tensor_maps.why_not_four_rows(op, self.target, self.placed, self.ordered, self.coordinates):
+            raise_error(
+                "unsupported-operand",
+                f"TMA cannot do this T.tma_{op.name}",
+                op.span,
+                reason,
+                secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions if r.buffer.scope == "shared"),
+                help="write T.copy for each row",
+            )
+
     def select_loop(self, loop: tile.For) -> tile.For:
         """Select for the statements of a loop. Statements made of one keep its place in a manual schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
@@ -286,15 +273,18 @@ class _MechanismSelector:
         parts = [self.select_or_refuse(s) for s in loop.body]
         self.in_pipeline = was_in_pipeline
         if loop.stage is not None and is_pipelined(loop):
-            waits = zip(list_asynchronous_hints(loop), build_explicit_waits(self.kernel, loop), strict=True)
+            waits = zip(
+                scheduling_hints.list_asynchronous_hints(loop),
+                scheduling_hints.build_explicit_waits(self.kernel, loop),
+                strict=True,
+            )
             parts = [(*wait, *self.apply_hint(part, hint)) for part, (hint, wait) in zip(parts, waits, strict=True)]
-        return expand_statements(loop, parts)
+        return scheduling_hints.expand_statements(loop, parts)
 
     def apply_hint(self, part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
-        """Make a copy synchronous where its hint is False; where it asks for an asynchronous copy, report a mechanism
-        that is none."""
+        """Make a copy synchronous where its hint is False; report a hint that asks for more than its mechanism can."""
         try:
-            return apply_asynchronous_hint(part, hint)
+            return scheduling_hints.apply_asynchronous_hint(part, hint)
         except CompileError as error:
             self.mistakes.add(error)
             return part
@@ -332,19 +322,21 @@ class _MechanismSelector:
     def find_producer_copies(self, loop: tile.For) -> Iterator[tile.TileOp]:
         """Yield the copies of a pipelined loop that a producer role can issue."""
         for stmt, hint, waits in zip(
-            loop.body, list_asynchronous_hints(loop), build_explicit_waits(self.kernel, loop), strict=True
+            loop.body,
+            scheduling_hints.list_asynchronous_hints(loop),
+            scheduling_hints.build_explicit_waits(self.kernel, loop),
+            strict=True,
         ):
             if not isinstance(stmt, tile.TileOp) or not is_load(stmt) or hint is False or waits:
                 continue
             is_ordered = stmt.regions[0].buffer.name in self.ordered
-            if (
-                not is_ordered
-                and why_not_tma(stmt, self.placed, self.coordinates) is None
-                and why_not_fed(self.kernel, loop, stmt) is None
-            ):
+            if is_ordered or tensor_maps.why_not_tma(stmt, self.placed, self.coordinates) is not None:
+                continue
+            if why_not_fed(self.kernel, loop, stmt) is None:
                 yield stmt
 
     def select_copy(self, op: Copy, is_fed: bool) -> tuple[tile.Stmt, ...]:
+        """Select the mechanism of a copy by the scopes of its sides. `is_fed`: one thread issues it, by TMA."""
         # The alignment of an index shows only when its names are substituted.
         op = self.resolve_starts(op)
         source, destination = op.regions
@@ -361,13 +353,16 @@ class _MechanismSelector:
             return (replace(op, via="cp_async" if width else "registers"),)
         tma_store = (
             self.target.has("tma")
-            and not is_tma_disabled(op)
+            and not tensor_maps.is_tma_disabled(op)
             and destination.buffer.scope == "global"
             and destination.buffer.name not in self.ordered
             and source.buffer not in self.placed
         )
         if tma_store and source.is_whole:
-            if scopes[0] == "shared" and why_no_tma_store(destination, source.buffer, self.coordinates) is None:
+            if (
+                scopes[0] == "shared"
+                and tensor_maps.why_no_tma_store(destination, source.buffer, self.coordinates) is None
+            ):
                 return (self.build_tma_store(op),)
             if scopes[0] == "fragment" and (staged := self.build_staged_store(op)):
                 return staged
@@ -389,8 +384,7 @@ class _MechanismSelector:
         return next((contiguous_run(placement) * buffer.dtype.bytes for placement in given), CHUNK)
 
     def build_tma_store(self, op: StoredByTma) -> StoredByTma:
-        """Store by TMA. The wait stands where the tile is needed again, or right behind if the environment asks for
-        it."""
+        """Store by TMA. The wait stands where the tile is needed again, or at once if the environment asks for it."""
         stored = replace(op, via="tma_store")
         return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 
@@ -414,6 +408,7 @@ class _MechanismSelector:
         return (replace(op, via="registers"),)
 
     def why_no_tma_reduction(self, op: AtomicTile) -> str | None:
+        """Return why TMA cannot do this atomic operation on a tile, or None."""
         source, destination = op.regions
         dtype, kind = destination.buffer.dtype, op.kind
         if not self.target.has("tma"):
@@ -429,18 +424,16 @@ class _MechanismSelector:
         if source.buffer in self.placed:
             return f"the given layout of {source.buffer.name} is none that TMA has"
         if source.buffer.scope == "shared":
-            return why_no_tma_store(destination, source.buffer, self.coordinates)
+            return tensor_maps.why_no_tma_store(destination, source.buffer, self.coordinates)
         return None
 
     def resolve_starts(self, op: Op) -> Op:
-        regions = (
-            replace(r, start=tuple(tile.substitute_variables(s, self.values) for s in r.start)) for r in op.regions
-        )
-        return op.with_regions(tuple(regions))
+        """Return the operation with the values of names in the starts of its regions."""
+        starts = [tuple(tile.substitute_variables(s, self.values) for s in r.start) for r in op.regions]
+        return op.with_regions(tuple(replace(r, start=s) for r, s in zip(op.regions, starts, strict=True)))
 
     def build_staged_store(self, op: Copy | AtomicTile) -> tuple[tile.Stmt, ...] | None:
-        """Store an accumulator, whose rows are scattered over lanes, through shared memory by TMA; None where that is
-        impossible."""
+        """Store an accumulator, with rows scattered over lanes, through shared memory by TMA; None if impossible."""
         source, destination = op.regions
         is_scattered = source.buffer.name in (self.accumulators if self.in_pipeline else self.origins)
         if not is_scattered and not self.switches.prefer_tma:
@@ -449,7 +442,7 @@ class _MechanismSelector:
         taken = sum(s.name.startswith(name) for s in self.staging)
         # No dot before the number: chunks of `memory.split_staged_stores` have names with a dot.
         buffer = tile.Buffer(f"{name}{taken or ''}", source.buffer.shape, destination.buffer.dtype, "shared", op.span)
-        if why_no_tma_store(destination, buffer, self.coordinates) is not None:
+        if tensor_maps.why_no_tma_store(destination, buffer, self.coordinates) is not None:
             return None
         # Transposed operands are not reused: each warpgroup may have a copy.
         others = (s for s in self.staging if not is_transposed_operand(s))
@@ -492,21 +485,19 @@ class _MechanismSelector:
                 continue
             name = f"{region.buffer.name}.{'result' if i else 'values'}{len(self.staging)}"
             extents = get_kept_extents(region)
-            fragment = tile.Buffer(name, extents, region.buffer.dtype, "fragment", op.span)
-            self.staging.append(fragment)
-            whole = tile.Region(fragment, tuple(tile.int32_const(0) for _ in extents), extents, op.span)
+            self.staging.append(tile.Buffer(name, extents, region.buffer.dtype, "fragment", op.span))
+            whole = cover_buffer(self.staging[-1], op.span)
             regions.append(whole)
             if i == 0 or not op.clear:
-                before.append(_copy_through_registers(region, whole, op.span))
+                before.append(Copy(region, whole, via="registers", span=op.span))
             if i == 1:
-                after.append(_copy_through_registers(whole, region, op.span))
+                after.append(Copy(whole, region, via="registers", span=op.span))
         return *before, op.with_regions(tuple(regions)), *after
 
     def get_scan_tile(self, buffer: tile.Buffer) -> tile.Buffer:
         """Return a shared tile for a scan, the same for all scans of a shape and type."""
-        return self.add_staging_tile(
-            replace(buffer, name=f"{buffer.name}.{buffer.dtype}.{'x'.join(map(str, buffer.shape))}")
-        )
+        name = f"{buffer.name}.{buffer.dtype}.{'x'.join(map(str, buffer.shape))}"
+        return self.add_staging_tile(replace(buffer, name=name))
 
     def add_staging_tile(self, buffer: tile.Buffer) -> tile.Buffer:
         """Add the shared tile, unless it is there."""
@@ -515,8 +506,7 @@ class _MechanismSelector:
         return buffer
 
     def fits_memory(self, buffer: tile.Buffer) -> bool:
-        """Return True if shared memory has room for one more tile, beside two versions of those that a pipeline
-        fills."""
+        """Return True if one more tile fits into shared memory, beside two versions of tiles that a pipeline fills."""
         tiles = {b.name: b for b in (*self.kernel.buffers, *self.staging, buffer) if b.scope == "shared"}
         filled = {b.name for loop in find_pipelined_loops(self.kernel.body) for s in loop.body for b in find_writes(s)}
         needed = sum(b.bytes * (2 if name in filled else 1) for name, b in tiles.items())
@@ -526,6 +516,7 @@ class _MechanismSelector:
         return partition_warpgroups(op, self.kernel.threads) is not None
 
     def can_use_stmatrix(self, source: tile.Region, destination: tile.Region) -> bool:
+        """Return True if stmatrix can copy an accumulator of float32 to the tile, as 16-bit floats."""
         return (
             self.target.has("stmatrix")
             and source.buffer.name in self.accumulators
@@ -537,8 +528,9 @@ class _MechanismSelector:
         )
 
     def select_gemm(self, op: Gemm) -> Literal["wgmma", "mma"]:
+        """Return the instruction of a product, or refuse it."""
         a, _, c, *_ = (r.buffer for r in op.regions)
-        check_product_parts(op)
+        legalise.check_product_parts(op)
         if a.dtype in SMALL_FLOATS and not self.target.has("fp8"):
             raise_error(
                 "unsupported-type",
@@ -552,9 +544,9 @@ class _MechanismSelector:
             self.row_accumulators |= {c.name} if groups[1] == 1 else set()
             return "wgmma"
         if op.wait == "wgmma":
-            refuse_wgmma_gemm(op, self.target)
+            legalise.refuse_wgmma_gemm(op, self.target)
         if not self.has_tensor_memory:
-            check_narrow_sum(op)
+            legalise.check_narrow_sum(op)
         if partition_warps(op, self.kernel.threads) is None:
             _refuse_product(op, self.kernel.threads)
         return "mma"
@@ -606,7 +598,4 @@ def find_cp_async_width(op: Copy, target: Target) -> int | None:
     first = affine_form(source.start[-1]).divisor * size
     inner = source.extent[-1] * size
     into = math.gcd(affine_form(destination.start[-1]).divisor, destination.buffer.shape[-1]) * size
-    for width in (16, 8, 4):
-        if all(v % width == 0 for v in (row, first, inner, edge, into)):
-            return width
-    return None
+    return next((n for n in (16, 8, 4) if all(v % n == 0 for v in (row, first, inner, edge, into))), None)

@@ -1,3 +1,2 @@
 """Pipelined loops as scheduling problems: roles, parts, buffer versions and costs of their statements. Nothing here
-solves one: `sched` does, and `scheduling` asks it.
-"""
+solves one: `sched` does, and `scheduling` asks it."""

@@ -17,12 +17,10 @@ from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_
 
 
 def build_manual_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FIRST) -> Schedule | None:
-    """Build the schedule that `stage=` and `order=` state; None where the loop leaves it to the solver.
-
-    Within an interval the statements issue in the given order, each as soon as its predecessors in that order and the
-    dependences within the interval allow. The interval is as long as everything else needs. Every tile has num_stages
-    versions, by default max(stage) + 1; a tile that one role fills and reads within one stage has one.
-    """
+    """Build the schedule that `stage=` and `order=` state; None where the loop leaves it to the solver. Within an
+    interval the statements issue in the given order, each as soon as its predecessors in that order and the dependences
+    within the interval allow. The interval is as long as everything else needs. Every tile has num_stages versions, by
+    default max(stage) + 1; a tile that one role fills and reads within one stage has one."""
     stages, order = loop.loop.stage, loop.loop.order
     if stages is None or order is None:
         return None
@@ -73,6 +71,7 @@ def _is_edge_kept(edge: Edge, stages: tuple[int, ...], place: dict[int, int]) ->
 
 
 def _refuse_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> NoReturn:
+    """Refuse a schedule that breaks a dependence. Errors: `schedule-order`, `schedule-depth`."""
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
     kind, name = edge.why.split(maxsplit=1)
     if kind == "order":
@@ -111,9 +110,9 @@ def _refuse_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place:
 
 
 def _iteration_suffix(edge: Edge) -> str:
-    return ("", " of the iteration before")[edge.distance] if edge.distance < 2 else (
-        f" of the iteration {edge.distance} before"
-    )  # fmt: skip
+    """Return the iteration of an edge's source as errors name it; "" for that of its destination."""
+    near = ("", " of the iteration before")
+    return near[edge.distance] if edge.distance < 2 else f" of the iteration {edge.distance} before"
 
 
 def _refuse_explicit_order(
@@ -151,6 +150,7 @@ def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: ErrorCol
 
 
 def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int]) -> None:
+    """Refuse the first statement that cannot share a ring with the others of its group."""
     separate_groups = "put them in different groups"
     first = loop.statements[members[0]]
     for i in members:
@@ -158,9 +158,8 @@ def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int])
         if ring is None:
             _refuse_group(loop, i, "fills no tile that can have several versions", "remove it from the group")
         if loop.roles[i] != loop.roles[members[0]]:
-            _refuse_group(
-                loop, i, "is run by other warps", separate_groups, Label(first.span, "the first of the group")
-            )
+            first_label = Label(first.span, "the first of the group")
+            _refuse_group(loop, i, "is run by other warps", separate_groups, first_label)
         if stages[i] != stages[members[0]]:
             first_label = Label(first.span, f"the first of the group is in stage {stages[members[0]]}")
             _refuse_group(loop, i, f"is in stage {stages[i]}", "give them the same stage", first_label)
@@ -171,12 +170,12 @@ def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int])
                 awaited = tuple(Label(span, "it waits for this one") for span in dict.fromkeys(filling))
                 why = "waits, by `sync`, for another statement of its group"
                 _refuse_group(loop, i, why, "remove that from `sync`: a wait for a group is for all of it", *awaited)
-            _refuse_group(
-                loop, i, "fills its tile after another tile of the group has been read", separate_groups, reader
-            )
+            why = "fills its tile after another tile of the group has been read"
+            _refuse_group(loop, i, why, separate_groups, reader)
 
 
 def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *others: Label) -> NoReturn:
+    """Refuse a statement of a group. Errors: `group-impossible`."""
     raise_error(
         "group-impossible",
         "this statement cannot share a ring with the others of its group",
@@ -203,9 +202,8 @@ def _check_shared_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
     """Refuse rings whose versions do not fit into shared memory beside the other tiles."""
     problem, most = loop.problem, max(versions, default=1)
     for number, pool in enumerate(problem.pools):
-        rings = [
-            (r, plan, v) for r, plan, v in zip(problem.rings, loop.rings, versions, strict=True) if r.pool == number
-        ]
+        every = zip(problem.rings, loop.rings, versions, strict=True)
+        rings = [(r, plan, v) for r, plan, v in every if r.pool == number]
         left = pool.capacity - pool.reserved - sum(r.bytes * v for r, _, v in rings if v < most)
         many = [(r, plan) for r, plan, v in rings if v == most and r.bytes]  # another loop counts rings of 0 bytes
         size = sum(r.bytes for r, _ in many)

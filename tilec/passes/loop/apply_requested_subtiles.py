@@ -41,6 +41,7 @@ def _read_trace_subtiles(kernel: tile.Kernel, trace: str) -> Iterator[tile.Subti
 
 
 def _apply_subtile(kernel: tile.Kernel, cut: tile.Subtile) -> tile.Kernel:
+    """Split a tile as requested. Errors: `bad-subtile`."""
     parts = max(cut.parts)
     if parts == 1:
         return kernel

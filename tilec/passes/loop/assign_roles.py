@@ -10,8 +10,7 @@ Values that pass through shared memory may change roles. One such choice is left
 by TMA is issued by one thread of the consumers, behind a barrier of all consumers, or by a store warp that does nothing
 else.
 
-Products by tcgen05 have a role of their own: one thread issues them, and the tensor cores signal their completion.
-"""
+Products by tcgen05 have a role of their own: one thread issues them, and the tensor cores signal their completion."""
 
 from __future__ import annotations
 
@@ -62,10 +61,12 @@ def assign_role(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
         return EVERY_ROLE
     if not is_compound(stmt):
         return "producer" if is_producer(stmt, assignment) else MMA_ROLE if is_tensor_product(stmt) else "consumer"
-    inner_roles = {
-        assign_role(s, assignment) for body in tile.nested_bodies(stmt) for s in body if not isinstance(s, tile.Bind)
-    }
+    inner_roles = {assign_role(s, assignment) for s in _list_inner_statements(stmt)}
     return inner_roles.pop() if len(inner_roles) == 1 else EVERY_ROLE
+
+
+def _list_inner_statements(stmt: tile.Stmt) -> list[tile.Stmt]:
+    return [s for body in tile.nested_bodies(stmt) for s in body if not isinstance(s, tile.Bind)]
 
 
 def find_running_roles(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
@@ -74,13 +75,7 @@ def find_running_roles(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[s
         return (assign_role(stmt, assignment),)
     if is_for_every_role(stmt):
         return "consumer", "producer"
-    inner_roles = {
-        name
-        for body in tile.nested_bodies(stmt)
-        for s in body
-        if not isinstance(s, tile.Bind)
-        for name in find_running_roles(s, assignment)
-    }
+    inner_roles = {name for s in _list_inner_statements(stmt) for name in find_running_roles(s, assignment)}
     return tuple(name for name in ("consumer", "producer", MMA_ROLE) if name in inner_roles)
 
 
@@ -102,10 +97,7 @@ def count_consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: 
         return 1
     private = find_private_tiles(assignment, loop)
     is_independent = (
-        not any(
-            is_compound(s) or any(is_ordering_statement(inner) for inner in tile.walk_statements((s,)))
-            for s in find_scheduled_statements(loop)
-        )
+        not any(map(_keeps_warps_together, find_scheduled_statements(loop)))
         and len(products) < len(consumed)
         and all(_is_warpgroup_independent(s, assignment, private) for s in consumed)
     )
@@ -135,10 +127,7 @@ def find_store_candidates(assignment: LayoutAssignment, loop: tile.For, plans: S
         assignment.form != "warp_specialised"
         or loop.stage is not None
         or any(loop is inner for copies in around for inner in copies)
-    ):
-        return StoreCandidates()
-    if any(
-        is_compound(s) or any(is_ordering_statement(inner) for inner in tile.walk_statements((s,))) for s in statements
+        or any(map(_keeps_warps_together, statements))
     ):
         return StoreCandidates()
     others = (other for other in find_pipelined_loops(assignment.kernel.body) if other is not loop)
@@ -157,6 +146,11 @@ def find_store_candidates(assignment: LayoutAssignment, loop: tile.For, plans: S
     return StoreCandidates(tuple(together), tuple(kept))
 
 
+def _keeps_warps_together(stmt: tile.Stmt) -> bool:
+    """Return whether a statement has pipelined loops in it, or orders the warps itself."""
+    return is_compound(stmt) or any(map(is_ordering_statement, tile.walk_statements((stmt,))))
+
+
 def _why_no_store_role(
     statements: Sequence[tile.Stmt], ring: RingPlan, first: int, assignment: LayoutAssignment
 ) -> str | None:
@@ -172,10 +166,8 @@ def _why_no_store_role(
         if is_bulk_store(stmt) or is_producer(stmt, assignment):
             continue
         if is_loaded and writes:
-            return (
-                f"line {stmt.span.line} changes {names} between the load and the store, so that three roles "
-                "would share it"
-            )
+            when = "between the load and the store, so that three roles would share it"
+            return f"line {stmt.span.line} changes {names} {when}"
         if not is_loaded and not writes:
             return f"line {stmt.span.line} also reads {names}"
         if not is_loaded and i > first:
@@ -220,16 +212,12 @@ def find_wgmma_products(body: tuple[tile.Stmt, ...]) -> tuple[tile.TileOp, ...]:
 
 def _is_warpgroup_independent(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozenset[str]) -> bool:
     """Return whether each warpgroup can run its part without values that another one computes in the loop. It may write
-    its own registers and the tiles in `own`, of which it can have a private copy, and none of its reductions may cross
-    warps."""
+    its own registers and the tiles in `own`, of which it can have a copy; no reduction may cross warps."""
     scopes = {b.name: b.scope for b in (*assignment.kernel.params, *assignment.kernel.buffers) if hasattr(b, "scope")}
-    if isinstance(stmt, tile.Bind) or any(
-        scopes.get(name) not in tile.IN_REGISTERS for name in find_accesses(stmt).writes - own
-    ):
+    written = find_accesses(stmt).writes - own
+    if isinstance(stmt, tile.Bind) or any(scopes.get(name) not in tile.IN_REGISTERS for name in written):
         return False
-    for inner in tile.walk_statements((stmt,)):
-        if not isinstance(inner, tile.TileOp):
-            continue
+    for inner in (s for s in tile.walk_statements((stmt,)) if isinstance(s, tile.TileOp)):
         if not inner.by_warpgroups:
             return False
         if inner.folded is not None:
@@ -238,8 +226,6 @@ def _is_warpgroup_independent(stmt: tile.Stmt, assignment: LayoutAssignment, own
                 return False
     return True
 
-
-# ---- the problem -----------------------------------------------------------------------------------------------------
 
 _DIVIDED_PARAMETERS = ("elements", "threads", "bytes", "count", "warps")
 

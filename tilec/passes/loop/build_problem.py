@@ -9,13 +9,7 @@ from functools import partial
 from itertools import product
 from typing import NoReturn
 
-from tilec.analysis.fragment_prefetch import (
-    check_prefetch_order,
-    find_fragment_prefetches,
-    find_overlapped_products,
-    is_fragment_prefetch,
-    is_wgmma_operation,
-)
+from tilec.analysis import fragment_prefetch
 from tilec.analysis.ordering import find_order_constraints
 from tilec.analysis.rings import (
     RingPlan,
@@ -34,22 +28,10 @@ from tilec.analysis.tensor_regions import RegionAnalysis
 from tilec.analysis.thresholds import select_likely_branch
 from tilec.analysis.usage import find_unread_tiles
 from tilec.ir import tile
-from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.mechanisms.tensor_memory import allocate_tensor_tiles
-from tilec.passes.loop import pools
-from tilec.passes.loop.assign_roles import (
-    STORE_ROLE,
-    StoreCandidates,
-    assign_role,
-    count_consumer_groups,
-    find_running_roles,
-    find_store_candidates,
-    is_bulk_load,
-    is_bulk_store,
-    repeat_for_warpgroups,
-)
+from tilec.passes.loop import assign_roles, pools
 from tilec.passes.loop.describe import describe_statement
 from tilec.passes.loop.dynamic_tile_scheduler import RING_BYTES, find_dynamic_loop
 from tilec.passes.loop.ping_pong import find_contending_ops, find_ping_pong_runs
@@ -59,7 +41,7 @@ from tilec.passes.loop.price.statement_price import count_demands, price_stateme
 from tilec.passes.loop.ring_links import find_ring_links, producer_reads_before_commit
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 from tilec.passes.memory.privatise import add_private_copies, find_private_tiles
-from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions
+from tilec.passes.memory.shared_limits import align_bytes, refuse_tiles, refuse_versions
 from tilec.passes.memory.shared_reuse import find_tiles_over_rings
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
 from tilec.sched.schedule import Schedule
@@ -201,20 +183,14 @@ def find_ping_pong_loops(
     overlap: bool = True,
     store_role: bool = True,
 ) -> Iterator[tuple[tile.For, int, Callable[[], PingPongVariants]]]:
-    """Yield each loop whose warpgroups could run independently, their number, and a function that builds both
-    problems."""
+    """Yield each loop whose warpgroups could run independently, their number, and what builds both problems."""
     loops = loops_to_schedule(assignment)
     inner = {inside.var for loop in loops for inside in find_pipelined_loops(loop.body)}
     for loop in loops:
-        groups = 1 if loop.var in inner else count_consumer_groups(assignment, loop, target)
+        groups = 1 if loop.var in inner else assign_roles.count_consumer_groups(assignment, loop, target)
         if groups > 1:
-            yield (
-                loop,
-                groups,
-                partial(
-                    _build_ping_pong_variants, assignment, target, loop, groups, unlimited_smem, overlap, store_role
-                ),
-            )
+            limits = unlimited_smem, overlap, store_role
+            yield loop, groups, partial(_build_ping_pong_variants, assignment, target, loop, groups, *limits)
 
 
 def _build_ping_pong_variants(
@@ -226,17 +202,15 @@ def _build_ping_pong_variants(
     overlap: bool,
     store_role: bool,
 ) -> PingPongVariants:
+    """Build both problems of a loop; with the roles by rule only, unless `store_role`."""
     together = _ProblemBuilder(assignment, target, loop, {}, unlimited_smem, overlap).build_problem()
     private = add_private_copies(assignment, ((loop, groups),))
     builder = _ProblemBuilder(private, target, loop, {}, unlimited_smem, overlap, groups)
     ping_ponging = builder.build_problem() if private is assignment or builder.least <= builder.smem_bytes else None
-    if store_role:
-        return PingPongVariants(together, groups, ping_ponging)
-    return PingPongVariants(
-        _restrict_to_rule_roles(together),
-        groups,
-        None if ping_ponging is None else _restrict_to_rule_roles(ping_ponging),
-    )
+    if not store_role:
+        together = _restrict_to_rule_roles(together)
+        ping_ponging = None if ping_ponging is None else _restrict_to_rule_roles(ping_ponging)
+    return PingPongVariants(together, groups, ping_ponging)
 
 
 def _find_earlier_sharing_loops(sharing: Sequence[tuple[tile.For, ...]], loop: tile.For) -> Iterator[tile.For]:
@@ -265,13 +239,17 @@ class _ProblemBuilder:
         self.smem_bytes = UNLIMITED if unlimited_smem else target.limit("smem_bytes_per_cta")
         self.statements = find_scheduled_statements(loop)
         self.accesses = tuple(find_accesses(s) for s in self.statements)
-        self.roles = tuple(assign_role(s, assignment) for s in self.statements)
+        self.roles = tuple(assign_roles.assign_role(s, assignment) for s in self.statements)
         self.plans = ring_plans(assignment.kernel, loop)
         # Statements with an open role, grouped if one role must run them; and its candidates, that by rule first.
-        self.stores = find_store_candidates(assignment, loop, self.plans) if overlap else StoreCandidates()
+        self.stores = (
+            assign_roles.find_store_candidates(assignment, loop, self.plans)
+            if overlap
+            else assign_roles.StoreCandidates()
+        )
         self.open = frozenset(i for of in self.stores.together for i in of)
-        self.candidates = ("consumer", STORE_ROLE) if self.open else ()
-        running = (name for s in self.statements for name in find_running_roles(s, assignment))
+        self.candidates = ("consumer", assign_roles.STORE_ROLE) if self.open else ()
+        running = (name for s in self.statements for name in assign_roles.find_running_roles(s, assignment))
         role_names = tuple(dict.fromkeys([*running, *self.candidates]))
         self.tensor = allocate_tensor_tiles(assignment.kernel, target, dict(assignment.versions))
         self.unread = find_unread_tiles(assignment.kernel) if loop.stage is not None else frozenset()
@@ -279,10 +257,10 @@ class _ProblemBuilder:
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
 
     def build_problem(self) -> LoopProblem:
+        """Return the problem of the loop. Errors: `shared-memory-overflow`."""
         rings = self.plans
-        ops = move_loads_into_products(
-            tuple(self.build_op(i) for i in range(len(self.statements))), self.statements, self.target
-        )
+        ops = tuple(self.build_op(i) for i in range(len(self.statements)))
+        ops = move_loads_into_products(ops, self.statements, self.target)
         pool = Pool("smem", self.smem_bytes, self.count_reserved_bytes(rings))
         if self.least > pool.capacity:
             with self.mistakes.caught():
@@ -303,24 +281,28 @@ class _ProblemBuilder:
             tuple(self.build_ring(r, self.count_fixed_versions(r)) for r in rings),
             values=values.values,
             roles=tuple(
-                Role(name, self.issue_slot[name], 1 if name == STORE_ROLE else self.assignment.kernel.threads // 32)
+                Role(
+                    name,
+                    self.issue_slot[name],
+                    1 if name == assign_roles.STORE_ROLE else self.assignment.kernel.threads // 32,
+                )
                 for name in self.candidates
             ),
             tied=tuple(of for of in self.stores.together if len(of) > 1),
-            same_stage=tuple(self.find_same_stage_ops()),
+            # A scheduled bind has one value at a time: its users share its stage.
+            same_stage=tuple((bind, *users) for bind, users in find_bind_users(self.loop.body) if users),
         )
         own = find_private_tiles(self.assignment, self.loop)
         if self.groups == 1:
             single = tuple(self.find_single_versions()) if self.loop.stage is not None else ()
-            kept = self.stores.kept
-            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, kept, single, own)
+            return LoopProblem(self.loop, self.statements, self.roles, rings, problem, self.stores.kept, single, own)
         repeated = [s for s, role in zip(self.statements, self.roles, strict=True) if role == "consumer"]
         return LoopProblem(
             self.loop,
             (*self.statements, *repeated * (self.groups - 1)),
             (*self.roles, *("consumer",) * (len(repeated) * (self.groups - 1))),
             rings,
-            repeat_for_warpgroups(problem, self.groups),
+            assign_roles.repeat_for_warpgroups(problem, self.groups),
             own_tiles=own,
         )
 
@@ -345,14 +327,12 @@ class _ProblemBuilder:
         ring of another loop's manual schedule, else the tiles."""
         manual_rings = [(loop, plan) for loop in self.manual_loops for plan in ring_plans(self.assignment.kernel, loop)]
         sizes = [
-            (count_ring_versions(loop, plan), _count_version_bytes(self.assignment, plan))
-            for loop, plan in manual_rings
+            (count_ring_versions(lp, plan), _count_version_bytes(self.assignment, plan)) for lp, plan in manual_rings
         ]
         left = capacity - self.least + sum(versions * size for versions, size in sizes)
         if sizes and left >= sum(size for _, size in sizes):
-            (versions, size), (loop, plan) = max(
-                zip(sizes, manual_rings, strict=True), key=lambda each: each[0][0] * each[0][1]
-            )
+            largest = max(zip(sizes, manual_rings, strict=True), key=lambda each: each[0][0] * each[0][1])
+            (versions, size), (loop, plan) = largest
             left -= sum(v * s for v, s in sizes) - versions * size
             span = loop.scheduling_hints.span if loop.scheduling_hints is not None else loop.span
             refuse_versions(versions, plan.buffers, size, left, span)
@@ -369,7 +349,7 @@ class _ProblemBuilder:
         return {name: layout.bytes * versions.get(name, 1) for name, layout in layouts if name not in late}
 
     def is_loaded(self, plan: RingPlan) -> bool:
-        return all(is_bulk_load(self.statements[i]) for i in plan.producers)
+        return all(assign_roles.is_bulk_load(self.statements[i]) for i in plan.producers)
 
     def build_ring(self, plan: RingPlan, fixed: int | None) -> Ring:
         """Build a ring. The versions of a ring that an earlier loop has begun are reserved, and take no bytes here."""
@@ -380,20 +360,11 @@ class _ProblemBuilder:
         return Ring(name, plan.producers, plan.consumers, _count_version_bytes(self.assignment, plan), 0, most)
 
     def count_fixed_versions(self, plan: RingPlan) -> int | None:
-        """Return the number of versions that earlier loops or manual schedules fix for a ring; None where this loop
-        decides."""
-        depths = [
-            depth
-            for known in self.decided.values()
-            for other, depth in zip(known.loop.rings, known.schedule.depth, strict=True)
-            if other.buffers == plan.buffers
-        ]
-        depths += [
-            count_ring_versions(loop, other)
-            for loop in self.manual_loops
-            for other in ring_plans(self.assignment.kernel, loop)
-            if other.buffers == plan.buffers
-        ]
+        """Return the versions that earlier loops or manual schedules fix for a ring; None where this loop decides."""
+        decided = (each for s in self.decided.values() for each in zip(s.loop.rings, s.schedule.depth, strict=True))
+        depths = [depth for other, depth in decided if other.buffers == plan.buffers]
+        manual = ((loop, other) for loop in self.manual_loops for other in ring_plans(self.assignment.kernel, loop))
+        depths += [count_ring_versions(*each) for each in manual if each[1].buffers == plan.buffers]
         here = count_ring_versions(self.loop, plan)
         return max(depths) if depths and (not here or here < max(depths)) else None
 
@@ -410,10 +381,10 @@ class _ProblemBuilder:
         versions, barriers = self.count_reserved_versions(rings)
         late = find_tiles_over_rings(self.assignment.kernel)  # they lie over the rings
         beside = ((name, layout) for name, layout in self.assignment.shared.items() if name not in late)
-        tiles = sum(_align_bytes(layout.bytes) * versions.get(name, 1) for name, layout in beside)
+        tiles = sum(align_bytes(layout.bytes) * versions.get(name, 1) for name, layout in beside)
         if find_dynamic_loop(self.assignment.kernel) is not None:
-            tiles += _align_bytes(RING_BYTES)
-        return tiles + _align_bytes(barriers * BARRIER_BYTES)
+            tiles += align_bytes(RING_BYTES)
+        return tiles + align_bytes(barriers * BARRIER_BYTES)
 
     def count_reserved_versions(self, rings: tuple[RingPlan, ...]) -> tuple[dict[str, int], int]:
         """Return the reserved versions of tiles by name, where these are not one, and the number of barriers. The tiles
@@ -443,22 +414,24 @@ class _ProblemBuilder:
     # ---- costs ----
 
     def build_op(self, index: int) -> Op:
+        """Return the op of a statement: its price, its slots, and its roles where these are open."""
         stmt = self.statements[index]
         if is_compound(stmt):
             return self.build_compound_op(index)
         groups = self.groups if self.roles[index] == "consumer" else 1
-        issue, latency, uses = price_statement(
-            select_likely_branch(stmt, self.loop, self.assignment.kernel),
-            self.assignment,
-            self.target,
-            groups,
-            find_replayed_binds(self.loop),
-        )
+        likely, replays = select_likely_branch(stmt, self.loop, self.assignment.kernel), find_replayed_binds(self.loop)
+        issue, latency, uses = price_statement(likely, self.assignment, self.target, groups, replays)
         roles: tuple[int, ...] = ()
         if self.roles[index] in self.candidates:
             roles = tuple(range(len(self.candidates))) if index in self.open else (0,)
         else:
             uses[self.issue_slot[self.roles[index]]] = (issue, 0)
+        barrier_cycles = 0
+        if index in self.open:
+            # Before one warp issues a store, all wait at a barrier. A second one, before the tile is overwritten,
+            # costs nothing extra: they would wait at the ring's mbarrier instead.
+            barrier = self.target.price("barrier")
+            barrier_cycles = barrier.issue + barrier.latency
         built = Op(
             describe_statement(stmt),
             tuple(Use(slot, cycles, offset) for slot, (cycles, offset) in sorted(uses.items()) if cycles),
@@ -467,35 +440,25 @@ class _ProblemBuilder:
             self.roles[index],
             stmt.span.line,
             roles,
-            self.count_barrier_cycles() if index in self.open else 0,
+            barrier_cycles,
             file=stmt.span.file,
         )
-        operand_demands = (
-            count_demands(stmt, self.assignment)
-            if [i for i, s in enumerate(self.statements) if not _is_tile_load(s)] == [index]
-            else ()
-        )
+        is_only = [i for i, s in enumerate(self.statements) if not _is_tile_load(s)] == [index]
+        operand_demands = count_demands(stmt, self.assignment) if is_only else ()
         steps = price_product_steps(stmt, operand_demands, self.target)
         return built if steps is None else add_first_step_wait(built, steps, operand_demands, self.target)
-
-    def count_barrier_cycles(self) -> int:
-        """Return the cycles for which all warps wait at the barrier before one of them issues a store. A second
-        barrier, before the tile is overwritten, costs nothing extra: they would wait at the ring's mbarrier instead."""
-        barrier = self.target.price("barrier")
-        return barrier.issue + barrier.latency
 
     def price_flat(self, stmt: tile.Stmt) -> CompoundCost:
         _, latency, uses = price_statement(stmt, self.assignment, self.target, replays=find_replayed_binds(self.loop))
         return CompoundCost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
 
     def build_compound_op(self, index: int) -> Op:
-        """Build the op of a compound statement. It holds its units at its end, where they least disturb earlier
-        statements."""
+        """Build the op of a compound statement. It holds its units at its end, where they disturb least."""
         stmt, role = self.statements[index], self.roles[index]
         decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
         whole = compute_compound_cost(stmt, decided, self.price_flat)
         cycles = max(whole.cycles, 1)
-        uses = [Use(self.issue_slot[name], cycles) for name in find_running_roles(stmt, self.assignment)]
+        uses = [Use(self.issue_slot[name], cycles) for name in assign_roles.find_running_roles(stmt, self.assignment)]
         for slot, held in sorted(whole.held.items()):
             if held and slot < len(self.target.slots):
                 uses.append(Use(slot, min(held, cycles), cycles - min(held, cycles)))
@@ -505,11 +468,13 @@ class _ProblemBuilder:
     # ---- dependences ----
 
     def build_edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
+        """Return the dependences between the ops, of several between two of them the longest."""
         versioned = frozenset(b.name for r in rings for b in r.buffers)
         tensor_core_runs = {t.buffer.name: t.depth for t in self.tensor}
         found: dict[tuple[int, int, int], Edge] = {}
 
         def add_edge(src: int, dst: int, latency: int, distance: int, why: str) -> None:
+            """Add a dependence, unless there is one that is as long."""
             key = (src, dst, distance)
             if key not in found or found[key].latency < latency:
                 found[key] = Edge(src, dst, latency, distance, why)
@@ -519,7 +484,7 @@ class _ProblemBuilder:
         n = len(ops)
         for i in range(n):
             for j in range(n):
-                if i == j and is_bulk_store(self.statements[i]):
+                if i == j and assign_roles.is_bulk_store(self.statements[i]):
                     continue  # iterations write different elements, or add in any order (`analysis.tensor_order`)
                 # j runs in the iteration of i, if later in the text, else in the next one, which has its own versions.
                 distance = 0 if i < j else 1
@@ -532,19 +497,17 @@ class _ProblemBuilder:
                 ):
                     for name in sorted(names - renamed):
                         # A sum in tensor memory cycles through its versions, and is overwritten as a whole.
-                        iterations_between: int | None = (
-                            tensor_core_runs.get(name, 1) if distance and i != j else distance
-                        )
+                        between: int | None = tensor_core_runs.get(name, 1) if distance and i != j else distance
                         if name in first and name in then:  # the first iteration that accesses these elements
-                            iterations_between = regions.find_distance(first[name], then[name], distance)
-                        if iterations_between is None:
+                            between = regions.find_distance(first[name], then[name], distance)
+                        if between is None:
                             continue
                         # A load may fill registers as soon as the instructions that read them have issued.
-                        is_read = kind == "anti" and is_fragment_prefetch(self.statements[j])
-                        is_read &= not is_wgmma_operation(self.statements[i])
-                        if not (kind == "data" and iterations_between > 1 and name in tensor_core_runs):
+                        is_read = kind == "anti" and fragment_prefetch.is_fragment_prefetch(self.statements[j])
+                        is_read &= not fragment_prefetch.is_wgmma_operation(self.statements[i])
+                        if not (kind == "data" and between > 1 and name in tensor_core_runs):
                             latency = ops[i].issue if is_read else self.count_dependence_latency(ops, i, j)
-                            add_edge(i, j, latency, iterations_between, f"{kind} {name}")
+                            add_edge(i, j, latency, between, f"{kind} {name}")
         if not self.overlap and self.loop.stage is None:
             computing = [i for i, s in enumerate(self.statements) if not _is_tile_load(s)]
             for i, j in product(computing, repeat=2):
@@ -554,24 +517,18 @@ class _ProblemBuilder:
             assert isinstance(bound, tile.Bind)
             for user in users:
                 add_edge(bind, user, ops[bind].latency, 0, f"data {bound.var.name}")
-        for load, use, iterations, name in find_fragment_prefetches(self.statements):
+        for load, use, iterations, name in fragment_prefetch.find_fragment_prefetches(self.statements):
             add_edge(load, use, ops[load].issue, iterations, f"{name} is prefetched")
-        for use, load, iterations, name in find_overlapped_products(self.statements):
+        for use, load, iterations, name in fragment_prefetch.find_overlapped_products(self.statements):
             add_edge(use, load, ops[use].issue, iterations, f"{name} is loaded beside a product")
         for order in find_order_constraints(self.statements, rings):
             latency = ops[order.src].issue if order.begun else self.count_dependence_latency(ops, order.src, order.dst)
             add_edge(order.src, order.dst, latency, order.distance, order.why)
         for ring in rings:
             for own, other in producer_reads_before_commit(ring, self.roles, self.statements):
-                name = ring.buffers[0].name
-                add_edge(
-                    own,
-                    other,
-                    self.count_dependence_latency(ops, own, other),
-                    0,
-                    f"{name} is handed on when its role has read it",
-                )
-        check_prefetch_order(self.statements, tuple(found.values()))
+                why = f"{ring.buffers[0].name} is handed on when its role has read it"
+                add_edge(own, other, self.count_dependence_latency(ops, own, other), 0, why)
+        fragment_prefetch.check_prefetch_order(self.statements, tuple(found.values()))
         return [self.add_barrier_latency(edge) for edge in found.values()]
 
     def add_barrier_latency(self, edge: Edge) -> Edge:
@@ -579,12 +536,6 @@ class _ProblemBuilder:
         if edge.dst not in self.open or self.roles[edge.src] not in self.candidates:
             return edge
         return replace(edge, hand_over=self.target.price("mbarrier").latency)
-
-    def find_same_stage_ops(self) -> Iterator[tuple[int, ...]]:
-        """Yield each scheduled bind with its users: it has one value at a time, so they share its stage."""
-        for bind, users in find_bind_users(self.loop.body):
-            if users:
-                yield (bind, *users)
 
     def count_dependence_latency(self, ops: tuple[Op, ...], i: int, j: int) -> int:
         """Return the cycles from the issue of i until j may issue. Products into one accumulator leave no gap."""
@@ -595,16 +546,12 @@ class _ProblemBuilder:
 
 
 def _is_tile_load(stmt: tile.Stmt) -> bool:
-    return is_fragment_prefetch(stmt) or (isinstance(stmt, tile.TileOp) and is_load(stmt))
+    return fragment_prefetch.is_fragment_prefetch(stmt) or (isinstance(stmt, tile.TileOp) and is_load(stmt))
 
 
 def _find_accumulator(stmt: tile.Stmt) -> tile.Buffer | None:
     return stmt.regions[2].buffer if isinstance(stmt, Gemm) else None
 
 
-def _align_bytes(size: int) -> int:
-    return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
-
-
 def _count_version_bytes(assignment: LayoutAssignment, ring: RingPlan) -> int:
-    return sum(_align_bytes(assignment.shared[b.name].bytes) for b in ring.buffers)
+    return sum(align_bytes(assignment.shared[b.name].bytes) for b in ring.buffers)

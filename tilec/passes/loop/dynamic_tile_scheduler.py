@@ -7,8 +7,7 @@ cluster. Each role waits for the next answer at the end of its part of a tile, r
 answer says that no tile is left, and no request follows it (PTX ISA, clusterlaunchcontrol.try_cancel).
 
 Answers are written by the asynchronous proxy. `lower.insert_sync` therefore puts a proxy fence between a role's read of
-an answer and its release.
-"""
+an answer and its release."""
 
 from __future__ import annotations
 

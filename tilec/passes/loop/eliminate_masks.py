@@ -3,8 +3,7 @@
 Examples are the mask of causal attention off the diagonal, and the mask of its last block of keys before that block. A
 comparison of sums of variables has its extremes where the nest's variables have theirs. With these put in, the loop's
 variable is compared with a threshold. On one side of it the nest runs without the condition, or not at all if nothing
-else is left to do; on the other side it runs as written. `lower.split_loops` then makes two loops of it.
-"""
+else is left to do; on the other side it runs as written. `lower.split_loops` then makes two loops of it."""
 
 from __future__ import annotations
 
@@ -44,7 +43,8 @@ def eliminate_masks(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, t
     """Return the kernel with its masks tested only in iterations in which they matter, and these masks. A nest is
     duplicated only where loads go by TMA and take no registers: otherwise kernels that just fit would spill."""
     pass_ = _MaskEliminator(kernel, target.has("tma"))
-    body = pass_.rewrite_body(kernel.body, pass_.find_block_ranges())
+    blocks = zip(kernel.block_vars, kernel.grid, strict=False)
+    body = pass_.rewrite_body(kernel.body, {var: (0, e - 1) for var, e in blocks if isinstance(e, int)})
     if not pass_.found:
         return kernel, ()
     # Both copies of a duplicated nest need variables of their own.
@@ -52,11 +52,10 @@ def eliminate_masks(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, t
 
 
 def describe_masked_iterations(mask: Mask) -> str:
-    """Describe the iterations in which the mask matters."""
-    return "none" if mask.holds is None else _describe_iterations(mask.loop, mask.holds)
-
-
-def _describe_iterations(loop: tile.For, holds: tile.Expr) -> str:
+    """Describe the iterations in which the mask matters: "in the last 2 of 16 iterations"."""
+    loop, holds = mask.loop, mask.holds
+    if holds is None:
+        return "none"
     match holds, loop.start, loop.stop:
         case tile.Binary(op="lt", a=a, b=tile.Const(value=first)), tile.Const(value=start), tile.Const(value=stop) if (
             a == loop.var
@@ -72,15 +71,16 @@ def _describe_iterations(loop: tile.For, holds: tile.Expr) -> str:
 
 
 class _MaskEliminator:
+    """Rewrites a kernel, and collects its masks in `found`. `may_double`: a nest may be duplicated."""
+
+    """Rewrites a kernel, and collects its masks in `found`. `may_double`: a nest may be duplicated."""
+
     def __init__(self, kernel: tile.Kernel, may_double: bool) -> None:
         self.kernel, self.may_double = kernel, may_double
         self.found: list[Mask] = []
 
-    def find_block_ranges(self) -> dict[tile.Var, Interval]:
-        pairs = zip(self.kernel.block_vars, self.kernel.grid, strict=False)
-        return {var: (0, extent - 1) for var, extent in pairs if isinstance(extent, int)}
-
     def rewrite_body(self, stmts: tuple[tile.Stmt, ...], ranges: Ranges) -> tuple[tile.Stmt, ...]:
+        """Rewrite statements one after the other, with the ranges of what they bind."""
         known, made = dict(ranges), []
         for stmt in stmts:
             if isinstance(stmt, tile.Bind):
@@ -89,9 +89,11 @@ class _MaskEliminator:
         return tuple(made)
 
     def rewrite_statement(self, stmt: tile.Stmt, ranges: Ranges) -> tile.Stmt:
+        """Return a statement with the masks of the pipelined loops in it eliminated."""
         match stmt:
             case tile.For():
-                inner_ranges = {**ranges, stmt.var: _loop_variable_range(stmt, ranges)}
+                start, stop = value_interval(stmt.start, ranges), value_interval(stmt.stop, ranges)
+                inner_ranges = {**ranges, stmt.var: (start[0], stop[1] - 1)}
                 if not is_pipelined(stmt):
                     return map_nested_bodies(stmt, lambda body: self.rewrite_body(body, inner_ranges))
                 return replace(stmt, body=tuple(self.rewrite_loop_body(stmt, inner_ranges)))
@@ -105,9 +107,8 @@ class _MaskEliminator:
         for stmt in loop.body:
             match stmt:
                 case tile.Parallel() if self.is_worth_it(stmt):
-                    yield from self.rewrite_nest(
-                        loop, stmt, _ConditionProof(loop.var, stmt, ranges, frozenset(moving), names)
-                    )
+                    proof = _ConditionProof(loop.var, stmt, ranges, frozenset(moving), names)
+                    yield from self.rewrite_nest(loop, stmt, proof)
                 case tile.For() | tile.While() | tile.If():
                     yield self.rewrite_statement(stmt, ranges)
                 case tile.Bind() if not _has_loads(stmt.value):
@@ -117,17 +118,16 @@ class _MaskEliminator:
                     yield stmt
 
     def is_worth_it(self, nest: tile.Parallel) -> bool:
-        elements = 1
-        for extent in nest.extents:
-            elements *= extent
+        """Return whether a nest in registers has so many elements that a branch costs less than its conditions."""
         return (
             not nest.is_per_thread
-            and elements >= MIN_ELEMENTS_PER_THREAD * self.kernel.threads
+            and math.prod(nest.extents) >= MIN_ELEMENTS_PER_THREAD * self.kernel.threads
             and all(b.scope == "fragment" for b in find_writes(nest))
             and all(b.scope != "global" for b in find_reads(nest))
         )
 
     def rewrite_nest(self, loop: tile.For, nest: tile.Parallel, proof: _ConditionProof) -> Iterator[tile.Stmt]:
+        """Yield the nest, without its conditions where they are proven, under a branch where they hold sometimes."""
         body = proof.simplify_body(nest.body, {})
         holds = proof.build_requirement()
         known = None if holds is None else evaluate_condition(holds, proof.ranges)
@@ -196,6 +196,7 @@ class _ConditionProof:
         return tuple(made)
 
     def simplify_branch(self, stmt: tile.If, names: Mapping[tile.Var, tile.Expr]) -> tuple[tile.Stmt, ...]:
+        """Return the branch that is always taken, or the statement with both simplified."""
         masks = not stmt.orelse and all(
             isinstance(s, tile.Store) and isinstance(s.value, tile.Const) for s in stmt.then
         )
@@ -205,11 +206,11 @@ class _ConditionProof:
         return (map_nested_bodies(stmt, lambda body: self.simplify_body(body, names)),)
 
     def simplify_expr(self, expr: tile.Expr, names: Mapping[tile.Var, tile.Expr]) -> tile.Expr:
+        """Return the expression with the value that is always selected in place of each proven choice."""
         if isinstance(expr, tile.Select):
             masks = isinstance(expr.then, tile.Const) and not isinstance(expr.orelse, tile.Const)
-            if (
-                needed := self.find_requirement(tile.substitute_variables(expr.condition, names), not masks)
-            ) is not None:
+            needed = self.find_requirement(tile.substitute_variables(expr.condition, names), not masks)
+            if needed is not None:
                 self.taken.append(needed)
                 return self.simplify_expr(expr.orelse if masks else expr.then, names)
         return map_expressions(expr, lambda operand: self.simplify_expr(operand, names))
@@ -225,8 +226,7 @@ class _ConditionProof:
                     return tile.Binary("and" if (op == "and") == value else "or", left, right, BOOL)
                 return None if (op == "and") == value else left or right
             case tile.Binary(op="lt" | "ge" | "gt" | "le" as op, a=a, b=b) if a.dtype == INT32:
-                form = build_difference(op if value else OPPOSITES[op], a, b)
-                return self.bound_below_zero(form)
+                return self.bound_below_zero(build_difference(op if value else OPPOSITES[op], a, b))
             case _:
                 return None
 
@@ -279,10 +279,6 @@ def evaluate_condition(condition: tile.Expr, ranges: Ranges) -> bool | None:
             return is_less if is_less is None or op == "lt" else not is_less
         case _:
             return None
-
-
-def _loop_variable_range(loop: tile.For, ranges: Ranges) -> Interval:
-    return value_interval(loop.start, ranges)[0], value_interval(loop.stop, ranges)[1] - 1
 
 
 def _has_loads(expr: tile.Expr) -> bool:

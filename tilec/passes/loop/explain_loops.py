@@ -35,19 +35,16 @@ def _explain_operand_transposes(
         names = ", ".join(sorted(loop.own_tiles))
         if not names:
             continue
+        what, chosen = f"copies of {names}", "one for all warpgroups"
         if loop.groups > 1:
             chosen = f"a copy for each of {loop.groups} warpgroups"
-            yield Decision(
-                f"copies of {names}", chosen, "the compiler", "no warpgroup waits for another one's transpose"
-            )
+            yield Decision(what, chosen, "the compiler", "no warpgroup waits for another one's transpose")
         elif not options.ping_pong:
-            yield Decision(f"copies of {names}", "one for all warpgroups", "the command line", "--no-ping-pong")
+            yield Decision(what, chosen, "the command line", "--no-ping-pong")
         else:
-            why = (
-                reasons.get(name_ping_pong_decision(loop.loop, [each.loop for each in loops]))
-                or "other statements of the loop keep the warpgroups together"
-            )
-            yield Decision(f"copies of {names}", "one for all warpgroups", "the compiler", why)
+            why = reasons.get(name_ping_pong_decision(loop.loop, [each.loop for each in loops]))
+            why = why or "other statements of the loop keep the warpgroups together"
+            yield Decision(what, chosen, "the compiler", why)
 
 
 def name_ping_pong_decision(loop: tile.For, loops: Sequence[tile.For]) -> str:

@@ -27,11 +27,11 @@ def _explain_consumer_warpgroups(assignment: LayoutAssignment, options: CompileO
     if assignment.form == "warp_specialised":
         groups = max(assignment.kernel.threads // WARPGROUP_THREADS, 1)
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
-        by_option = Decision(
-            "consumer warpgroups", chosen, "the command line", f"--consumer-warpgroups {options.consumer_warpgroups}"
-        )
-        by_kernel = Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
-        yield by_kernel if options.consumer_warpgroups is None else by_option
+        if options.consumer_warpgroups is None:
+            yield Decision("consumer warpgroups", chosen, "the kernel", f"threads={assignment.kernel.threads}")
+        else:
+            why = f"--consumer-warpgroups {options.consumer_warpgroups}"
+            yield Decision("consumer warpgroups", chosen, "the command line", why)
 
 
 def _explain_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
@@ -51,20 +51,14 @@ def _explain_products(assignment: LayoutAssignment, target: Target) -> Iterator[
         yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)
     threads = assignment.block_threads
     start = target.limit("registers_per_sm") // threads
-    sums = (
-        (role.fragments[op.c.buffer.name], op.c.buffer)
-        for role in assignment.kernels
-        for op in walk_statements(role.kernel.body)
-        if isinstance(op, Gemm) and op.via == "wgmma"
-    )
-    for columns, pieces in dict(
-        count_product_pieces(buffer, layout, threads, target) for layout, buffer in sums
-    ).items():
-        if pieces == 1:
-            continue
-        yield Decision(
-            "products",
-            f"{columns} columns by {pieces} instructions",
-            "the compiler",
-            f"{threads} threads start with {start} registers each, and ptxas needs more for m64n{columns}",
-        )
+    pieces_by_columns: dict[int, int] = {}
+    for role in assignment.kernels:
+        for op in walk_statements(role.kernel.body):
+            if isinstance(op, Gemm) and op.via == "wgmma":
+                layout = role.fragments[op.c.buffer.name]
+                columns, pieces = count_product_pieces(op.c.buffer, layout, threads, target)
+                pieces_by_columns[columns] = pieces
+    for columns, pieces in pieces_by_columns.items():
+        if pieces > 1:
+            why = f"{threads} threads start with {start} registers each, and ptxas needs more for m64n{columns}"
+            yield Decision("products", f"{columns} columns by {pieces} instructions", "the compiler", why)

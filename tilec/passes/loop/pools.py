@@ -1,8 +1,7 @@
 """Resources that a pipelined loop holds besides shared memory: registers for fragments, named barriers, mbarriers.
 
 Registers are counted per thread, up to what the owning role may have. The pool has no limit for a loop that needs more
-in program order, since it spills whatever its schedule (the assembler reports it), nor for a manual schedule.
-"""
+in program order, since it spills whatever its schedule (the assembler reports it), nor for a manual schedule."""
 
 from __future__ import annotations
 
@@ -51,20 +50,14 @@ def build_pools(
     temporaries = tuple(_find_temporary_fragments(assignment, accesses, outside))
     names = {value.name for value in temporaries}
     reserved_fragments = [b for b in _find_used_fragments(assignment, accesses) if b.name not in names]
-    registers = Pool(
-        "registers",
-        count_available_registers(assignment, target),
-        _OTHER_REGISTERS + sum(_count_registers(assignment, b) for b in reserved_fragments),
-    )
+    reserved = _OTHER_REGISTERS + sum(_count_registers(assignment, b) for b in reserved_fragments)
+    registers = Pool("registers", count_available_registers(assignment, target), reserved)
     if is_given or registers.reserved + _peak_in_program_order(temporaries, len(accesses)) > registers.capacity:
         registers = replace(registers, capacity=UNLIMITED)
     # Barrier 0 is the block's; independent groups wait at one of their own each. They are held while the loop runs,
     # whatever the schedule, so no limit on carried values applies (the lint `barriers-exhausted` counts their uses).
-    barriers = replace(
-        target.pool("named_barriers"),
-        reserved=(ROLE_BARRIERS if assignment.form == "warp_specialised" else 1) + (groups if groups > 1 else 0),
-        spare=False,
-    )
+    in_use = (ROLE_BARRIERS if assignment.form == "warp_specialised" else 1) + (groups if groups > 1 else 0)
+    barriers = replace(target.pool("named_barriers"), reserved=in_use, spare=False)
     if not fed:
         return PoolValues((registers, barriers), temporaries)
     mbarriers = replace(target.pool("mbarriers"), spare=False)
@@ -106,9 +99,8 @@ def count_available_registers(assignment: LayoutAssignment, target: Target) -> i
 
 
 def choose_register_split(assignment: LayoutAssignment, target: Target) -> tuple[int, int] | tuple[None, None]:
-    """Return registers per thread for the producer and for the consumers, as setmaxnreg divides them. Returns None
-    twice where an equal share is enough for the consumers: the assembler then takes no more than they need, and more
-    blocks fit."""
+    """Return registers per thread for the producer and for the consumers, as setmaxnreg divides them. None for both
+    where an equal share is enough: the assembler then takes no more than is needed, and more blocks fit."""
     threads = assignment.kernel.threads + WARPGROUP_THREADS
     alike = min(target.limit("registers_per_sm") // threads // 8 * 8, target.limit("registers_per_thread"))
     if _count_needed_registers(assignment) <= alike:
@@ -117,13 +109,11 @@ def choose_register_split(assignment: LayoutAssignment, target: Target) -> tuple
 
 
 def _count_needed_registers(assignment: LayoutAssignment) -> int:
-    """Return an upper bound of the registers of a thread: all fragments live at once, each element in 32 bits at
-    least."""
+    """Return an upper bound of a thread's registers: all fragments at once, each element in at least 32 bits."""
     kernel = assignment.kernel
     fragments = [(assignment.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
-    computes = any(
-        b.in_registers for s in walk_statements(kernel.body) if isinstance(s, Parallel) for b in find_reads(s)
-    )
+    nests = (s for s in walk_statements(kernel.body) if isinstance(s, Parallel))
+    computes = any(b.in_registers for nest in nests for b in find_reads(nest))
     held = sum(elements * max(1, size // 4) for elements, size in fragments)
     return held + WGMMA_EXTRA_REGISTERS + (_OTHER_REGISTERS if computes else 0)
 

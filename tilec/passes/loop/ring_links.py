@@ -9,14 +9,13 @@ each waits for the earlier statements of the other:
     T.gemm(A_s, B_s, C)       one thread waits for that signal, issues the product, and signals its completion
     A_s[i, j] *= …            the consumers wait for that signal, and change it again
 
-Each such signal is a link: a ring without tiles, with as many versions as the ring that it is about.
-"""
+Each such signal is a link: a ring without tiles, with as many versions as the ring that it is about."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilec.analysis.rings import Accesses, RingPlan, find_accesses
+from tilec.analysis.rings import RingPlan, find_accesses
 from tilec.ir.tile import Stmt
 from tilec.passes.loop.assign_roles import LOADING_THREAD, find_ring_roles, resolve_tile_owner
 from tilec.support.records import dataclass
@@ -73,7 +72,10 @@ def find_ring_links(
             continue
         receiver = resolve_tile_owner(roles[j])
         earlier = [i for i in users if i < j and i not in before_commit and resolve_tile_owner(roles[i]) != receiver]
-        earlier = [i for i in earlier if _has_conflict(touched[i], touched[j], tiles)]
+        later = touched[j]
+        earlier = [
+            i for i in earlier if tiles & (touched[i].writes & later.all_names | touched[i].all_names & later.writes)
+        ]
         for sender in dict.fromkeys(resolve_tile_owner(roles[i]) for i in earlier):
             sender_statements = tuple(i for i in earlier if resolve_tile_owner(roles[i]) == sender)
             waiting.setdefault((sender, receiver, sender_statements), []).append(j)
@@ -81,7 +83,3 @@ def find_ring_links(
         RingLink(ring, sender, receiver, sender_statements, tuple(waiting_statements))
         for (sender, receiver, sender_statements), waiting_statements in waiting.items()
     )
-
-
-def _has_conflict(a: Accesses, b: Accesses, tiles: set[str]) -> bool:
-    return bool(tiles & ((a.writes & b.all_names) | (a.all_names & b.writes)))

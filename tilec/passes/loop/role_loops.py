@@ -5,8 +5,7 @@ The kernel fixes the roles, and the order in which each acquires, releases, wait
 rest: a statement on a stage stays between its acquire and its release, one on other memory stays where waits and
 arrivals have it, and one on registers only follows its operands. An iteration ends before the next begins, so all its
 statements are in one stage: the pipelines say how far roles run in advance of one another. The order that the scheduler
-begins with has each release as early as possible, for the role that waits for the stage.
-"""
+begins with has each release as early as possible, for the role that waits for the stage."""
 
 from __future__ import annotations
 
@@ -45,13 +44,11 @@ def find_role_loops(assignment: LayoutAssignment) -> tuple[tuple[RoleAssignment,
 
 
 def _find_stage_loops(body: Statements) -> Iterator[tile.For]:
-    for loop in tile.walk_statements(body):
-        if not isinstance(loop, tile.For):
-            continue
-        is_wanted = loop.kind == "serial" and any(map(_is_acquire, loop.body))
-        if is_wanted and not any(
-            isinstance(s, tile.For | tile.If | tile.While | tile.Break) or _is_barrier_poll(s) for s in loop.body
-        ):
+    """Yield the loops that acquire stages, and have nothing inside that keeps the order of the text."""
+    loops = (s for s in tile.walk_statements(body) if isinstance(s, tile.For) and s.kind == "serial")
+    for loop in (loop for loop in loops if any(map(_is_acquire, loop.body))):
+        compound = tile.For | tile.If | tile.While | tile.Break
+        if not any(isinstance(s, compound) or _is_barrier_poll(s) for s in loop.body):
             yield loop
 
 
@@ -73,8 +70,7 @@ def _find_pipeline_name(stmt: tile.Stmt) -> str:
 
 
 def group_statements(body: Statements) -> tuple[StatementUnit, ...]:
-    """Group statements into units: an acquire, the binds before it and the variables set behind it have one source
-    place."""
+    """Group statements into units: an acquire, and binds and variables of the same source place, are one."""
     found: list[StatementUnit] = []
     at = 0
     while at < len(body):
@@ -83,11 +79,8 @@ def group_statements(body: Statements) -> tuple[StatementUnit, ...]:
             end += 1
         statements = body[at:end]
         main = next((s for s in statements if _find_pipeline_name(s)), statements[-1])
-        found.append(
-            StatementUnit(
-                statements, main, _find_pipeline_name(main), bool(_find_pipeline_name(main)) or not _is_movable(main)
-            )
-        )
+        pipeline = _find_pipeline_name(main)
+        found.append(StatementUnit(statements, main, pipeline, bool(pipeline) or not _is_movable(main)))
         at = end
     return tuple(found)
 
@@ -100,18 +93,20 @@ def _is_part_of_acquire(statements: Statements) -> bool:
         isinstance(statements[0], tile.Bind)
         and len(waits) <= 1
         and all(map(_is_acquire, waits))
-        and all(_only_sets_variables(s) for s in sets)
+        and all(map(only_sets_variables, sets))
         and (not sets or bool(waits))
     )
 
 
-def _only_sets_variables(stmt: tile.Stmt) -> bool:
+def only_sets_variables(stmt: tile.Stmt) -> bool:
+    """Return whether a statement only sets variables of T.alloc_var."""
     return isinstance(stmt, tile.Parallel) and all(
         isinstance(s, tile.Store) and is_variable(s.buffer) for s in stmt.body
     )
 
 
 def _is_movable(stmt: tile.Stmt) -> bool:
+    """Return whether only its operands keep a statement at its place."""
     match stmt:
         case tile.Parallel():
             return not any(isinstance(s, tile.Print) for s in tile.walk_statements((stmt,)))
@@ -121,9 +116,6 @@ def _is_movable(stmt: tile.Stmt) -> bool:
             return True
         case _:
             return False
-
-
-# ---- the problem -----------------------------------------------------------------------------------------------------
 
 
 def build_role_problems(assignment: LayoutAssignment, target: Target) -> tuple[LoopProblem, ...]:
@@ -139,6 +131,7 @@ def map_tiles_to_pipelines(kernel: tile.Kernel) -> dict[str, str]:
 
 
 def _build_problem(part: RoleAssignment, loop: tile.For, pipelines: Mapping[str, str], target: Target) -> LoopProblem:
+    """Return the problem of a loop of one role, whose statements all are in one stage."""
     units_in_order = release_early(group_statements(loop.body), pipelines)
     slots = (*target.slots, Slot(f"issue ({part.name})"))
     ops = tuple(_build_op(unit, part, target, len(target.slots)) for unit in units_in_order)
@@ -148,6 +141,7 @@ def _build_problem(part: RoleAssignment, loop: tile.For, pipelines: Mapping[str,
 
 
 def _build_op(unit: StatementUnit, part: RoleAssignment, target: Target, own_slot: int) -> Op:
+    """Return the op of a unit, which issues in the role's slot."""
     stmt = unit.main
     issue, latency, uses = price_statement(stmt, part.assignment, target)
     uses[own_slot] = (issue, 0)
@@ -162,14 +156,12 @@ def name_statement(stmt: tile.Stmt) -> str:
     if _find_pipeline_name(stmt):
         action = "acquire" if stmt.acquires is not None else "release" if stmt.releases is not None else "drain"
         return f"{action} {_find_pipeline_name(stmt)}"
-    return (
-        f"{stmt.name} {get_barrier(stmt).name}"
-        if stmt.barrier is not None and not stmt.regions
-        else describe_statement(stmt)
-    )
+    is_about_barrier = stmt.barrier is not None and not stmt.regions
+    return f"{stmt.name} {get_barrier(stmt).name}" if is_about_barrier else describe_statement(stmt)
 
 
 def _build_edges(units: Sequence[StatementUnit], ops: Sequence[Op], pipelines: Mapping[str, str]) -> Iterator[Edge]:
+    """Yield an edge for each two units that must keep their order."""
     touched = [_find_touched_names(unit) for unit in units]
     for j in range(len(units)):
         for i in range(j):
@@ -193,22 +185,14 @@ class _TouchedNames:
 
 
 def _find_touched_names(unit: StatementUnit) -> _TouchedNames:
-    read: set[str] = set()
-    written: set[str] = set()
-    memory: set[str] = set()
-    for stmt in unit.statements:
-        access = find_accesses(stmt)
-        used = {
-            e.name
-            for s in tile.walk_statements((stmt,))
-            for x in list_expressions(s)
-            for e in tile.walk_expr(x)
-            if isinstance(e, tile.Var)
-        }
-        read |= access.reads | {f"%{name}" for name in used}
-        written |= access.writes | ({f"%{stmt.var.name}"} if isinstance(stmt, tile.Bind) else set())
-        memory |= {b.name for b in (*find_reads(stmt), *find_writes(stmt)) if not b.in_registers}
-    return _TouchedNames(frozenset(read), frozenset(written), frozenset(memory))
+    """Return what the statements of a unit access; names of variables begin with %."""
+    accesses = [find_accesses(stmt) for stmt in unit.statements]
+    parts = (e for s in tile.walk_statements(unit.statements) for x in list_expressions(s) for e in tile.walk_expr(x))
+    used = frozenset(f"%{e.name}" for e in parts if isinstance(e, tile.Var))
+    bound = frozenset(f"%{stmt.var.name}" for stmt in unit.statements if isinstance(stmt, tile.Bind))
+    buffers = (b for stmt in unit.statements for b in (*find_reads(stmt), *find_writes(stmt)))
+    memory = frozenset(b.name for b in buffers if not b.in_registers)
+    return _TouchedNames(used.union(*(a.reads for a in accesses)), bound.union(*(a.writes for a in accesses)), memory)
 
 
 def _why_ordered(

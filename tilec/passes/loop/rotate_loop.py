@@ -4,7 +4,11 @@ the next iteration.
 A wgmma product in flight at the end of an iteration is expensive if other statements touch its registers: the assembler
 cannot follow it over the back edge, and makes all products of the kernel wait for one another (its C7514). Where the
 schedule has it completed by then, a wait at the end of the iteration costs nothing.
-"""
+
+Ping-pong: warpgroups run the same code at different times. In each interval a group has runs of products without a
+product of another group in between. Where the groups' runs alternate in a fixed order, one named barrier a group keeps
+that order: a group waits at its own barrier before the first product of a run, and arrives at the next group's barrier
+once it has issued the last. No run crosses two iterations."""
 
 from __future__ import annotations
 
@@ -68,11 +72,7 @@ def keeps_ping_pong(runs: Sequence[RunPlace | None], at: int) -> bool:
 
 
 def find_in_flight_products(
-    steps: Sequence[Stmt | None],
-    versioned: frozenset[str],
-    phases: Sequence[int],
-    cycles: Sequence[int],
-    interval: int,
+    steps: Sequence[Stmt | None], versioned: frozenset[str], phases: Sequence[int], cycles: Sequence[int], interval: int
 ) -> Iterator[InFlightProduct]:
     """Yield the products whose registers other steps touch, each with the step that waits for it. `versioned` tiles can
     be read and filled at the same time. Steps begin at `phases` of the interval and take `cycles`."""
@@ -97,8 +97,7 @@ def find_contended_registers(product: Stmt, steps: Sequence[Stmt]) -> frozenset[
 
 
 def _find_waiting_step(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned: frozenset[str]) -> int | None:
-    """Return the first step that waits for the product. Products complete in issue order: a wait for a later one covers
-    it."""
+    """Return the first step that waits for the product, or for a later one: products complete in issue order."""
     issued = find_accesses(product)
     read, written = issued.reads - versioned, issued.writes
     for at, stmt in behind:

@@ -6,18 +6,18 @@ while the tensor cores multiply for another. The parts are written into the text
 A dimension is split together with related ones. Splitting the columns of an accumulator splits those of all tiles
 computed from it element by element, the rows of its next factor, and the rows of the loads that fill them: the pass
 follows operations from tile to tile. An operation that reduces the dimension, or sums products along it, continues in
-its second part from the result of the first; all others do the same to each part.
-"""
+its second part from the result of the first; all others do the same to each part."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.rewrite import map_declared_variables, map_expressions, map_nested_bodies
 from tilec.ir.types import INT32
+from tilec.passes.layout.element_accesses import find_element_accesses
 from tilec.rewriting.fold_constants import fold_constants
 from tilec.rewriting.make_names_unique import UniqueNames
 from tilec.support.records import dataclass
@@ -36,8 +36,7 @@ def split_dimension(kernel: tile.Kernel, subtiled: tile.Buffer, dim: int, parts:
 
 
 def find_related_dimensions(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
-    """Return the dimension of each tile that must be split with the first. Raises `Indivisible` if one tile has two of
-    them."""
+    """Return the dimension of each tile that must be split with the first. Raises `Indivisible` if a tile has two."""
     groups = [
         {(stmt_tile, d) for stmt_tile, d in group if stmt_tile.scope != "global"}
         for stmt in tile.walk_statements(kernel.body)
@@ -55,9 +54,6 @@ def find_related_dimensions(kernel: tile.Kernel, first: Dimension) -> dict[tile.
     return split
 
 
-# ---- related dimensions ----------------------------------------------------------------------------------------------
-
-
 def _find_common_indices(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
     """Yield the sets of dimensions that share an index of a statement, without nested statements."""
     match stmt:
@@ -65,40 +61,25 @@ def _find_common_indices(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
             for axis in stmt.axes:
                 yield {(regions[r].buffer, d) for r, d in axis.at}
         case tile.Parallel(vars=variables):
+            found = [access for _, access in find_element_accesses(stmt.body)]
             for var in variables:
-                yield {
-                    (buffer, d) for buffer, indices in _list_accesses(stmt) for d, i in enumerate(indices) if i == var
-                }
+                yield {(access.buffer, d) for access in found for d, i in enumerate(access.indices) if i == var}
         case _:
             return
-
-
-def _list_accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
-    for stmt in tile.walk_statements(nest.body):
-        if isinstance(stmt, tile.Store):
-            yield stmt.buffer, stmt.indices
-        for expr in list_expressions(stmt):
-            yield from ((e.buffer, e.indices) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
-
-
-# ---- parts -----------------------------------------------------------------------------------------------------------
 
 
 class _KernelSplitter:
     """A kernel whose tiles are split along these dimensions."""
 
     def __init__(self, kernel: tile.Kernel, split: Mapping[tile.Buffer, int], parts: int) -> None:
-        self.whole = kernel
-        self.split = split
-        self.parts = parts
+        self.whole, self.split, self.parts = kernel, split, parts
         for pinned in kernel.layouts:
             if pinned.buffer in split:
                 raise Indivisible(f"{pinned.buffer.name} has a given layout")
         for buffer, dim in split.items():
             if buffer.shape[dim] % parts or buffer.lanes != 1:
-                raise Indivisible(
-                    f"the {buffer.shape[dim]} elements of {buffer.name} cannot be split into {parts} equal parts"
-                )
+                elements = f"the {buffer.shape[dim]} elements of {buffer.name}"
+                raise Indivisible(f"{elements} cannot be split into {parts} equal parts")
         named = (*kernel.params, *kernel.buffers, *kernel.block_vars, *_declared_variables(kernel.body))
         self.unique = UniqueNames({one.name for one in named})
         self.tiles = {buffer: tuple(self._build_part(buffer) for _ in range(parts)) for buffer in split}
@@ -115,6 +96,7 @@ class _KernelSplitter:
         return tuple(new for stmt in body for new in self.rewrite_statement(stmt))
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        """Return the parts of a statement, or the statement where no tile of it is split."""
         if not self.touches(stmt):
             return (stmt,)
         match stmt:
@@ -144,11 +126,11 @@ class _StatementPart:
     """One part of a statement. All variables that it defines get new names."""
 
     def __init__(self, division: _KernelSplitter, stmt: tile.Stmt, part: int) -> None:
-        self.of = division
-        self.part = part
+        self.of, self.part = division, part
         self.names = {var: replace(var, name=division.unique.take(var.name)) for var in _declared_variables((stmt,))}
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
+        """Return this part of the statement, or of one in it. Raises `Indivisible`."""
         match stmt:
             case tile.TileOp():
                 return self.rewrite_operation(stmt)
@@ -161,11 +143,13 @@ class _StatementPart:
                 raise Indivisible(f"line {stmt.span.line} cannot be split into parts")
 
     def rewrite_expression(self, expr: tile.Expr) -> tile.Expr:
+        """Return the expression with the new names of variables."""
         if isinstance(expr, tile.Var):
             return self.names.get(expr, expr)
         return map_expressions(expr, self.rewrite_expression)
 
     def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
+        """Return this part of an operation on tiles."""
         regions = [map_expressions(r, self.rewrite_expression) for r in op.regions]
         for axis in op.axes:
             if not any(self.of.split.get(op.regions[r].buffer) == d for r, d in axis.at):
@@ -190,11 +174,13 @@ class _StatementPart:
         return replace(region, start=start, extent=extent)
 
     def rewrite_nest(self, nest: tile.Parallel) -> tile.Parallel:
-        split = {indices[self.of.split[b]] for b, indices in _list_accesses(nest) if b in self.of.split}
+        """Return the iterations of a nest that are this part of its tiles."""
+        found = [access for _, access in find_element_accesses(nest.body) if access.buffer in self.of.split]
+        split = {access.indices[self.of.split[access.buffer]] for access in found}
         var, extent = next((v for v in zip(nest.vars, nest.extents, strict=True) if v[0] in split), (None, 0))
         if var is None or len(split) > 1 or nest.layout is not None or nest.is_per_thread:
             raise Indivisible(f"line {nest.span.line} indexes tiles by something other than its loop variables")
-        if any(b.shape[self.of.split[b]] != extent for b, _ in _list_accesses(nest) if b in self.of.split):
+        if any(access.buffer.shape[self.of.split[access.buffer]] != extent for access in found):
             raise Indivisible(f"line {nest.span.line} uses only some elements of a tile")
         size = extent // self.of.parts
         inside = _NestPart(self.of, self.part, self.names, var, size)
@@ -217,6 +203,7 @@ class _NestPart:
     size: int
 
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
+        """Return a statement of the nest for this part."""
         named = map_declared_variables(stmt, self.names.__getitem__)
         match named:
             case tile.Store(buffer=buffer, indices=indices, value=value):
@@ -232,6 +219,7 @@ class _NestPart:
     def locate_element(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]
     ) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
+        """Return the buffer and the indices of an element in this part."""
         if buffer not in self.of.split:
             return buffer, tuple(map(self.rewrite_expression, indices))
         dim = self.of.split[buffer]
@@ -239,6 +227,7 @@ class _NestPart:
         return self.of.tiles[buffer][self.part], tuple(at)
 
     def rewrite_expression(self, expr: tile.Expr) -> tile.Expr:
+        """Return the expression with new names, of elements of this part."""
         if expr == self.var:
             return _add_offset(self.names[self.var], self.part * self.size)
         if isinstance(expr, tile.Var):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.rewrite import map_nested_bodies
-from tilec.ir.tile import Const, Store
+from tilec.ir.tile import Const, Parallel, Store
 from tilec.passes.lower.waits.touches import find_touches
 
 
@@ -18,6 +18,7 @@ def initialise_by_products(program: warp.Program) -> warp.Program:
 
 
 def _initialise_body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
+    """Mark the first products of a body, and drop its clearings; so in all bodies inside it."""
     found = [map_nested_bodies(op, _initialise_body) for op in body]
     for at in reversed(range(len(found))):
         cleared = _find_cleared_fragment(found[at])
@@ -33,17 +34,17 @@ def _initialise_body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, 
 def _find_cleared_fragment(op: warp.Operation) -> str:
     """Return the fragment that the operation fills with zeros, if that is all it does; else ""."""
     match op:
-        case warp.Elementwise(nest=nest, block=None):
-            match nest.body:
-                case (Store(buffer=buffer, indices=indices, value=Const(value=0), atomic=None),):
-                    is_whole = indices == nest.vars and nest.extents == buffer.shape
-                    return buffer.name if is_whole and buffer.scope == "fragment" else ""
-    return ""
+        case warp.Elementwise(
+            nest=Parallel(body=(Store(buffer=buffer, indices=indices, value=Const(value=0), atomic=None),)), block=None
+        ):
+            is_whole = indices == op.nest.vars and op.nest.extents == buffer.shape
+            return buffer.name if is_whole and buffer.scope == "fragment" else ""
+        case _:
+            return ""
 
 
 def _find_first_product(fragment: str, following: Sequence[warp.Operation]) -> int | None:
-    """Return the index of the product that is the first to touch the fragment on every path, and adds to it; None
-    without one."""
+    """Return the index of the product that is first to touch the fragment on every path, and adds to it; or None."""
     for at, op in enumerate(following):
         if warp.nested_bodies(op) or isinstance(op, warp.Break):
             return None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
-from tilec.passes.memory.shared_limits import format_size_sum
+from tilec.passes.memory.shared_limits import align_bytes, format_size_sum
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.options import EnvironmentSwitches
 from tilec.target.table import Target
@@ -17,8 +16,7 @@ def allocate_shared(program: Program, target: Target, switches: EnvironmentSwitc
     """Assign each tile an offset in shared memory.
 
     Tiles lie one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
-    these do, and barriers come last. Errors: `shared-memory-overflow`.
-    """
+    these do, and barriers come last. Errors: `shared-memory-overflow`."""
     in_rings = {name for ring in program.rings for name in ring.buffers}
     kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
     placed, begin = _stack_tiles(kept, 0)
@@ -49,7 +47,6 @@ def _stack_tiles(tiles: Sequence[SharedTile], begin: int) -> tuple[dict[str, int
     """Return the offset of each tile by name, one behind the other from `begin` on, and the end of the last."""
     offsets = {}
     for tile in tiles:
-        begin = -(-begin // SWIZZLE_BYTES) * SWIZZLE_BYTES
-        offsets[tile.buffer.name] = begin
-        begin += tile.bytes
+        offsets[tile.buffer.name] = align_bytes(begin)
+        begin = offsets[tile.buffer.name] + tile.bytes
     return offsets, begin

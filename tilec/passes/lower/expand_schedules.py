@@ -27,16 +27,7 @@ from tilec.passes.grid.cta_pair_products import is_paired
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.mechanisms.tensor_memory import allocate_tensor_tiles, find_loop_sums
 from tilec.passes.layout.shared.named_versions import get_named_versions
-from tilec.passes.loop import dynamic_tile_scheduler
-from tilec.passes.loop.assign_roles import (
-    EVERY_ROLE,
-    LOADING_THREAD,
-    MMA_ROLE,
-    STORE_ROLE,
-    RingRoles,
-    assign_role,
-    find_ring_roles,
-)
+from tilec.passes.loop import assign_roles, dynamic_tile_scheduler
 from tilec.passes.loop.build_problem import PlannedLoop, ScheduledLoop
 from tilec.passes.loop.pools import choose_register_split
 from tilec.passes.loop.ring_links import RingLink, find_ring_links
@@ -59,15 +50,11 @@ def expand_schedules(
 ) -> warp.Program:
     """Expand schedules into roles, rings, and each role's prologue, steady state and epilogue.
 
-    `arrivals`: the threads that arrive at the barriers of a block's own rings.
-    """
+    `arrivals`: the threads that arrive at the barriers of a block's own rings."""
     scheduled = [planned.scheduled for planned in loops]
-    program = (
-        _expand_explicit_roles(assignment, target)
-        if assignment.roles
-        else Expander(assignment, scheduled, target, arrivals).expand_program()
-    )
-    return initialise_by_products(program)
+    if assignment.roles:
+        return initialise_by_products(_expand_explicit_roles(assignment, target))
+    return initialise_by_products(Expander(assignment, scheduled, target, arrivals).expand_program())
 
 
 def _expand_explicit_roles(assignment: LayoutAssignment, target: Target) -> warp.Program:
@@ -92,6 +79,8 @@ def _expand_explicit_roles(assignment: LayoutAssignment, target: Target) -> warp
 
 
 class Expander:
+    """Expands a kernel to its program: `role_pipeline.Expansion` says what its fields are."""
+
     def __init__(
         self,
         assignment: LayoutAssignment,
@@ -111,7 +100,7 @@ class Expander:
         self.kept_fragments: list[tuple[tile.Buffer, Fragment]] = []
         self.ring_of: dict[str, warp.Ring] = {}
         self.rings: dict[str, warp.Ring] = {}
-        self.passes: dict[str, RingRoles] = {}
+        self.passes: dict[str, assign_roles.RingRoles] = {}
         self.renamed = 0
         self.tensor = allocate_tensor_tiles(assignment.kernel, target, dict(assignment.versions))
         self.links: dict[tile.Var, dict[str, RingLink]] = {}  # of each loop, by name
@@ -132,18 +121,16 @@ class Expander:
         self.shared = frozenset(name for name in passed if passed.count(name) > 1)
         self.most_cursors: dict[tuple[str, str], int] = {}
         for s in scheduled if self.shared else ():
-            for role in ("producer", "consumer", MMA_ROLE) if self.specialised else ("all",):
+            for role in ("producer", "consumer", assign_roles.MMA_ROLE) if self.specialised else ("all",):
                 for side, stages in RolePipeline(self, s, role, ()).find_cursor_stages().items():
                     self.most_cursors[side] = max(self.most_cursors.get(side, 0), len(stages))
 
     def add_rings(self, s: ScheduledLoop) -> None:
+        """Add the rings of a loop, with as many versions as its schedule says, and their links."""
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
-            ring_roles = self.passes[ring.name] = find_ring_roles(plan, s.roles, s.loop.statements)
-            size = (
-                sum(self.assignment.shared[b.name].bytes for b in plan.buffers)
-                if ring_roles.producer_role in TMA_FILLERS
-                else 0
-            )
+            ring_roles = self.passes[ring.name] = assign_roles.find_ring_roles(plan, s.roles, s.loop.statements)
+            is_loaded = ring_roles.producer_role in TMA_FILLERS
+            size = sum(self.assignment.shared[b.name].bytes for b in plan.buffers) if is_loaded else 0
             shared = tuple(dict.fromkeys(a for p in plan.producers if (a := get_multicast_axes(s.loop.statements[p]))))
             blocks = len(multicast_ranks_of_any(self.kernel.cluster.extents, shared))
             by = "warp" if shared else self.arriving  # a warp has a lane for each block
@@ -171,43 +158,43 @@ class Expander:
         self.links.setdefault(loop.var, {})[name] = link
         self.changed.add(link.ring)
 
-    def add_tensor_ring(self, tile_name: warp.TensorTile) -> None:
+    def add_tensor_ring(self, tensor: warp.TensorTile) -> None:
         """Add the ring of a sum in tensor memory: the tensor cores fill it, the consumers read it."""
-        name, by = tile_name.buffer.name, self.arriving
-        arrivals, fills = self.count_arrivals("consumer", by), self.count_arrivals(MMA_ROLE, by)
-        paired = any(
-            is_paired(s) and tile_name.buffer in find_writes(s) for s in tile.walk_statements(self.kernel.body)
-        )
+        name, by = tensor.buffer.name, self.arriving
+        arrivals, fills = self.count_arrivals("consumer", by), self.count_arrivals(assign_roles.MMA_ROLE, by)
+        paired = any(is_paired(s) and tensor.buffer in find_writes(s) for s in tile.walk_statements(self.kernel.body))
         arrivals *= 2 if paired else 1
-        made = warp.Ring(name, tile_name.depth, (name,), 0, arrivals, fills, by=by, paired=paired)
+        made = warp.Ring(name, tensor.depth, (name,), 0, arrivals, fills, by=by, paired=paired)
         self.ring_of[name] = self.rings[name] = made
 
     def count_arrivals(self, role: str, by: Arrivals) -> int:
         """Count the arrivals of a role at a barrier for one signal."""
-        return 1 if role in (*TMA_FILLERS, STORE_ROLE, MMA_ROLE) else warp.count_arrivals(self.kernel.threads // 32, by)
+        return (
+            1
+            if role in (*TMA_FILLERS, assign_roles.STORE_ROLE, assign_roles.MMA_ROLE)
+            else warp.count_arrivals(self.kernel.threads // 32, by)
+        )
 
     # ---- the program ----
 
     def expand_program(self) -> warp.Program:
-        kernel = self.kernel
-        warps = kernel.threads // 32
+        """Return the program of a kernel without explicit roles."""
+        kernel, warps = self.kernel, self.kernel.threads // 32
         if self.specialised:
             producer_registers, consumer_registers = choose_register_split(self.assignment, self.target)
             has_ping_pong = any(s.ping_pong_runs for s in self.loops.values())
             first_barrier = warp.FIRST_PING_PONG if has_ping_pong else None
-            consumer = warp.Role(
-                "consumer",
-                0,
-                warps,
-                self.expand_body(kernel.body, "consumer"),
-                consumer_registers,
-                ping_pong_barrier=first_barrier,
-            )
+            body = self.expand_body(kernel.body, "consumer")
+            consumer = warp.Role("consumer", 0, warps, body, consumer_registers, ping_pong_barrier=first_barrier)
             loads = _drain_rings(self.expand_body(kernel.body, "producer"), self.rings)
             producer = warp.Role("producer", warps, WARPGROUP_WARPS, loads, producer_registers, True)
             # Other roles of one thread get a warp of the producer's warpgroup each.
-            names = [MMA_ROLE] if self.tensor else []
-            names += [STORE_ROLE] if any(STORE_ROLE in s.roles for s in self.loops.values()) else []
+            names = [assign_roles.MMA_ROLE] if self.tensor else []
+            names += (
+                [assign_roles.STORE_ROLE]
+                if any(assign_roles.STORE_ROLE in s.roles for s in self.loops.values())
+                else []
+            )
             single_roles = [producer]
             for name in names:
                 single_roles[-1] = replace(single_roles[-1], warps=1)
@@ -222,6 +209,7 @@ class Expander:
         return self.build_program(roles)
 
     def build_program(self, roles: tuple[warp.Role, ...]) -> warp.Program:
+        """Return the program of these roles, with the tiles, maps and rings that they need."""
         kernel = self.kernel
         grid = (*kernel.grid, 1, 1)[:3]
         return warp.Program(
@@ -232,10 +220,7 @@ class Expander:
             kernel.block_vars,
             roles,
             tuple(self.list_shared_tiles()),
-            (
-                *((b, self.assignment.fragments[b.name]) for b in kernel.buffers if b.in_registers),
-                *self.kept_fragments,
-            ),
+            (*((b, self.assignment.fragments[b.name]) for b in kernel.buffers if b.in_registers), *self.kept_fragments),
             tuple(
                 dynamic_tile_scheduler.set_ring_arrivals(ring, roles) if ring.heard_by else ring
                 for ring in self.rings.values()
@@ -252,6 +237,7 @@ class Expander:
         self.ring_of, self.rings = other.ring_of, other.rings
 
     def list_shared_tiles(self) -> Iterator[warp.SharedTile]:
+        """Yield the shared tiles of the program: those of the kernel, scratch, and answers."""
         late = frozenset() if self.assignment.roles else find_tiles_over_rings(self.kernel)
         for buffer in self.kernel.buffers:
             if buffer.scope == "shared":
@@ -265,6 +251,7 @@ class Expander:
     def get_tensor_map(
         self, tensor: tile.Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Im2colCorners | None
     ) -> warp.TensorMap:
+        """Return the map of a tensor for these boxes, made at its first use."""
         key = (tensor.name, box, swizzle, corners)
         if key not in self.maps:
             taken = sum(k[0] == tensor.name for k in self.maps)
@@ -275,15 +262,14 @@ class Expander:
         return self.maps[key]
 
     def get_scratch_tile(self, size: int, span: Span) -> tile.Buffer:
-        return self.scratch_tiles.setdefault(
-            (span, size), tile.Buffer(f"scratch.{len(self.scratch_tiles)}", (size,), INT8, "shared", span)
-        )
+        """Return the scratch tile of a statement, the same for each copy of it."""
+        made = tile.Buffer(f"scratch.{len(self.scratch_tiles)}", (size,), INT8, "shared", span)
+        return self.scratch_tiles.setdefault((span, size), made)
 
     def add_kept_tile(
         self, nest: tile.Parallel, layout: Fragment, name: str, dtype: DType, scope: Literal["fragment", "shared"]
     ) -> tile.Buffer:
-        """Add a tile with an element for each iteration of a nest, to carry values from one part of the nest to the
-        next."""
+        """Add a tile with an element for each iteration of a nest, to carry values between parts of the nest."""
         number = len(self.kept_fragments) + len(self.scratch_tiles)
         made = tile.Buffer(f"kept.{name}.{number}", nest.extents, dtype, scope, nest.span)
         if scope == "shared":
@@ -310,7 +296,7 @@ class Expander:
         stmt = stmts[at]
         filled = [fetch for fetch in prefetched if role in ("producer", "all") and fetch.copy == at]
         read = [fetch for fetch in prefetched if role in ("consumer", "all") and fetch.tile in find_reads(stmt)]
-        side = LOADING_THREAD if role == "all" and filled else role
+        side = assign_roles.LOADING_THREAD if role == "all" and filled else role
         own = {fetch: warp.Cursor(f"{fetch.tile.name}.{side}", fetch.tile.name) for fetch in (*filled, *read)}
         done = [fetch for fetch in read if fetch.last == at]
         for fetch in filled:
@@ -328,30 +314,21 @@ class Expander:
         """Return the role's part of a statement, on the versions that `cursors` point at."""
         match stmt:
             case tile.For() if stmt.var in self.loops:
-                sums = (
-                    tuple(self.build_sum_cursor(tile_name.name, role) for tile_name in find_loop_sums(stmt))
-                    if role == MMA_ROLE
-                    else ()
-                )
+                found = find_loop_sums(stmt) if role == assign_roles.MMA_ROLE else ()
+                sums = tuple(self.build_sum_cursor(tensor.name, role) for tensor in found)
                 acquired = tuple(warp.RingAcquire(c, span=stmt.span) for c in sums)
                 done = tuple(op for c in sums for op in self.pass_version(warp.RingFill(c, True, span=stmt.span)))
-                return (
-                    *acquired,
-                    *RolePipeline(self, self.find_schedule(stmt), role, (*cursors, *sums)).expand_operations(),
-                    *done,
-                )
+                pipeline = RolePipeline(self, self.find_schedule(stmt), role, (*cursors, *sums))
+                return *acquired, *pipeline.expand_operations(), *done
             case tile.For(kind="unroll"):
                 return tuple(self.unroll_loop(stmt, role, cursors))
-            case tile.For(dynamically_scheduled=True):
-                body = self.expand_body(stmt.body, role, cursors)
-                return (
-                    (dynamic_tile_scheduler.build_scheduler_loop(stmt, body, role, self.kernel.cluster.extents),)
-                    if body
-                    else ()
-                )
             case tile.For():
                 body = self.expand_body(stmt.body, role, cursors)
-                return (self.build_loop(stmt, stmt.start, stmt.stop, stmt.step, body, cursors),) if body else ()
+                if stmt.dynamically_scheduled:
+                    made = dynamic_tile_scheduler.build_scheduler_loop(stmt, body, role, self.kernel.cluster.extents)
+                else:
+                    made = warp.Loop(stmt.var, stmt.start, stmt.stop, stmt.step, body, cursors=cursors, span=stmt.span)
+                return (made,) if body else ()
             case tile.If():
                 then, orelse = self.expand_body(stmt.then, role, cursors), self.expand_body(stmt.orelse, role, cursors)
                 branch = warp.Branch(stmt.condition, then, orelse, cursors=cursors, span=stmt.span)
@@ -364,24 +341,19 @@ class Expander:
             case tile.Bind():
                 return (warp.Let(stmt.var, stmt.value, cursors=cursors, span=stmt.span),)
             case Copy(regions=(source, _)) if self.is_handed_sum(source.buffer):
-                if assign_role(stmt, self.assignment) != role:
+                if assign_roles.assign_role(stmt, self.assignment) != role:
                     return ()
                 cursor = self.build_sum_cursor(source.buffer.name, role)
                 load = self.lower_statement(stmt, (*cursors, cursor))
                 read = self.pass_version(warp.RingRelease(cursor, span=stmt.span))
                 return warp.RingWait(cursor, span=stmt.span), *load, *read
             case _:
-                return (
-                    self.lower_statement(stmt, cursors)
-                    if assign_role(stmt, self.assignment) in (role, EVERY_ROLE)
-                    else ()
-                )
+                is_own = assign_roles.assign_role(stmt, self.assignment) in (role, assign_roles.EVERY_ROLE)
+                return self.lower_statement(stmt, cursors) if is_own else ()
 
-    def is_handed_sum(self, tile_name: tile.Buffer) -> bool:
+    def is_handed_sum(self, tensor: tile.Buffer) -> bool:
         """Return True if the tensor cores fill the tile as a ring; otherwise the kernel itself orders its readers."""
-        return (
-            tile_name.scope == "tmem" and tile_name.name in self.ring_of and self.ring_of[tile_name.name].has_barriers
-        )
+        return tensor.scope == "tmem" and tensor.name in self.ring_of and self.ring_of[tensor.name].has_barriers
 
     def build_sum_cursor(self, tile_name: str, role: str) -> warp.Cursor:
         return warp.Cursor(f"{tile_name}.{role}", tile_name)
@@ -390,54 +362,39 @@ class Expander:
         """Pass a version in tensor memory to the other role, and advance to the next."""
         return op, warp.Advance(op.cursor, span=op.span)
 
-    def build_loop(
-        self,
-        loop: tile.For,
-        start: tile.Expr,
-        stop: tile.Expr,
-        step: int,
-        body: tuple[warp.Operation, ...],
-        cursors: Cursors,
-    ) -> warp.Loop:
-        return warp.Loop(loop.var, start, stop, step, body, cursors=cursors, span=loop.span)
-
     def unroll_loop(self, loop: tile.For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
-        """Unroll a loop `factor` times: a loop of the unrolled iterations if there are more, then the remaining
-        ones."""
+        """Unroll a loop `factor` times: yield a loop of unrolled iterations if there are more, and the rest."""
         iterations = get_static_trip_count(loop)
         factor = loop.factor
         if factor is None:
             factor = iterations if iterations is not None and iterations <= MAX_UNROLL else 1
         if iterations is not None and iterations <= factor:
             for i in range(iterations):
-                yield from self.expand_body(
-                    self.instantiate_body(loop, add_exprs(loop.start, tile.int32_const(i * loop.step))), role, cursors
-                )
+                value = add_exprs(loop.start, tile.int32_const(i * loop.step))
+                yield from self.expand_body(self.instantiate_body(loop, value), role, cursors)
             return
-        whole: tile.Expr = scale_expr(
-            tile.Binary("floordiv", build_trip_count(loop), tile.int32_const(factor), INT32), factor * loop.step
-        )
         if iterations is not None:
-            whole = tile.int32_const(iterations // factor * factor * loop.step)
-        middle = add_exprs(loop.start, whole)
+            whole: tile.Expr = tile.int32_const(iterations // factor * factor * loop.step)
+        else:
+            count = tile.Binary("floordiv", build_trip_count(loop), tile.int32_const(factor), INT32)
+            whole = scale_expr(count, factor * loop.step)
+        middle, span = add_exprs(loop.start, whole), loop.span
         copies = (
             self.instantiate_body(loop, add_exprs(loop.var, tile.int32_const(i * loop.step))) for i in range(factor)
         )
         body = tuple(op for copy in copies for op in self.expand_body(copy, role, cursors))
         if not body:
             return
-        yield self.build_loop(loop, loop.start, middle, loop.step * factor, body, cursors)
+        yield warp.Loop(loop.var, loop.start, middle, loop.step * factor, body, cursors=cursors, span=span)
         if factor > 1 and (iterations is None or iterations % factor):
             rest = self.expand_body(self.instantiate_body(loop, loop.var), role, cursors)
-            yield self.build_loop(loop, middle, loop.stop, loop.step, rest, cursors)
+            yield warp.Loop(loop.var, middle, loop.stop, loop.step, rest, cursors=cursors, span=span)
 
     def build_endless_loop(self, loop: tile.While, body: tuple[warp.Operation, ...], cursors: Cursors) -> warp.Forever:
-        """Return an endless loop. Its condition is a branch at the start of each iteration, so that its reads are
-        waited for there."""
+        """Return an endless loop. Its condition is a branch in each iteration: its reads are waited for there."""
         leave = (warp.Break(span=loop.span),)
-        return warp.Forever(
-            (warp.Branch(loop.condition, body, leave, cursors=cursors, span=loop.span),), span=loop.span
-        )
+        branch = warp.Branch(loop.condition, body, leave, cursors=cursors, span=loop.span)
+        return warp.Forever((branch,), span=loop.span)
 
     def instantiate_body(self, loop: tile.For, value: tile.Expr) -> tuple[tile.Stmt, ...]:
         """Return the loop's body for one value of its variable."""

@@ -9,8 +9,7 @@ kernel that began early and never waited would end before the one before it, and
 that reaches no tensor waits at its end.
 
 A wait pays where there is work before it. Kernels without barriers begin with their loads: they do not wait, and so
-must not begin early; they only let the next one begin.
-"""
+must not begin early; they only let the next one begin."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from dataclasses import replace
 from tilec.ir import warp
 from tilec.ir.tile import Buffer
 from tilec.ir.warp import GridControl, Operation, Program, Role
-from tilec.passes.lower.waits.touches import find_touches
+from tilec.passes.lower.waits.touches import find_touches, walk_program
 from tilec.support.source import NOWHERE, Span
 
 
@@ -28,10 +27,8 @@ def insert_programmatic_launch(program: Program) -> Program:
     """Start the kernel while the kernel before it ends, unless the kernel itself says what it waits for.
 
     Inserts the wait, and the signal to the next kernel. A program with grid barriers stays as it is, too: blocks of the
-    next kernel could take the place of blocks that must run at the same time.
-    """
-    operations = [op for role in _list_roles(program) for op in warp.walk_operations(role.body)]
-    if any(isinstance(op, GridControl | warp.GridSync) for op in operations):
+    next kernel could take the place of blocks that must run at the same time."""
+    if any(isinstance(op, GridControl | warp.GridSync) for op in walk_program(program)):
         return program
     tensors = frozenset(p.name for p in program.params if isinstance(p, Buffer))
     number, at = _find_launch_point(program.roles, tensors)
@@ -45,10 +42,6 @@ def insert_programmatic_launch(program: Program) -> Program:
         roles[0] = replace(roles[0], body=(*roles[0].body, GridControl("wait")))
     common = None if program.common is None else _add_wait(program.common, tensors)
     return replace(program, roles=tuple(_add_wait(role, tensors) for role in roles), common=common, begins_early=True)
-
-
-def _list_roles(program: Program) -> tuple[Role, ...]:
-    return program.roles if program.common is None else (program.common, *program.roles)
 
 
 def _add_wait(role: Role, tensors: frozenset[str]) -> Role:

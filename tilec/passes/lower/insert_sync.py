@@ -14,8 +14,7 @@ record. A loop that is entered in a known state, with nothing placed since, ends
 once per state, and not twice as often for each level.
 
 A barrier is expensive and an early wait is cheap, so a barrier in a run of operations also waits for what the later
-operations of that run need.
-"""
+operations of that run need."""
 
 from __future__ import annotations
 
@@ -26,6 +25,7 @@ from dataclasses import replace
 
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Expr, Var
+from tilec.passes.lower.waits import touches
 from tilec.passes.lower.waits.conflicts import (
     ConflictFinder,
     begins_with_product,
@@ -34,40 +34,25 @@ from tilec.passes.lower.waits.conflicts import (
 )
 from tilec.passes.lower.waits.handover import build_handover, forget_copies, prepare_arrivals
 from tilec.passes.lower.waits.numbered import Node, find_wgmma_registers, number_operations, walk_nodes
-from tilec.passes.lower.waits.placed_waits import (
-    ROLE_END,
-    NeedsPart,
-    PlaceCounter,
-    SyncNeeds,
-    drop_part,
-    insert_needs,
-    needs_drain,
-)
+from tilec.passes.lower.waits.placed_waits import ROLE_END, NeedsPart, SyncNeeds, drop_part, insert_needs, needs_drain
 from tilec.passes.lower.waits.scoreboard import QUEUES, AccessRecord, RingUse, RoleState, Touch
 from tilec.passes.lower.waits.tensor_areas import UNKNOWN_AGE
 from tilec.passes.lower.waits.tensor_fences import insert_tensor_fences
-from tilec.passes.lower.waits.touches import (
-    ReusingTile,
-    find_answer_tiles,
-    find_async_tiles,
-    find_reusing_tiles,
-    find_warpgroup_tiles,
-    name_metadata_registers,
-)
 from tilec.support.records import dataclass
 
 
 def insert_sync(program: warp.Program) -> warp.Program:
     """Insert waits, fences and barriers."""
-    by_async = frozenset(find_async_tiles(program)) if program.explicit_roles else frozenset()
+    by_async = frozenset(touches.find_async_tiles(program)) if program.explicit_roles else frozenset()
     if program.explicit_roles:
         program = prepare_arrivals(program, by_async)
     facts = _ProgramFacts.from_program(program, by_async)
 
     def synchronise_role(role: warp.Role, number: int) -> warp.Role:
-        execution = _RoleExecution(role, facts, find_warpgroup_tiles(role, program))
+        """Return the role with its synchronisation; its barriers have this number."""
+        execution = _RoleExecution(role, facts, touches.find_warpgroup_tiles(role, program))
         placed, barrier = execution.place_waits(), warp.BarSync(number, role.threads)
-        return replace(role, body=insert_needs(role.body, placed, execution.drained_loops, barrier, PlaceCounter()))
+        return replace(role, body=insert_needs(role.body, placed, execution.drained_loops, barrier, itertools.count()))
 
     roles = tuple(synchronise_role(role, program.named_barrier(number)) for number, role in enumerate(program.roles))
     common = None if program.common is None else synchronise_role(program.common, 0)
@@ -84,20 +69,21 @@ class _ProgramFacts:
     fragments: frozenset[str]
     by_async: frozenset[str]
     answers: frozenset[str]
-    over: Mapping[str, tuple[ReusingTile, ...]]
+    over: Mapping[str, tuple[touches.ReusingTile, ...]]
     fixed: frozenset[Var]
     tensors: frozenset[str]
     has_explicit_roles: bool
 
     @classmethod
     def from_program(cls, program: warp.Program, by_async: frozenset[str]) -> _ProgramFacts:
-        registers = (name_metadata_registers(tile.buffer) for tile in program.shared)
+        """Collect the facts of a program."""
+        registers = (touches.name_metadata_registers(tile.buffer) for tile in program.shared)
         return cls(
             {b: ring for ring in program.rings for b in ring.buffers},
             frozenset({*(b.name for b, _ in program.fragments), *registers}),
             by_async,
-            frozenset(find_answer_tiles(program)),
-            find_reusing_tiles(program),
+            frozenset(touches.find_answer_tiles(program)),
+            touches.find_reusing_tiles(program),
             frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))}),
             frozenset(p.name for p in program.params if isinstance(p, Buffer)),
             program.explicit_roles,
@@ -118,9 +104,11 @@ _CONTROL_OPERATIONS = (
 
 
 class _RoleExecution:
+    """The abstract execution of a role. `needs` has the synchronisation placed so far, by place."""
+
     def __init__(self, role: warp.Role, facts: _ProgramFacts, per_warpgroup: frozenset[str]) -> None:
         self.rings, self.fragments = facts.rings, facts.fragments
-        self.nodes = number_operations(role.body, PlaceCounter(), per_warpgroup, facts.over, facts.fixed)
+        self.nodes = number_operations(role.body, per_warpgroup, facts.over, facts.fixed)
         self.spans = {node.place: node.op.span for node in walk_nodes(self.nodes)}
         # Without explicit roles, tensors that the role only reads need no records.
         written = {t.buffer for node in walk_nodes(self.nodes) for t in node.touches if t.write}
@@ -143,14 +131,14 @@ class _RoleExecution:
         self.outcomes: dict[object, RoleState] = {}  # end states of loops, by entry state
 
     def find_fenced_tiles(self, role: warp.Role) -> frozenset[str]:
-        """Return the tiles that the asynchronous proxy reaches in this role, or may reach in a role that they are
-        passed to."""
+        """Return the tiles that the asynchronous proxy reaches in this role, or may reach in one that gets them."""
         async_tiles = {t.buffer for node in walk_nodes(self.nodes) for t in node.touches if t.proxy == "async"}
         handovers = [op for op in warp.walk_operations(role.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
         passed = {cursor.ring for op in handovers for cursor in (op.cursor, *op.cursors)}
         return frozenset(async_tiles | {name for name, ring in self.rings.items() if ring.name in passed})
 
     def place_waits(self) -> dict[int, SyncNeeds]:
+        """Return the synchronisation that the role needs, by place."""
         while self.execute_role():
             pass
         self.prune_needs()
@@ -192,8 +180,7 @@ class _RoleExecution:
                     self.needs[place], self.outcomes = whole, {}
 
     def resume_run(self, first: int, standing: list[object]) -> None:
-        """Run to the end, or until the state equals the one with all needs: nothing is missing from there on, as
-        recorded."""
+        """Run to the end, or until the state equals the one with all needs: then nothing is missing from there on."""
         for at in range(first, len(self.nodes)):
             if at > first and self.state.exact_shape() == standing[at]:
                 return
@@ -262,8 +249,6 @@ class _RoleExecution:
                     self.state, other = other, self.state
                     self.run_nodes(node.bodies[1])
                     self.state.join(other)
-                case _:
-                    pass
 
     def execute_cached_loop(self, node: Node, op: warp.Pipeline | warp.Loop | warp.Forever) -> None:
         """Execute a loop, or restore its end state where it was entered in this state before."""
@@ -281,9 +266,8 @@ class _RoleExecution:
                 if not has_explicit_wait(node):
                     self.wait_before_loop(node)
                 self.run_until_stable(node.bodies[0])
-        outcomes[entered] = (
-            self.state.copy()
-        )  # lost if something was placed meanwhile: `self.outcomes` is another one then
+        # Lost if something was placed meanwhile: `self.outcomes` is another one then.
+        outcomes[entered] = self.state.copy()
 
     def wait_before_ping_pong(self, node: Node, following: tuple[Node, ...]) -> None:
         """Place the barriers of a warpgroup's ping-pong turn before the turn: in it, a warpgroup waits for no other."""
@@ -323,15 +307,13 @@ class _RoleExecution:
             self.state.leave_loop()
 
     def execute_iteration(self, node: Node) -> None:
-        """Execute an iteration. The assembler allows no wgmma in flight at its end where threads use the accumulator:
-        registers may have to be moved there. A loop that must keep one in flight has dearer waits, which are then all
-        placed anew."""
+        """Execute an iteration. The assembler allows no wgmma in flight at its end where threads use the accumulator,
+        as it may move registers there. A loop that must keep one in flight has dearer waits, all placed anew."""
         if node.frame is not None:
             self.state.next_iteration()
         self.run_nodes(node.bodies[0])
-        crossing = (
-            frozenset() if self.is_final or node.place in self.drained_loops else self.find_crossing_registers(node)
-        )
+        is_checked = not self.is_final and node.place not in self.drained_loops
+        crossing = self.find_crossing_registers(node) if is_checked else frozenset()
         if crossing and isinstance(node.op, warp.Loop) and can_drain_iterations(node.op):
             self.drained_loops.add(node.place)
             self.changed, self.outcomes = True, {}
@@ -444,6 +426,7 @@ class _RoleExecution:
         return known
 
     def execute_operation(self, node: Node, following: tuple[Node, ...]) -> None:
+        """Place what an operation needs before it, and record its accesses."""
         self.apply_needs(node.place)
         if not node.touches:
             return
@@ -472,6 +455,7 @@ class _RoleExecution:
             self.record_touch(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
 
     def record_touch(self, kept: list[AccessRecord], node: Node, touch: Touch, group: int) -> None:
+        """Record an access among those `kept` of its version, in place of an equal one."""
         if any(r.place == node.place for r in kept):
             kept[:] = [r for r in kept if r.place != node.place or not r.is_same(touch)]
         age = UNKNOWN_AGE if touch.area is None else 0
@@ -483,6 +467,7 @@ class _RoleExecution:
     # ---- what is missing ---------------------------------------------------------------------------------------------
 
     def demand_sync(self, node: Node, conflicts: list[tuple[AccessRecord, Touch]], following: tuple[Node, ...]) -> None:
+        """Add to an operation's needs what resolves its conflicts with earlier accesses."""
         needs = self.get_needs(node.place)
         before = (dict(needs.waits), needs.fence, needs.barrier)
         for record, touch in conflicts:
@@ -505,12 +490,12 @@ class _RoleExecution:
         return self.needs.setdefault(place, SyncNeeds())
 
     def add_wait(self, needs: SyncNeeds, record: AccessRecord) -> None:
+        """Add a wait for an access that may still be in flight."""
         if record.group and record.queue:
             # Where threads use an accumulator, the assembler needs a wait for all groups, unless the wgmma is in the
             # same run of operations.
-            whole = record.place not in self.run_places and self.mixed_registers & self.registers.get(
-                record.place, frozenset()
-            )
+            registers = self.registers.get(record.place, frozenset())
+            whole = record.place not in self.run_places and self.mixed_registers & registers
             pending = 0 if whole else self.state.count_pending(record)
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
@@ -528,6 +513,7 @@ class _RoleExecution:
                         needs.fence |= self.conflicts.is_fence_missing(record, touch)
 
     def apply_needs(self, place: int) -> None:
+        """Execute the synchronisation that is placed here."""
         needs = self.needs.get(place)
         if needs is None:
             return
@@ -565,8 +551,7 @@ class _RoleExecution:
             self.apply_needs(node.place)
 
     def require_role_barrier(self, node: Node) -> None:
-        """Place a barrier of the role before one thread arrives for all: no thread may still wait for a phase that has
-        passed."""
+        """Place a barrier of the role before one thread arrives for all, so that none still waits for a past phase."""
         self.execute_operation(node, ())
         if not self.needs.get(node.place, SyncNeeds()).barrier:
             self.get_needs(node.place).barrier = "role"
@@ -574,8 +559,7 @@ class _RoleExecution:
 
     def release_version(self, node: Node, cursor: warp.Cursor, keeps: bool = False) -> None:
         """Complete the role's accesses to a version before another role, or the asynchronous proxy, gets it. Whoever
-        touches it next has waited for that, so its records are dropped; unless this role `keeps` it, and may have
-        waited for less."""
+        touches it next has waited for that: its records are dropped, unless this role `keeps` it for itself."""
         ring = next((r for r in self.rings.values() if r.name == cursor.ring), None)
         if ring is None:
             return  # it has no tiles

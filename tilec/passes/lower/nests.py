@@ -2,8 +2,7 @@
 and turn asynchronous ones into cp.async of gathered chunks.
 
 One of these threads stores to memory, each sets its own registers. In a nest that does both, that thread may
-store before another has read. Split nests have a barrier between them.
-"""
+store before another has read. Split nests have a barrier between them."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ def split_replicated_nest(nest: tile.Parallel, layout: Fragment, make_tile: Make
 
 
 class _ValueKeeper:
-    """Replaces names and conditions that read what the nest stores by elements of tiles, which are set in their
-    place."""
+    """Replaces names and conditions that read what the nest stores by elements of tiles, set in their place."""
 
     def __init__(self, nest: tile.Parallel, stored: set[tile.Buffer], make_tile: MakeTile) -> None:
         self.nest, self.stored, self.make_tile = nest, stored, make_tile
@@ -49,6 +47,7 @@ class _ValueKeeper:
         values = dict(values)
 
         def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+            """Set an element in place of a name or condition that a store may change."""
             stmt = map_expressions(stmt, lambda expr: tile.substitute_variables(expr, values))
             match stmt:
                 case tile.Bind(var=var, value=value) if self.is_changed(value) or var.name.startswith(tile.ONCE_PREFIX):
@@ -59,12 +58,8 @@ class _ValueKeeper:
                     return (stmt, store)
                 case tile.If(condition=condition) if self.is_changed(condition):
                     store, holds = self.keep_value("holds", condition, stmt)
-                    return (
-                        store,
-                        map_nested_bodies(
-                            replace(stmt, condition=holds), lambda inside: self.rewrite_body(inside, values)
-                        ),
-                    )
+                    guarded = replace(stmt, condition=holds)
+                    return store, map_nested_bodies(guarded, lambda inside: self.rewrite_body(inside, values))
             return map_nested_bodies(stmt, lambda inside: self.rewrite_body(inside, values))
 
         return map_statements(body, rewrite_statement)
@@ -80,14 +75,13 @@ class _ValueKeeper:
         dtype = value.dtype
         wide = _choose_kept_type(dtype)
         kept = self.make_tile(name, wide, scope)
-        indices: tuple[tile.Expr, ...] = self.nest.vars
-        load: tile.Expr = tile.Load(kept, indices)
+        load: tile.Expr = tile.Load(kept, self.nest.vars)
         if dtype == BOOL:
             value = tile.Select(value, tile.int32_const(1), tile.int32_const(0), INT32)
             load = tile.Binary("ne", load, tile.int32_const(0), BOOL)
         elif wide != dtype:
             value, load = tile.Cast(value, wide), tile.Cast(load, dtype)
-        return tile.Store(kept, indices, value, at.span), load
+        return tile.Store(kept, self.nest.vars, value, at.span), load
 
 
 def _choose_kept_type(dtype: DType) -> DType:
@@ -115,6 +109,7 @@ def _select_stores(body: tuple[tile.Stmt, ...], chosen: set[IdentityKey[tile.Stm
     """Keep only the chosen stores and prints, and no empty conditions."""
 
     def select_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        """Return a statement with what is chosen in it, or ()."""
         if isinstance(stmt, tile.Store | tile.Print):
             return stmt if IdentityKey(stmt) in chosen else ()
         left = map_nested_bodies(stmt, lambda inside: _select_stores(inside, chosen))

@@ -7,8 +7,7 @@ and the next tiles are there. Where the next product is due in less than that, i
 
 Where threads compute between products, as for packed weights, the next product goes first wherever no load has to wait
 for it. The time of such work is what a schedule knows least, and a wait in it that turns out too early stops threads
-and tensor cores.
-"""
+and tensor cores."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ from tilec.sched.schedule import Schedule
 
 
 def find_independent_products(statements: Sequence[Stmt], candidates: Sequence[int]) -> frozenset[int]:
-    """Return the products of wgmma in `candidates` whose registers nothing else in the loop touches: none waits for
-    another."""
+    """Return the wgmma products in `candidates` whose registers nothing else touches: none waits for another."""
     products = [i for i in candidates if find_wgmma_accumulator(statements[i]) is not None]
     return frozenset(i for i in products if not find_contended_registers(statements[i], statements))
 

@@ -7,8 +7,7 @@ step that they are live.
 
 A pipelined loop in another one is a statement of it, of which each role runs its part, with a prologue and an epilogue
 in each iteration around. Its rings go on where the iteration before has left them; those of the loop around stand still
-meanwhile, and its statements reach their tiles through the cursors that they are given.
-"""
+meanwhile, and its statements reach their tiles through the cursors that they are given."""
 
 from __future__ import annotations
 
@@ -24,23 +23,9 @@ from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BOOL
-from tilec.passes.loop.assign_roles import (
-    EVERY_ROLE,
-    LOADING_THREAD,
-    MMA_ROLE,
-    STORE_ROLE,
-    find_running_roles,
-    is_bulk_load,
-)
+from tilec.passes.loop import assign_roles, rotate_loop
 from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.passes.loop.ring_links import find_statements_before_commit
-from tilec.passes.loop.rotate_loop import (
-    choose_first_step,
-    find_contended_registers,
-    find_in_flight_products,
-    find_wgmma_accumulator,
-    keeps_ping_pong,
-)
 from tilec.passes.lower.releases import choose_release_cycle, find_independent_products
 from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.records import dataclass
@@ -51,7 +36,7 @@ if TYPE_CHECKING:
     from tilec.passes.loop.assign_roles import RingRoles
     from tilec.passes.loop.ring_links import RingLink
 
-TMA_FILLERS = ("producer", LOADING_THREAD)
+TMA_FILLERS = ("producer", assign_roles.LOADING_THREAD)
 """Roles that fill rings with copies that complete by themselves."""
 
 Cursors = tuple[warp.Cursor, ...]
@@ -133,6 +118,7 @@ class RolePipeline:
     # ---- what this role does, in order of issue ----
 
     def build_steps(self) -> Iterator[_PipelineStep]:
+        """Yield a step for each statement of the role, and for each ring that it releases."""
         problem, schedule = self.scheduled.loop.problem, self.scheduled.schedule
         rings = {ring.name: plan for ring, plan in zip(problem.rings, self.scheduled.loop.rings, strict=True)}
         place = {op: k for k, op in enumerate(schedule.order)}
@@ -142,7 +128,7 @@ class RolePipeline:
         groups = (self.loop.scheduling_hints and self.loop.scheduling_hints.groups) or (-1,) * len(roles)
         # Rings that one role fills for others: they have waits and releases.
         fed = {name: ring for name, ring in rings.items() if self.expansion.rings[name].has_barriers}
-        filling_role = LOADING_THREAD if self.role == "all" else self.role
+        filling_role = assign_roles.LOADING_THREAD if self.role == "all" else self.role
         filled = {name: ring for name, ring in fed.items() if self.expansion.passes[name].producer_role == filling_role}
         read = {name: ring for name, ring in fed.items() if self.role in self.expansion.passes[name].readers}
         linked = self.expansion.links.get(self.scheduled.loop.loop.var, {})
@@ -160,11 +146,8 @@ class RolePipeline:
             waits = tuple(n for n, r in read.items() if self.find_first([c for c in r.consumers if runs[c]]) == i)
             waits += tuple(n for n, link in received.items() if self.find_first(link.waiting_statements) == i)
             # TMA copies complete by themselves.
-            handing = (
-                {}
-                if filling_role in TMA_FILLERS
-                else {n: self.find_passing_statements(n, r, runs) for n, r in filled.items()}
-            )
+            handed = {} if filling_role in TMA_FILLERS else filled
+            handing = {n: self.find_passing_statements(n, r, runs) for n, r in handed.items()}
             passed_rings = tuple(n for n, users in handing.items() if self.find_last(users) == i)
             sent_links = tuple((n, link.ring) for n, link in sent.items() if self.find_last(link.told) == i)
             returned_links = tuple(n for n, link in received.items() if self.find_last(link.waiting_statements) == i)
@@ -177,7 +160,7 @@ class RolePipeline:
                 place[i],
                 self.scheduled.loop.statements[i],
                 touched,
-                filling_role if is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
+                filling_role if assign_roles.is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
                 acquires,
                 waits,
                 passed_rings,
@@ -191,7 +174,7 @@ class RolePipeline:
                 keeps=any(n in self.expansion.changed for n in passed_rings),
             )
         # A release that the filling role waits for must not be behind a statement that waits for that role.
-        is_shared = EVERY_ROLE in roles
+        is_shared = assign_roles.EVERY_ROLE in roles
         independent = find_independent_products(
             self.scheduled.loop.statements, () if is_shared or ping_pong_runs else own
         )
@@ -199,7 +182,7 @@ class RolePipeline:
         for name, ring in read.items():
             readers = [c for c in ring.consumers if c in own]
             depth = self.expansion.rings[name].depth
-            if self.role == MMA_ROLE:  # tensor cores release after their reads (commit)
+            if self.role == assign_roles.MMA_ROLE:  # tensor cores release after their reads (commit)
                 done = max(schedule.start[reader] for reader in readers)
             else:
                 done = choose_release_cycle(problem, schedule, ring, readers, independent, depth, computes)
@@ -219,9 +202,11 @@ class RolePipeline:
 
     def has_part(self, statement: int, role: str) -> bool:
         """Return True if this role runs a part of the statement, which is assigned to `role`."""
-        if role != EVERY_ROLE:
+        if role != assign_roles.EVERY_ROLE:
             return role == self.role
-        return self.role in find_running_roles(self.scheduled.loop.statements[statement], self.expansion.assignment)
+        return self.role in assign_roles.find_running_roles(
+            self.scheduled.loop.statements[statement], self.expansion.assignment
+        )
 
     def rotate_steps(self, steps: list[_PipelineStep]) -> list[_PipelineStep]:
         """Rotate the steps so that no ping-pong turn, and if possible no product, crosses the end of an iteration.
@@ -233,31 +218,33 @@ class RolePipeline:
         statements = [s.statement for s in steps]
         versioned, interval = frozenset(self.expansion.ring_of), self.scheduled.schedule.ii
         cycles = [self.find_latency(s) for s in statements]
-        in_flight = tuple(find_in_flight_products(statements, versioned, [s.phase for s in steps], cycles, interval))
+        in_flight = tuple(
+            rotate_loop.find_in_flight_products(statements, versioned, [s.phase for s in steps], cycles, interval)
+        )
         ping_pong_runs = [s.ping_pong_run for s in steps]
-        at = choose_first_step([s.stage for s in steps], ping_pong_runs, in_flight)
+        at = rotate_loop.choose_first_step([s.stage for s in steps], ping_pong_runs, in_flight)
         better = () if in_flight else self.find_prefetching_starts(statements)
-        at = next((k for k in better if keeps_ping_pong(ping_pong_runs, k)), at)
+        at = next((k for k in better if rotate_loop.keeps_ping_pong(ping_pong_runs, k)), at)
         computed = [s for s in statements if s is not None]
         for flight in in_flight:
             product = statements[flight.issued]
             if product and flight.is_in_flight(at, len(steps)) and not flight.is_running(at, len(steps)):
-                completes = tuple(sorted(find_contended_registers(product, computed)))
+                completes = tuple(sorted(rotate_loop.find_contended_registers(product, computed)))
                 steps[flight.issued] = replace(steps[flight.issued], completes=completes)
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
     def find_prefetching_starts(self, statements: Sequence[tile.Stmt | None]) -> Iterator[int]:
-        """Yield the steps that an iteration should begin with, for fragment loads to run beside products, the best
-        first."""
+        """Yield the best first steps of an iteration for fragment loads to run beside products, best first."""
         if (first := find_first_overlapped_product(self.scheduled.loop.statements)) is not None:
             yield from (k for k, s in enumerate(statements) if s is first)
         if (last := find_last_carried_use(self.scheduled.loop.statements)) is not None:
             end = next((k + 1 for k, s in enumerate(statements) if s is last), None)
             if end is not None:
                 behind = ((end + more) % len(statements) for more in range(len(statements)))
-                yield next((k for k in behind if find_wgmma_accumulator(statements[k]) is not None), end)
+                yield next((k for k in behind if rotate_loop.find_wgmma_accumulator(statements[k]) is not None), end)
 
     def find_latency(self, statement: tile.Stmt | None) -> int:
+        """Return the latency of a statement in the loop's problem; 0 for a release."""
         loop = self.scheduled.loop
         found = (op.latency for op, s in zip(loop.problem.ops, loop.statements, strict=True) if s is statement)
         return next(found, 0)
@@ -276,6 +263,7 @@ class RolePipeline:
     # ---- prologue, steady state, epilogue ----
 
     def expand_operations(self) -> Iterator[warp.Operation]:
+        """Yield the role's part of the loop: its pieces, in a pipeline where the trip count is unknown."""
         if not self.steps_in_order:
             return
         pieces = self.build_pieces()
@@ -286,6 +274,7 @@ class RolePipeline:
             yield warp.Pipeline(self.loop.var, self.last_stage, tuple(pieces), span=self.loop.span)
 
     def build_pieces(self) -> Iterator[warp.Operation]:
+        """Yield the prologue, the steady state and the epilogue."""
         loop, last, trip_count = self.loop, self.last_stage, self.trip_count
         stages = sorted({s.stage for s in self.steps_in_order})
         if trip_count is not None and trip_count <= last:
@@ -345,14 +334,15 @@ class RolePipeline:
     def expand_live_steps(
         self, values: Mapping[int, tile.Expr]
     ) -> Iterator[tuple[_PipelineStep | None, warp.Operation]]:
+        """Yield the operations of these stages' steps, each with its step, then the advances of the cursors."""
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
         begins, ends = _find_run_ends(live)
+        is_mma = self.role == assign_roles.MMA_ROLE
         bound: dict[tile.Var, tile.Expr] = {}  # the scheduled binds' variables in this step
         for step in live:
-            own_cursors = tuple(
-                c for name in step.rings if (c := self.get_cursor(name, step.side, step.stage)) is not None
-            )
+            found = (self.get_cursor(name, step.side, step.stage) for name in step.rings)
+            own_cursors = tuple(c for c in found if c is not None)
             cursors |= {(c.ring, step.side, step.stage): c for c in own_cursors}
             by_ring = {c.ring: c for c in own_cursors}
             for name in step.acquires:
@@ -367,30 +357,23 @@ class RolePipeline:
                     stmt = replace(stmt, var=self.expansion.copy_variable(stmt.var))
                     bound[step.statement.var] = stmt.var
                 here = (*own_cursors, *self.find_outer_cursors(stmt))
-                # A store role runs statements that the rules give to another role.
-                is_chosen = self.role == STORE_ROLE
-                run = (
-                    self.expansion.lower_statement(stmt, here)
-                    if is_chosen
-                    else self.expansion.expand_statement(stmt, self.role, here)
-                )
-                for operation in run:
-                    yield step, operation
+                if self.role == assign_roles.STORE_ROLE:  # it runs statements that the rules give to another role
+                    run = self.expansion.lower_statement(stmt, here)
+                else:
+                    run = self.expansion.expand_statement(stmt, self.role, here)
+                yield from ((step, operation) for operation in run)
             if step in ends:
                 yield step, warp.PingPongPass(span=step.statement.span if step.statement else self.loop.span)
             for name, about in step.sent_links:
                 yield step, warp.RingAcquire(by_ring[name], span=self.loop.span)
                 meant = (by_ring[about],)
-                yield (
-                    step,
-                    warp.RingFill(by_ring[name], self.role == MMA_ROLE, True, cursors=meant, span=self.loop.span),
-                )
+                yield step, warp.RingFill(by_ring[name], is_mma, True, cursors=meant, span=self.loop.span)
             for name in step.returned_links:
-                yield step, warp.RingRelease(by_ring[name], self.role == MMA_ROLE, span=self.loop.span)
+                yield step, warp.RingRelease(by_ring[name], is_mma, span=self.loop.span)
             for name in step.passed_rings:
-                yield step, warp.RingFill(by_ring[name], self.role == MMA_ROLE, step.keeps, span=self.loop.span)
+                yield step, warp.RingFill(by_ring[name], is_mma, step.keeps, span=self.loop.span)
             if step.releases:
-                yield step, warp.RingRelease(by_ring[step.releases], self.role == MMA_ROLE, span=self.loop.span)
+                yield step, warp.RingRelease(by_ring[step.releases], is_mma, span=self.loop.span)
         for step in live:
             if step.completes:
                 yield step, warp.Await(step.completes, readers=True, span=self.loop.span)
@@ -402,8 +385,7 @@ class RolePipeline:
                 yield None, warp.Advance(spare, span=self.loop.span)
 
     def get_cursor(self, ring: str, side: str, stage: int) -> warp.Cursor | None:
-        """Return the cursor of a stage in a ring; None for a ring of one version without barriers, which needs no
-        position."""
+        """Return the cursor of a stage in a ring; None for a ring of one version without barriers."""
         made = self.expansion.rings[ring]
         if made.depth == 1 and not made.has_barriers:
             return None
@@ -411,8 +393,7 @@ class RolePipeline:
         return warp.Cursor(f"{ring}.{side}.{number}", ring)
 
     def list_spare_cursors(self, ring: str, side: str, stage: int) -> tuple[warp.Cursor, ...]:
-        """Return the cursors that only other loops use: they move with the last one of this loop, so that all are equal
-        at its end."""
+        """Return the cursors that only other loops use: the last one of this loop moves them, so that all end equal."""
         own_stages = self.stages_of.get((ring, side), ())
         if not own_stages or stage != own_stages[-1]:
             return ()
@@ -466,6 +447,7 @@ def _fix_bounds(loop: tile.For, cursors: Cursors) -> tuple[tile.For, tuple[warp.
     lets: list[warp.Let] = []
 
     def fix_bound(bound: tile.Expr, name: str) -> tile.Expr:
+        """Return a bound, or a new variable with the value of one that loads."""
         if not any(isinstance(e, tile.Load) for e in tile.walk_expr(bound)):
             return bound
         lets.append(warp.Let(tile.Var(f"{loop.var.name}.{name}"), bound, cursors=cursors, span=loop.span))

@@ -2,8 +2,7 @@
 that neither piece tests it.
 
 The program has its waits, and every piece has all of them: loads and products continue from one piece to the next as in
-one loop, through the same rings and with the same schedule. A piece may have any number of iterations, or none.
-"""
+one loop, through the same rings and with the same schedule. A piece may have any number of iterations, or none."""
 
 from __future__ import annotations
 
@@ -24,17 +23,15 @@ def split_loops(program: warp.Program) -> warp.Program:
     """Split steady states where a condition on the loop's variable is known in each part.
 
     Only where loads have a role of their own: a single role has no registers to spare for what the assembler keeps from
-    one piece to the next, and kernels that just fit spill.
-    """
+    one piece to the next, and kernels that just fit spill."""
     if len(program.roles) == 1:
         return program
-    return replace(program, roles=tuple(replace(role, body=_split_body(role.body)) for role in program.roles))
 
+    def split_steady_state(op: warp.Operation) -> warp.Operation | tuple[warp.Operation, ...]:
+        return tuple(_split_loop(op)) if isinstance(op, warp.Loop) and op.part == "steady" else op
 
-def _split_body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
-    return rewrite_statements(
-        body, lambda op: tuple(_split_loop(op)) if isinstance(op, warp.Loop) and op.part == "steady" else op
-    )
+    split = (replace(role, body=rewrite_statements(role.body, split_steady_state)) for role in program.roles)
+    return replace(program, roles=tuple(split))
 
 
 def _split_loop(loop: warp.Loop) -> Iterator[warp.Operation]:
@@ -84,14 +81,10 @@ def _find_numerator(bound: tile.Expr) -> tuple[int, Affine]:
 
 def _is_inside_loop(bound: tile.Expr, loop: warp.Loop) -> bool:
     """Return True if there may be iterations on both sides of the bound."""
-    below = (
-        isinstance(bound, tile.Const)
-        and isinstance(loop.start, tile.Const)
-        and int(bound.value) <= int(loop.start.value)
-    )
-    above = (
-        isinstance(bound, tile.Const) and isinstance(loop.stop, tile.Const) and int(bound.value) >= int(loop.stop.value)
-    )
+    if not isinstance(bound, tile.Const):
+        return True
+    below = isinstance(loop.start, tile.Const) and int(bound.value) <= int(loop.start.value)
+    above = isinstance(loop.stop, tile.Const) and int(bound.value) >= int(loop.stop.value)
     return not below and not above
 
 
@@ -114,6 +107,7 @@ def _specialise_body(
     """Return the body for iterations whose variable is below these bounds (True), or is not (False)."""
 
     def evaluate_condition(condition: tile.Expr) -> bool | None:
+        """Return the value of a condition in these iterations, None if unknown."""
         match condition:
             case tile.Unary(op="not", a=a):
                 value = evaluate_condition(a)

@@ -1,8 +1,7 @@
 """Footprints: the parts of tensors that a block loads, and the blocks that load the same.
 
 The rows of A that a product's tile needs are a footprint, which all blocks in a row of the grid load; so are the
-columns of B for all blocks in a column. The block indices that a copy depends on are followed through the text.
-"""
+columns of B for all blocks in a column. The block indices that a copy depends on are followed through the text."""
 
 from __future__ import annotations
 
@@ -46,14 +45,15 @@ class _VariableAxes:
     data: set[Var]
 
     def find_axes(self, *exprs: Expr) -> frozenset[str]:
-        return frozenset(
-            axis for part in _walk_exprs(exprs) if isinstance(part, Var) for axis in self.axes.get(part, ())
-        )
+        """Return the axes that the expressions depend on."""
+        variables = (part for part in _walk_exprs(exprs) if isinstance(part, Var))
+        return frozenset(axis for var in variables for axis in self.axes.get(var, ()))
 
     def depends_on_data(self, *exprs: Expr) -> bool:
         return any(isinstance(part, Load) or part in self.data for part in _walk_exprs(exprs))
 
     def define_variable(self, var: Var, *exprs: Expr) -> None:
+        """Record a variable that is computed from these expressions."""
         self.axes[var] = self.find_axes(*exprs)
         if self.depends_on_data(*exprs):
             self.data.add(var)
@@ -64,6 +64,7 @@ def _walk_exprs(exprs: tuple[Expr, ...]) -> Iterator[Expr]:
 
 
 def _find_footprints(stmts: tuple[Stmt, ...], known: _VariableAxes, trip_count: int) -> Iterator[LoadFootprint]:
+    """Yield the footprints of statements that run `trip_count` times."""
     for stmt in stmts:
         match stmt:
             case Bind(var=var, value=value):
@@ -78,9 +79,5 @@ def _find_footprints(stmts: tuple[Stmt, ...], known: _VariableAxes, trip_count: 
                 yield from _find_footprints((*then, *orelse), known, trip_count)
             case Copy(regions=(source, tile, *_)) if source.buffer.scope == "global":
                 size = math.prod(source.extent) * source.buffer.dtype.bits // 8 * trip_count
-                axes = "".join(sorted(known.find_axes(*source.start)))
-                yield LoadFootprint(
-                    tile.buffer.name, axes, size, get_multicast_axes(stmt), known.depends_on_data(*source.start)
-                )
-            case _:
-                pass
+                axes, by_data = "".join(sorted(known.find_axes(*source.start))), known.depends_on_data(*source.start)
+                yield LoadFootprint(tile.buffer.name, axes, size, get_multicast_axes(stmt), by_data)

@@ -3,8 +3,7 @@
 Blocks that differ along one axis of the cluster load the same tile if the copy's indices do not depend on that axis's
 block index, and equally often if nothing around the copy depends on it either. Then the producer's load by TMA becomes
 a share: the tile is split into as many slices as there are such blocks, and each slice goes to the same place in all of
-them. Dependences on block indices are followed through the text.
-"""
+them. Dependences on block indices are followed through the text."""
 
 from __future__ import annotations
 
@@ -35,21 +34,21 @@ def get_multicast_axes(stmt: tile.Stmt) -> str:
 
 
 class MulticastFinder:
-    """Finds shared loads. `values` are those of binds; `alike` the axes along which a variable is the same in all
-    blocks."""
+    """Finds shared loads. `values`: of binds; `alike`: the axes along which a variable is the same in all blocks."""
 
     def __init__(self, assignment: LayoutAssignment) -> None:
         self.assignment = assignment
         self.cluster = assignment.kernel.cluster.extents
         self.values: dict[tile.Var, tile.Expr] = {}
         self.alike: dict[tile.Var, str] = {p: "xyz" for p in assignment.kernel.params if isinstance(p, tile.Var)}
-        self.axis_of = _map_block_axes(assignment.kernel)
+        self.axis_of = dict(zip(assignment.kernel.block_vars, "xyz", strict=False))
 
     def mark_body(self, stmts: tuple[tile.Stmt, ...], axes: str) -> tuple[tile.Stmt, ...]:
         """Rewrite statements that all blocks along `axes` run equally often."""
         return map_statements(stmts, lambda stmt: self.mark_statement(stmt, axes))
 
     def mark_statement(self, stmt: tile.Stmt, axes: str) -> tile.Stmt:
+        """Mark the copies of a statement that all blocks along `axes` run equally often."""
         match stmt:
             case tile.For():
                 axes = self.find_common_axes(axes, stmt.start, stmt.stop)
@@ -77,6 +76,7 @@ class MulticastFinder:
         return "".join(axis for axis in axes if not any(self.is_different(expr, axis) for expr in given))
 
     def is_different(self, expr: tile.Expr, axis: str) -> bool:
+        """Return whether the value may differ between blocks of a cluster along the axis."""
         match expr:
             case tile.Const():
                 return False
@@ -90,8 +90,6 @@ class MulticastFinder:
                 left, right = (a, b) if expr.op in ("lt", "le") else (b, a)
                 if self.is_same_in_cluster(left, right, int(expr.op in ("le", "ge")), axis):
                     return False
-            case _:
-                pass
         return any(self.is_different(child, axis) for child in tile.direct_operands(expr))
 
     def get_cluster_extent(self, axis: str) -> int:
@@ -110,8 +108,7 @@ class MulticastFinder:
         )
 
     def is_place(self, atom: tile.Expr, axis: str) -> bool:
-        """Return whether an atom is the block's index along the axis, or the remainder of such a sum by whole
-        clusters."""
+        """Return whether an atom is the block's index along the axis, or what remains of it by whole clusters."""
         match atom:
             case tile.Var():
                 return self.axis_of.get(atom) == axis
@@ -135,7 +132,3 @@ class MulticastFinder:
             if sliced_dimension(global_region.extent, layout, count_multicast_blocks(self.cluster, some)) is not None:
                 return some
         return ""
-
-
-def _map_block_axes(kernel: tile.Kernel) -> dict[tile.Var, str]:
-    return dict(zip(kernel.block_vars, "xyz", strict=False))

@@ -4,8 +4,7 @@ biases, and those that all iterations of a loop read, such as attention's querie
 Loaded by the consumers, such a tile makes all of them wait for one another between their last product and their store.
 The producer loads it early by TMA, into a ring of its own. The ring has two versions if the tile is loaded repeatedly,
 so that the load for the next output tile need not wait for the end of this one. Each consumer waits for the tile before
-its first read, and releases it after its last one.
-"""
+its first read, and releases it after its last one."""
 
 from __future__ import annotations
 
@@ -32,16 +31,15 @@ MAX_SMALL_TILE_BYTES = 4096  # with all versions; larger tiles would take memory
 def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
     """Load tiles that loops only read by TMA before the loops. In a serial kernel, all copies by TMA are such."""
     if assignment.form == "serial":
-        return replace(
-            assignment,
-            kernel=replace(assignment.kernel, body=rewrite_statements(assignment.kernel.body, _use_single_version)),
-        )
+        body = rewrite_statements(assignment.kernel.body, _use_single_version)
+        return replace(assignment, kernel=replace(assignment.kernel, body=body))
     if assignment.form != "warp_specialised":
         return assignment
     ordered = find_ordered_tensors(assignment.kernel)
     room = _count_free_bytes(assignment, target)
 
     def rewrite_body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
+        """Prefetch the tiles of a statement list, which have up to `versions`."""
         nonlocal room
         found: dict[int, int] = {}
         for fetch in find_tile_loads(stmts):
@@ -60,6 +58,7 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
         )
 
     def rewrite_inside(stmt: Stmt, versions: int) -> Stmt:
+        """Prefetch the tiles of the statement lists inside a statement."""
         match stmt:
             case For() if is_pipelined(stmt):
                 return stmt
@@ -94,8 +93,7 @@ class TileLoad:
 
 
 def find_tile_loads(stmts: tuple[Stmt, ...]) -> Iterator[TileLoad]:
-    """Yield each copy from a tensor to a shared tile that only later statements of the list read, and no other one
-    writes."""
+    """Yield each copy from a tensor to a shared tile that only later statements read, and no other one writes."""
     for at, stmt in enumerate(stmts):
         if not isinstance(stmt, TileOp) or not is_load(stmt):
             continue
@@ -106,8 +104,7 @@ def find_tile_loads(stmts: tuple[Stmt, ...]) -> Iterator[TileLoad]:
 
 
 def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
-    """Return the bytes of shared memory that are left if tiles of pipelined loops have the requested versions, or
-    two."""
+    """Return the free bytes of shared memory, where tiles of pipelined loops have the requested versions, or two."""
     loops = find_pipelined_loops(assignment.kernel.body)
     stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in find_writes(s)}
     taken = sum(layout.bytes * stages.get(name, 1) for name, layout in assignment.shared.items())
@@ -117,6 +114,7 @@ def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
 def _can_prefetch(
     assignment: LayoutAssignment, stmts: tuple[Stmt, ...], fetch: TileLoad, ordered: frozenset[str]
 ) -> bool:
+    """Return whether the producer can load the tile by TMA, for readers that all run when it does."""
     copy, tile = stmts[fetch.copy], fetch.tile
     if not isinstance(copy, Copy):
         return False

@@ -2,8 +2,7 @@
 
 A product may need a factor transposed in shared memory. If all warpgroups transpose it together, each a part, none can
 run independently: it reads what the others have written. If each transposes all of it, it waits for none, at the price
-of more shared memory and work. The schedule decides which pays (`loop.build_problem`).
-"""
+of more shared memory and work. The schedule decides which pays (`loop.build_problem`)."""
 
 from __future__ import annotations
 

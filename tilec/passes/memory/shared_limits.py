@@ -17,6 +17,11 @@ _MAX_NAMED_TILES = 8
 """The most tiles named in the sum; the sizes of others are added up."""
 
 
+def align_bytes(size: int) -> int:
+    """Round a size up to where a tile can begin."""
+    return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
+
+
 def format_size_sum(total: int, sizes: Mapping[str, int]) -> str:
     """Format the sum of tile sizes, by name, up to the bytes that a kernel takes."""
     ordered = sorted(sizes.items(), key=lambda each: (-each[1], each[0]))
@@ -33,7 +38,7 @@ def check_kernel_without_loops(assignment: LayoutAssignment, target: Target) -> 
     """Refuse a kernel without pipelined loops whose tiles do not fit."""
     late = find_tiles_over_rings(assignment.kernel)
     sizes = {name: layout.bytes for name, layout in assignment.shared.items() if name not in late}
-    needed = sum(-(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES for size in sizes.values())
+    needed = sum(map(align_bytes, sizes.values()))
     if needed > target.limit("smem_bytes_per_cta"):
         refuse_tiles(assignment, target, needed, sizes)
 

@@ -3,8 +3,7 @@
 Behind the last pipelined loop nothing is prefetched, and the memory of the rings is free once their last tile has been
 read: for the tiles of staged stores, for instance. If a loop is around both, as in a persistent grid, it fills the
 rings again, and such tiles need their own memory. So does a tile that may be read before it is written, which must not
-take over other contents.
-"""
+take over other contents."""
 
 from __future__ import annotations
 
@@ -41,17 +40,13 @@ def _is_written_first(buffer: str, body: tuple[tile.Stmt, ...]) -> bool | None:
     for stmt in body:
         match stmt:
             case tile.If(then=then, orelse=orelse):
-                found = (
-                    [False]
-                    if _is_read_by_condition(stmt, buffer)
-                    else [_is_written_first(buffer, branch) for branch in (then, orelse)]
-                )
+                is_read = _is_read_by_condition(stmt, buffer)
+                found = [False] if is_read else [_is_written_first(buffer, branch) for branch in (then, orelse)]
                 use = False if False in found else True if all(found) else None
             case tile.For(body=inner) | tile.While(body=inner):
                 # The loop may have no iteration, so its writes do not count for later statements.
-                use = (
-                    False if _is_read_by_condition(stmt, buffer) or _is_written_first(buffer, inner) is False else None
-                )
+                is_read = _is_read_by_condition(stmt, buffer) or _is_written_first(buffer, inner) is False
+                use = False if is_read else None
             case _:
                 touched = find_accesses(stmt)
                 use = buffer not in touched.reads if buffer in touched.all_names else None
@@ -68,13 +63,9 @@ def _is_read_by_condition(stmt: tile.Stmt, buffer: str) -> bool:
 
 def _has_loop_stores(kernel: tile.Kernel) -> bool:
     """Return whether a store role may read a ring of a loop, at a time that the other roles do not know."""
-    inside = (
-        stmt
-        for loop in find_pipelined_loops(kernel.body)
-        for stmt in tile.walk_statements(loop.body)
-        if isinstance(stmt, tile.TileOp)
-    )
-    return any([region.buffer.scope for region in op.regions] == ["shared", "global"] for op in inside)
+    inside = (stmt for loop in find_pipelined_loops(kernel.body) for stmt in tile.walk_statements(loop.body))
+    operations = (stmt for stmt in inside if isinstance(stmt, tile.TileOp))
+    return any([region.buffer.scope for region in op.regions] == ["shared", "global"] for op in operations)
 
 
 def _is_ordered_elsewhere(stmt: tile.Stmt) -> bool:

@@ -4,8 +4,7 @@ reused buffers.
 A chunk is as wide as a row of the widest bank swizzle, so that a tile has as many chunks as panels. If there is room
 beside the requested versions of pipelined loops, each chunk has its own buffer. Otherwise there are as many as fit, and
 a chunk waits until the earlier one in its buffer has been read. Where each warpgroup has whole rows, it stores its part
-independently.
-"""
+independently."""
 
 from __future__ import annotations
 
@@ -19,17 +18,18 @@ from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.ir.layout import Fragment, SharedLayout
-from tilec.ir.multicast import SWIZZLE_BYTES
+from tilec.ir.layout import Fragment
 from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32
 from tilec.ir.warp import PART_ROWS
 from tilec.ops.atomic import AtomicTile
 from tilec.ops.copies.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 from tilec.passes.layout.select_mechanisms import STAGED_CHUNK_BYTES
 from tilec.passes.layout.shared.atoms import ACCUMULATOR_LANES
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
+from tilec.passes.memory.shared_limits import align_bytes
 from tilec.passes.memory.shared_reuse import find_tiles_over_rings
 from tilec.support.records import dataclass
 from tilec.target.table import Target
@@ -64,12 +64,10 @@ def split_staged_stores(assignment: LayoutAssignment, target: Target) -> LayoutA
     if not chunkings:
         return assignment
     counts = _count_buffers(assignment, chunkings, target)
-    buffers_of = {
-        staged: tuple(
-            replace(chunking.chunk, name=f"{staged.name}.{k}" if k else staged.name) for k in range(counts[staged])
-        )
-        for staged, chunking in chunkings.items()
-    }
+    buffers_of = {}
+    for staged, chunking in chunkings.items():
+        names = [staged.name, *(f"{staged.name}.{k}" for k in range(1, counts[staged]))]
+        buffers_of[staged] = tuple(replace(chunking.chunk, name=name) for name in names)
     body = _rewrite_body(
         assignment.kernel.body, lambda into, out: _build_chunks(assignment, into, out, chunkings, buffers_of, target)
     )
@@ -94,9 +92,6 @@ def find_staged_stores(assignment: LayoutAssignment) -> Iterator[StagedStore]:
         yield StagedStore(source, destination, len(outs), len(tiles), assignment.shared[min(tiles)].bytes, parts)
 
 
-# ---- tiles that can be split -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Chunking:
     """The chunks of a staged tile: one as an example, and the `parts` that store each."""
@@ -118,7 +113,8 @@ def _find_chunkings(assignment: LayoutAssignment) -> dict[tile.Buffer, Chunking]
     for staged, fragments in sources.items():
         if staged in used_otherwise:
             continue
-        width = _find_chunk_width(assignment.shared[staged.name])
+        whole = assignment.shared[staged.name]  # a chunk is a panel as wide as the widest swizzle, or all columns
+        width = whole.panel if whole.row_bytes == STAGED_CHUNK_BYTES else whole.shape[-1]
         layouts = [assignment.fragments[fragment.name] for fragment in dict.fromkeys(fragments)]
         if everywhere.count(staged) == len(fragments) and all(layout.columns(width) is not None for layout in layouts):
             parts = {count_row_parts(layout, assignment.kernel.threads) for layout in layouts}
@@ -139,13 +135,6 @@ def _find_staged_copies(body: tuple[tile.Stmt, ...]) -> Iterator[tile.TileOp]:
                 yield from _find_staged_copies((*stmt.then, *stmt.orelse))
             case tile.TileOp(regions=(source, _)) if is_staged(stmt) and source.buffer.scope == "fragment":
                 yield stmt
-            case _:
-                pass
-
-
-def _find_chunk_width(layout: SharedLayout) -> int:
-    """Return the columns of a chunk: a panel if that is as wide as the widest swizzle, else all."""
-    return layout.panel if layout.row_bytes == STAGED_CHUNK_BYTES else layout.shape[-1]
 
 
 def count_row_parts(layout: Fragment, threads: int) -> int:
@@ -161,9 +150,6 @@ def count_row_parts(layout: Fragment, threads: int) -> int:
     return groups
 
 
-# ---- number of buffers -----------------------------------------------------------------------------------------------
-
-
 def _count_buffers(
     assignment: LayoutAssignment, chunkings: dict[tile.Buffer, Chunking], target: Target
 ) -> dict[tile.Buffer, int]:
@@ -175,25 +161,21 @@ def _count_buffers(
     kept = count_prefetched_versions(assignment.kernel)
 
     def count_other_bytes(names: Collection[str]) -> int:
-        return sum(
-            _align_bytes(assignment.shared[name].bytes) * kept.get(name, 1) for name in names if name not in staged
-        )
+        others = (name for name in names if name not in staged)
+        return sum(align_bytes(assignment.shared[name].bytes) * kept.get(name, 1) for name in others)
 
-    room = (
-        target.limit("smem_bytes_per_cta")
-        - SYNC_BYTES
-        - count_other_bytes(assignment.shared.keys() - versions.keys() - late)
-    )
-    least = sum(_align_bytes(chunking.chunk.bytes) for chunking in beside.values())
+    besides = count_other_bytes(assignment.shared.keys() - versions.keys() - late)
+    room = target.limit("smem_bytes_per_cta") - SYNC_BYTES - besides
+    least = sum(align_bytes(chunking.chunk.bytes) for chunking in beside.values())
 
     def count_loop_bytes(most: int) -> int:
-        return sum(_align_bytes(assignment.shared[name].bytes) * min(n, most) for name, n in versions.items())
+        return sum(align_bytes(assignment.shared[name].bytes) * min(n, most) for name, n in versions.items())
 
     deepest = max(versions.values(), default=1)
     while deepest > 1 and count_loop_bytes(deepest) + least > room:
         deepest -= 1
     counts = _distribute_buffers(beside, room - count_loop_bytes(deepest))
-    room -= sum(_align_bytes(chunking.chunk.bytes) * counts[staged] for staged, chunking in beside.items())
+    room -= sum(align_bytes(chunking.chunk.bytes) * counts[staged] for staged, chunking in beside.items())
     over = {staged: chunking for staged, chunking in chunkings.items() if staged.name in late}
     return counts | _distribute_buffers(over, room - count_other_bytes(late))
 
@@ -201,7 +183,7 @@ def _count_buffers(
 def _distribute_buffers(chunkings: dict[tile.Buffer, Chunking], room: int) -> dict[tile.Buffer, int]:
     """Distribute buffers over the tiles: at least one each, then one more in turn while there is room."""
     counts = dict.fromkeys(chunkings, 1)
-    sizes = {staged: _align_bytes(chunking.chunk.bytes) for staged, chunking in chunkings.items()}
+    sizes = {staged: align_bytes(chunking.chunk.bytes) for staged, chunking in chunkings.items()}
     room -= sum(sizes.values())
     wanting = list(chunkings)
     while wanting:
@@ -218,18 +200,11 @@ def _count_loop_versions(kernel: tile.Kernel) -> dict[str, int]:
     """Return the versions that pipelined loops want of each shared tile."""
     versions: dict[str, int] = {}
     for loop in find_pipelined_loops(kernel.body):
+        wanted = count_scheduled_versions(loop) or loop.num_stages or DEFAULT_VERSIONS
         for staged in (b.name for ring in plan_rings(kernel, loop) for b in ring.buffers):
-            versions[staged] = max(
-                versions.get(staged, 1), count_scheduled_versions(loop) or loop.num_stages or DEFAULT_VERSIONS
-            )
+            versions[staged] = max(versions.get(staged, 1), wanted)
     return versions
 
-
-def _align_bytes(size: int) -> int:
-    return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
-
-
-# ---- rewriting -------------------------------------------------------------------------------------------------------
 
 StorePair = tuple[Copy, StoreOperation]
 
@@ -246,6 +221,7 @@ def _find_store_pairs(stmts: tuple[tile.Stmt, ...]) -> dict[int, StorePair]:
 def _rewrite_body(
     body: tuple[tile.Stmt, ...], chunks: Callable[[Copy, StoreOperation], tuple[tile.Stmt, ...]]
 ) -> tuple[tile.Stmt, ...]:
+    """Replace each staged store outside of pipelined loops by what `chunks` returns for its halves."""
     new: list[tile.Stmt] = []
     pairs = _find_store_pairs(body)
     for at, stmt in enumerate(body):
@@ -296,7 +272,7 @@ def _build_chunks(
     chunks: list[tile.Stmt] = []
     for k, column in enumerate(range(0, source.buffer.shape[-1], width)):
         staged = buffers[k % len(buffers)]
-        whole = tile.Region(staged, tuple(tile.int32_const(0) for _ in staged.shape), staged.shape, into.span)
+        whole = cover_buffer(staged, into.span)
         chunks.append(replace(into, source=_slice_columns(source, column, width), destination=whole))
         stored = replace(out, source=whole, destination=_slice_columns(destination, column, width))
         chunks.append(replace(stored, parts=parts) if parts > 1 else stored)

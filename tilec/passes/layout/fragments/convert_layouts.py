@@ -2,20 +2,19 @@
 
 A fragment has one layout. Where a statement needs another one (a product partitioned in another way, a sum along the
 other dimension, elements of other threads), its operand is copied to a shared tile before it, and its result copied
-back behind it. Conversions of one shape and type share a tile.
-"""
+back behind it. Conversions of one shape and type share a tile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tilec.analysis.copy_nests import covers_tile
 from tilec.analysis.scheduling_hints import rewrite_scheduled_bodies
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions, map_statements, rewrite_statements
 from tilec.ops.copies.copy import Copy
+from tilec.passes.layout.element_accesses import find_loads
 from tilec.support.diagnostics import InternalError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -27,8 +26,7 @@ CONVERSION_PREFIX = "conversion."
 
 
 class LayoutConflict(Exception):
-    """A statement needs `buffer` in another layout than the text at `origin` gives it. In a nest, only for its uses
-    with these `indices`."""
+    """A statement needs `buffer` in another layout than `origin` gives it; in a nest, its uses with these `indices`."""
 
     def __init__(
         self, stmt: tile.Stmt, buffer: tile.Buffer, origin: Span, indices: frozenset[Indices] = frozenset()
@@ -91,9 +89,6 @@ def _choose_staging_tile(kernel: tile.Kernel, stmt: tile.Stmt, carried: tile.Buf
     return found or tile.Buffer(f"{CONVERSION_PREFIX}{len(made)}", carried.extents, carried.dtype, "shared", stmt.span)
 
 
-# ---- the ways through ------------------------------------------------------------------------------------------------
-
-
 def _convert_copy(op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
     """Convert for a copy or an atomic one, from the fragment or into it."""
     source, destination = op.regions
@@ -120,7 +115,7 @@ def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.B
     """Let the nest load and store elements of the shared tile instead."""
     buffer, indices = conflict.buffer, conflict.indices
     stores = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and s.buffer == buffer]
-    loaded = {e.indices for e in _find_loads(nest) if e.buffer == buffer}
+    loaded = {e.indices for e in find_loads(nest.body) if e.buffer == buffer}
     read, written = loaded & indices, {s.indices for s in stores} & indices
     if stores and len({s.indices for s in stores} | loaded) > 1:
         if len(nest.body) > 1 or nest.body[0] is not stores[0]:
@@ -135,10 +130,18 @@ def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.B
         # A single store reads the old elements in shared memory, and sets the new ones in the fragment.
         written = set() if read else written
 
-    def choose_buffer(used: tile.Buffer, at: Indices, stored: bool) -> tile.Buffer:
-        return staging if used == buffer and at in (written if stored else read) else used
+    def replace_loads(part: tile.Expr) -> tile.Expr:
+        """Let loads, also those in indices, read the shared tile where they need another layout."""
+        if isinstance(part, tile.Load) and part.buffer == buffer and part.indices in read:
+            part = replace(part, buffer=staging)
+        return map_expressions(part, replace_loads)
 
-    through = _replace_buffers(nest, choose_buffer)
+    def replace_accesses(stmt: tile.Stmt) -> tile.Stmt:
+        if isinstance(stmt, tile.Store) and stmt.buffer == buffer and stmt.indices in written:
+            stmt = replace(stmt, buffer=staging)
+        return map_expressions(stmt, replace_loads)
+
+    through = replace(nest, body=rewrite_statements(nest.body, replace_accesses))
     extents = dict(zip(nest.vars, nest.extents, strict=True))
     sets = (s for s in through.body if isinstance(s, tile.Store) and s.buffer == staging)
     whole = any(covers_tile(staging, s.indices, extents) for s in sets)
@@ -147,37 +150,12 @@ def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.B
 
 
 def _build_copy(source: tile.Buffer, destination: tile.Buffer, at: tile.Stmt) -> tile.TileOp:
-    def cover_buffer(buffer: tile.Buffer) -> tile.Region:
-        return tile.Region(buffer, tuple(tile.int32_const(0) for _ in buffer.extents), buffer.shape, at.span)
-
-    return Copy(cover_buffer(source), cover_buffer(destination), via="registers", span=at.span)
+    return Copy(cover_buffer(source, at.span), cover_buffer(destination, at.span), via="registers", span=at.span)
 
 
-# ---- rewriting -------------------------------------------------------------------------------------------------------
-
-ChooseBuffer = Callable[[tile.Buffer, Indices, bool], tile.Buffer]
-"""Choose the buffer to use instead at these indices, in a store (True) or a load."""
-
-
-def _find_loads(nest: tile.Parallel) -> Iterator[tile.Load]:
-    for stmt in tile.walk_statements(nest.body):
-        for expr in list_expressions(stmt):
-            yield from (e for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
-
-
-def _replace_buffers(nest: tile.Parallel, rename: ChooseBuffer) -> tile.Parallel:
-    def read_chosen_buffers(part: tile.Expr) -> tile.Expr:
-        """Let every load, also in indices, read the buffer that `rename` chooses."""
-        if not isinstance(part, tile.Load):
-            return map_expressions(part, read_chosen_buffers)
-        return map_expressions(replace(part, buffer=rename(part.buffer, part.indices, False)), read_chosen_buffers)
-
-    def replace_in_statement(stmt: tile.Stmt) -> tile.Stmt:
-        if isinstance(stmt, tile.Store):
-            stmt = replace(stmt, buffer=rename(stmt.buffer, stmt.indices, True))
-        return map_expressions(stmt, read_chosen_buffers)
-
-    return replace(nest, body=rewrite_statements(nest.body, replace_in_statement))
+def cover_buffer(buffer: tile.Buffer, span: Span) -> tile.Region:
+    """Return the region that is all of a tile."""
+    return tile.Region(buffer, tuple(tile.int32_const(0) for _ in buffer.extents), buffer.shape, span)
 
 
 def replace_statement(body: tuple[tile.Stmt, ...], old: tile.Stmt, new: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:

@@ -6,8 +6,7 @@ digits, and its variables become expressions of the two that give the table. The
 have no iteration, run past the end; other pairs without one are masked by a condition.
 
 Mixed-radix digits, exclusive or of bits, and multiples modulo a number are tried. Any other table is halved, down to
-single values, so that there always is an expression. Indices that a table leaves out may have any value.
-"""
+single values, so that there always is an expression. Indices that a table leaves out may have any value."""
 
 from __future__ import annotations
 
@@ -98,6 +97,7 @@ def _build_coordinates(
 
 
 def _unflatten_index(place: tile.Expr, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tile.Expr, ...]:
+    """Return the coordinates of the element at this index, which counts the dimensions in this order."""
     found: dict[int, tile.Expr] = {}
     for d in reversed(order[1:]):
         found[d] = tile.Binary("floormod", place, tile.int32_const(shape[d]), INT32)
@@ -107,7 +107,6 @@ def _unflatten_index(place: tile.Expr, shape: tuple[int, ...], order: tuple[int,
 
 
 ValueTable = dict[tuple[int, int], int]
-_CombineOp = Literal["add", "xor"]
 
 
 def fit_two_variables(
@@ -115,43 +114,33 @@ def fit_two_variables(
 ) -> tile.Expr | None:
     """Return an expression of two variables with the values of the table: a sum, a sum modulo a number, or an exclusive
     or of an expression of each. Without one return None or, `by_cases`, a case for each value of the second variable.
+    The table maps (first, second), both from 0 on, to a value; each first index that it has, it has with second 0."""
 
-    The table maps (first, second), both from 0 on, to a value; each first index that it has, it has with second 0.
-    """
+    def combine_fits(op: Literal["add", "xor"], b: dict[int, int], modulus: int | None = None) -> tile.Expr | None:
+        """Combine an expression of the first variable, with the values of `column`, with one of the second."""
+        of_first = (fit_one_variable if by_cases else fit_closed_form)(column, first, modulus)
+        if of_first is None:
+            return None
+        of_second = fit_one_variable(b, second, modulus)
+        return of_first if of_second == tile.int32_const(0) else tile.Binary(op, of_first, of_second, INT32)
+
     column = {a: v for (a, b), v in table.items() if b == 0}
     longest = max(column, key=lambda a: sum((a, b) in table for b in range(1 + max(b for _, b in table))))
     row = {b: v for (a, b), v in table.items() if a == longest}
     base = column[longest]
     added = {b: v - base for b, v in row.items()}
     if all(v == column[a] + added[b] for (a, b), v in table.items()):
-        return _combine_fits("add", column, added, first, second, by_cases)
+        return combine_fits("add", added)
     mixed = {b: v ^ base for b, v in row.items()}
     if all(v == column[a] ^ mixed[b] for (a, b), v in table.items()):
-        return _combine_fits("xor", column, mixed, first, second, by_cases)
+        return combine_fits("xor", mixed)
     if modulus is not None and all(v == (column[a] + added[b]) % modulus for (a, b), v in table.items()):
-        reduced = {b: v % modulus for b, v in added.items()}
-        total = _combine_fits("add", column, reduced, first, second, by_cases, modulus)
+        total = combine_fits("add", {b: v % modulus for b, v in added.items()}, modulus)
         return None if total is None else tile.Binary("floormod", total, tile.int32_const(modulus), INT32)
     if not by_cases:
         return None
     columns = [{a: v for (a, b), v in table.items() if b == n} for n in range(1 + max(b for _, b in table))]
     return _build_cases([fit_one_variable(c, first, modulus) for c in columns], second, 0)
-
-
-def _combine_fits(
-    op: _CombineOp,
-    a: dict[int, int],
-    b: dict[int, int],
-    first: tile.Var,
-    second: tile.Var,
-    by_cases: bool,
-    modulus: int | None = None,
-) -> tile.Expr | None:
-    of_first = fit_one_variable(a, first, modulus) if by_cases else fit_closed_form(a, first, modulus)
-    if of_first is None:
-        return None
-    of_second = fit_one_variable(b, second, modulus)
-    return of_first if of_second == tile.int32_const(0) else tile.Binary(op, of_first, of_second, INT32)
 
 
 def fit_one_variable(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr:
@@ -167,6 +156,7 @@ def fit_one_variable(values: dict[int, int], var: tile.Var, modulus: int | None 
 
 
 def _build_cases(expressions: list[tile.Expr], var: tile.Var, start: int) -> tile.Expr:
+    """Return an expression with these values for `var` = `start` and the numbers after it, by halving."""
     if len(expressions) == 1:
         return expressions[0]
     half = len(expressions) // 2
@@ -178,10 +168,8 @@ def fit_closed_form(values: dict[int, int], var: tile.Var, modulus: int | None =
     """Return an expression without cases that has these values, or None."""
     if len(set(values.values())) == 1:
         return tile.int32_const(next(iter(values.values())))
-    for found in (_fit_digits(values, var), _fit_bits(values, var), _fit_multiple(values, var, modulus)):
-        if found is not None:
-            return found
-    return None
+    fits = (_fit_digits(values, var), _fit_bits(values, var), _fit_multiple(values, var, modulus))
+    return next((found for found in fits if found is not None), None)
 
 
 def _fit_digits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:

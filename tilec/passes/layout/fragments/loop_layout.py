@@ -36,6 +36,7 @@ def is_regular(layout: LoopLayout, threads: int) -> bool:
 
 
 def _find_irregularity(layout: LoopLayout, threads: int | None) -> str | None:
+    """Return why the layout is not one of digits for a block of `threads`, or None."""
     try:
         _build_digits(layout, threads)
     except _IrregularLayout as irregular:
@@ -87,6 +88,7 @@ def build_fitting_table(layout: LoopLayout, threads: int) -> dict[tuple[int, int
 
 
 def _build_digits(layout: LoopLayout, threads: int | None) -> Fragment:
+    """Return the layout as digits, or raise `_IrregularLayout`. None: as many threads as it uses."""
     found = build_iteration_table(layout)
     used, numbers = (1 + max(p[side] for p in found) for side in (0, 1))
     threads = threads or used
@@ -100,7 +102,8 @@ def _build_digits(layout: LoopLayout, threads: int | None) -> Fragment:
     if any(axis.dim < 0 for axis in registers):
         raise _IrregularLayout("a thread runs an iteration twice")
     made = _extend_to_threads(Fragment(layout.shape, thread_axes, registers), used, threads)
-    thread_elements = [_sum_axes(thread_axes, t, len(layout.shape)) for t in range(used)]
+    by_thread = Fragment((1,) * len(layout.shape), (), thread_axes)
+    thread_elements = [by_thread.register_offset(t) for t in range(used)]
     for (thread, number), element in found.items():
         if tuple(a + b for a, b in zip(thread_elements[thread], made.register_offset(number), strict=True)) != element:
             raise _IrregularLayout(f"iteration {element} breaks the pattern of the others")
@@ -108,8 +111,7 @@ def _build_digits(layout: LoopLayout, threads: int | None) -> Fragment:
 
 
 def _extend_to_threads(layout: Fragment, used: int, threads: int) -> Fragment:
-    """Extend the layout from `used` threads to all: the others repeat their iterations, or run past the end of a
-    dimension."""
+    """Extend the layout from `used` threads to all: the others repeat their iterations, or run past an end."""
     if threads % used == 0:
         return replace(layout, threads=(*layout.threads, Axis(threads // used, -1, 0)))
     *axes, last = layout.threads
@@ -145,11 +147,8 @@ def _find_axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def _sum_axes(axes: tuple[Axis, ...], value: int, rank: int) -> tuple[int, ...]:
-    return Fragment((1,) * rank, (), axes).register_offset(value)
-
-
 def _evaluate_index(expr: Expr, values: Mapping[Var, int], layout: LoopLayout) -> int:
+    """Return the value of an index of the layout, or refuse it."""
     result = compute_expr(expr, values)
     if result is None:
         _refuse_layout(layout, "it uses more than arithmetic on the loop variables")
@@ -157,6 +156,7 @@ def _evaluate_index(expr: Expr, values: Mapping[Var, int], layout: LoopLayout) -
 
 
 def _refuse_layout(layout: LoopLayout, reason: str) -> NoReturn:
+    """Refuse a layout that the kernel gives. Errors: `loop-layout`."""
     raise_error(
         "loop-layout",
         "this layout cannot be used",

@@ -3,8 +3,7 @@
 Where every addition is to the element that some variables of its nest name, the parts have the layout of these
 variables, and the threads that divide the other variables have a part each. Any other reducer, and every one with
 replication="all", has a part of every element in each thread. A nest that needs another layout than an earlier one gets
-parts of its own, which are added to the others at the end.
-"""
+parts of its own, which are added to the others at the end."""
 
 from __future__ import annotations
 
@@ -12,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.layout import Axis, Fragment, replicated_fragment
+from tilec.ir.layout import Fragment, replicated_fragment
 from tilec.ir.rewrite import map_nested_bodies, map_statements, rewrite_statements
 from tilec.ops.reductions.reducer import ATOMICS, FinalizeReducer, ReducerInit
+from tilec.passes.layout.fragments.dimensions import embed_layout
 
 
 def find_additions(nest: tile.Parallel) -> Iterator[tile.Store]:
@@ -46,17 +46,11 @@ def build_parts_layout(nest: tile.Parallel, store: tile.Store, whole: Fragment) 
     dims = _map_dimensions(nest, store)
     assert dims is not None, "these parts are everywhere"
     layout = whole.project(tuple(d for d in dims if d is not None))
-    place = [i for i, d in enumerate(dims) if d is not None]
-
-    def move_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(replace(a, dim=place[a.dim]) if a.dim >= 0 else a for a in axes)
-
-    return Fragment(store.buffer.shape, move_axes(layout.threads), move_axes(layout.registers))
+    return embed_layout(layout, store.buffer.shape, tuple(i for i, d in enumerate(dims) if d is not None))
 
 
 def _map_dimensions(nest: tile.Parallel, store: tile.Store) -> tuple[int | None, ...] | None:
-    """Return the variable of the nest for each dimension of the reducer (None: of extent 1); None where an index is no
-    variable."""
+    """Return the nest's variable for each dimension of the reducer (None: extent 1); None where an index is none."""
     place = {var: i for i, var in enumerate(nest.vars)}
     found: list[int | None] = []
     for index, size in zip(store.indices, store.buffer.shape, strict=True):
@@ -79,33 +73,28 @@ def add_nest_parts(kernel: tile.Kernel, nest: tile.Parallel, parts: tile.Buffer)
         s.kind for s in tile.walk_statements(kernel.body) if isinstance(s, ReducerInit) and s.regions[0].buffer == parts
     )
 
-    def replace_buffer(buffer: tile.Buffer, like: tile.Region) -> tile.Region:
-        return replace(like, buffer=buffer)
-
     def rewrite_body(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return map_statements(stmts, rewrite_statement)
 
     def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        """Rewrite the nest, and begin and finalise its parts beside the others."""
         match stmt:
             case tile.Parallel() if stmt is nest:
-                return rename_stores(stmt)
+                return replace(stmt, body=rewrite_statements(stmt.body, rename_store))
             case ReducerInit(regions=(region,)) if region.buffer == parts:
-                return stmt, replace(stmt, parts=replace_buffer(own, region), value=None)
+                return stmt, replace(stmt, parts=replace(region, buffer=own), value=None)
             case FinalizeReducer(regions=(region, into)) if region.buffer == parts:
-                own_finalise = replace(
-                    stmt, parts=replace_buffer(own, region), destination=replace_buffer(result, region)
-                )
+                own_parts, own_result = replace(region, buffer=own), replace(region, buffer=result)
+                own_finalise = replace(stmt, parts=own_parts, destination=own_result)
                 return own_finalise, stmt, combine_parts(into.buffer, stmt)
             case _:
                 return map_nested_bodies(stmt, rewrite_body)
 
-    def rename_stores(stmt: tile.Parallel) -> tile.Parallel:
-        def rename_store(s: tile.Stmt) -> tile.Stmt:
-            return replace(s, buffer=own) if isinstance(s, tile.Store) and s.buffer == parts else s
-
-        return replace(stmt, body=rewrite_statements(stmt.body, rename_store))
+    def rename_store(stmt: tile.Stmt) -> tile.Stmt:
+        return replace(stmt, buffer=own) if isinstance(stmt, tile.Store) and stmt.buffer == parts else stmt
 
     def combine_parts(into: tile.Buffer, at: tile.TileOp) -> tile.Parallel:
+        """Return the nest that adds the nest's own result to the other one."""
         variables = tuple(tile.Var(f"{own.name}.{d}") for d in range(len(into.shape)))
         indices: tuple[tile.Expr, ...] = tuple(
             tile.int32_const(0) if e == 1 else v for v, e in zip(variables, into.shape, strict=True)

@@ -3,8 +3,7 @@
 A thread that holds 16 bytes of the narrowest tensor reaches all of them with accesses of 16 bytes: wider elements with
 several. In shared memory, runs of wider elements would share banks with those of other threads: there the widest
 element decides. Where a nest reaches elements of shared memory one by one, those of neighbouring threads should be in
-neighbouring banks: then a thread holds no more than a bank's word.
-"""
+neighbouring banks: then a thread holds no more than a bank's word."""
 
 from __future__ import annotations
 
@@ -44,8 +43,6 @@ def choose_fragment_width(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], thr
                 buffers += [r.buffer for r in regions if not r.buffer.in_registers]
             case tile.Parallel(extents=fragment.shape) if any(has_same_shape(b) for b, _ in _find_accesses(stmt)):
                 buffers += find_streamed_buffers(stmt)
-            case _:
-                pass
     least = VECTOR_BYTES // max((b.dtype.bytes for b in buffers), default=fragment.dtype.bytes)
     return _choose_run(buffers, least, fragment.shape, threads)
 
@@ -119,6 +116,7 @@ def _find_accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[til
 
 
 def _list_element_bytes(nest: tile.Parallel) -> Iterator[int]:
+    """Yield the element sizes of the buffers that the nest stores to, and of those that the stored values load."""
     for stmt in tile.walk_statements(nest.body):
         if isinstance(stmt, tile.Store):
             yield stmt.buffer.dtype.bytes

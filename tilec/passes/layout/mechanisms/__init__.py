@@ -1,3 +1,2 @@
 """Mechanisms of copies and products, TMA, tensor memory and tensor cores, and why another one is impossible. No layout
-is assigned here.
-"""
+is assigned here."""

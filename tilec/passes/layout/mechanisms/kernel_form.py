@@ -31,14 +31,14 @@ NO_ROLE_WARPS = "--pipeline-strategy leaves no producer warp"
 
 @dataclass(frozen=True, slots=True)
 class FormChoice:
-    """The form, and the reason why no warps have roles: None where some have, or where the strategy that is asked for
-    leaves none."""
+    """The form, and the reason why no warps have roles: None where some have, or where the strategy leaves none."""
 
     form: KernelForm
     why_alike: str | None = None
 
 
 def choose_kernel_form(kernel: tile.Kernel, target: Target, strategy: Strategy) -> FormChoice:
+    """Choose the form by the strategy and by what the kernel allows. Errors: `strategy-impossible`."""
     loops = find_pipelined_loops(kernel.body)
     if not loops:
         return FormChoice("serial", "there is no T.Pipelined loop")
@@ -46,9 +46,11 @@ def choose_kernel_form(kernel: tile.Kernel, target: Target, strategy: Strategy) 
         return FormChoice("serial")
     if strategy == "unspecialize":
         return FormChoice("unspecialised")
-    refusal = _why_no_roles(target) or why_not_specialised(kernel, loops)
+    refusal = None if target.has("tma") and target.has("setmaxnreg") else f"{target.name} has no TMA"
+    refusal = refusal or why_not_specialised(kernel, loops)
     if strategy == "auto":
-        refusal = refusal or _why_roles_not_needed(loops)
+        if not refusal and not _can_fill_multiprocessor(loops):
+            refusal = "other blocks of the multiprocessor hide the latencies of its loops"
         return FormChoice("unspecialised", refusal) if refusal else FormChoice("warp_specialised")
     if refusal:
         raise_error(
@@ -61,27 +63,15 @@ def choose_kernel_form(kernel: tile.Kernel, target: Target, strategy: Strategy) 
     return FormChoice("warp_specialised")
 
 
-def _why_no_roles(target: Target) -> str | None:
-    return None if target.has("tma") and target.has("setmaxnreg") else f"{target.name} has no TMA"
-
-
-def _why_roles_not_needed(loops: tuple[tile.For, ...]) -> str | None:
-    return (
-        None
-        if _can_fill_multiprocessor(loops)
-        else "other blocks of the multiprocessor hide the latencies of its loops"
-    )
-
-
 def _can_fill_multiprocessor(loops: tuple[tile.For, ...]) -> bool:
     """Return True if one block is enough for a multiprocessor. Roles take all of its registers, which products need,
     and stores that a role of their own may issue. Other kernels hide their latencies behind other blocks."""
-    stmts = [s for loop in loops for s in tile.walk_statements(loop.body) if isinstance(s, tile.TileOp)]
-    return any(isinstance(s, Gemm) or _is_store_from_shared(s) for s in stmts)
-
-
-def _is_store_from_shared(op: tile.TileOp) -> bool:
-    return isinstance(op, Copy | AtomicTile) and [r.buffer.scope for r in op.regions] == ["shared", "global"]
+    return any(
+        isinstance(s, Gemm)
+        or (isinstance(s, Copy | AtomicTile) and [r.buffer.scope for r in s.regions] == ["shared", "global"])
+        for loop in loops
+        for s in tile.walk_statements(loop.body)
+    )
 
 
 def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str | None:

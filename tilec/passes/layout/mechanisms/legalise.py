@@ -1,6 +1,5 @@
 """Refuse what the target cannot compute: functions of float64, products of parts of tiles, products and copies with
-block scales.
-"""
+block scales."""
 
 from __future__ import annotations
 
@@ -20,13 +19,11 @@ from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_
 from tilec.support.source import Span
 from tilec.target.table import Target
 
-FLOAT64_FUNCTIONS = frozenset(
-    {"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret", "fma"}
-)  # the others have no instruction
+FLOAT64_FUNCTIONS = frozenset({"abs", "sqrt", "floor", "ceil", "trunc", "nearbyint", "reinterpret", "fma"})
+"""The functions of float64 that have an instruction."""
 
 ROW_BYTES = 16
-"""Contiguous bytes of a row that tensor cores take from shared memory (PTX ISA, "ldmatrix"; "Matrix descriptor
-format")."""
+"""Contiguous bytes of a row that tensor cores take (PTX ISA, "ldmatrix"; "Matrix descriptor format")."""
 
 
 def check_arithmetic(body: tuple[tile.Stmt, ...], target: Target, mistakes: ErrorCollector = RAISE_FIRST) -> None:
@@ -37,6 +34,7 @@ def check_arithmetic(body: tuple[tile.Stmt, ...], target: Target, mistakes: Erro
 
 
 def _check_statement(stmt: tile.Stmt, target: Target) -> None:
+    """Refuse the first function or T.ptx of a statement that has no instruction."""
     for expr in list_expressions(stmt):
         for e in tile.walk_expr(expr):
             if isinstance(e, tile.Ptx):
@@ -104,7 +102,7 @@ def check_narrow_sum(op: Gemm) -> None:
 
 
 def refuse_tensor_fill(op: tile.TileOp) -> NoReturn:
-    """Refuse a T.clear cannot write a tile in tensor memory."""
+    """Refuse a T.clear of a tile in tensor memory."""
     raise_error(
         "wrong-scope",
         "T.clear cannot write a tile in tensor memory",
@@ -128,6 +126,7 @@ def refuse_tcgen05_gemm(op: tile.TileOp) -> NoReturn:
 
 
 def _refuse_unawaited_product(op: tile.TileOp, title: str, help: str) -> NoReturn:
+    """Refuse a product whose completion no barrier signals."""
     sum_at = Label(op.regions[2].buffer.span, "C is allocated here")
     raise_error(
         "unsupported-operand", title, op.span, "no barrier signals its completion", secondary=(sum_at,), help=help

@@ -1,6 +1,5 @@
 """Copies that TMA can do: they need a tensor map (cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col). T.tma_gather4 and
-T.tma_scatter4, which have one instruction and no fallback, are refused where they cannot be done.
-"""
+T.tma_scatter4, which have one instruction and no fallback, are refused where they cannot be done."""
 
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ from tilec.ops.copies.four_rows import ROWS, Gather4, Scatter4
 from tilec.ops.copies.im2col import Im2col
 from tilec.ops.lowering import TMA_ALIGNMENT
 from tilec.passes.layout.shared.atoms import MAX_BOX_EXTENT, can_hold_boxes
-from tilec.support.diagnostics import Label, raise_error
 from tilec.target.table import Target
 
 NO_BOXES_REASON = (
@@ -56,7 +54,8 @@ def why_no_tensor_map(
     if len(tile.shape) < least_dimensions or len(tensor.extents) > 5:
         return f"the tile has {len(tile.shape)} dimension(s) and the tensor {len(tensor.extents)}"
     size = tensor.dtype.bytes
-    if global_region.extent[-1] != tile.shape[-1] or global_region.shape != _squeeze_shape(tile.shape):
+    long_dims = tuple(e for e in tile.shape if e != 1) or (1,)
+    if global_region.extent[-1] != tile.shape[-1] or global_region.shape != long_dims:
         return "the region and the tile differ in shape"
     row = size * row_divisor(tensor)
     if len(tensor.extents) > 1 and row % TMA_ALIGNMENT:
@@ -88,41 +87,19 @@ def why_no_tma_store(global_region: Region, tile: Buffer, coordinates: Coordinat
     return why_no_tensor_map(global_region, tile, coordinates)
 
 
-def _squeeze_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(e for e in shape if e != 1) or (1,)
-
-
 _ALIGNMENT_BYTES = 128
 """Alignment in bytes of a TMA box in shared memory (PTX ISA, cp.async.bulk.tensor)."""
 
 
-def check_four_rows(
-    op: Gather4 | Scatter4,
-    target: Target,
-    placed: Collection[Buffer],
-    ordered: Collection[str],
-    coordinates: Coordinates,
-) -> None:
-    """Refuse an operation that TMA cannot do. `placed` are tiles whose layout TMA does not know, `ordered` the tensors
-    whose accesses by threads have an order. Errors: `unsupported-operand`."""
-    if reason := _why_not_by_tma(op, target, placed, ordered, coordinates):
-        raise_error(
-            "unsupported-operand",
-            f"TMA cannot do this T.tma_{op.name}",
-            op.span,
-            reason,
-            secondary=tuple(Label(r.buffer.span, "from here") for r in op.regions if r.buffer.scope == "shared"),
-            help="write T.copy for each row",
-        )
-
-
-def _why_not_by_tma(
+def why_not_four_rows(
     op: Gather4 | Scatter4,
     target: Target,
     placed: Collection[Buffer],
     ordered: Collection[str],
     coordinates: Coordinates,
 ) -> str | None:
+    """Return why TMA cannot do this operation, or None. `placed` are tiles whose layout TMA does not know, `ordered`
+    the tensors whose accesses by threads have an order."""
     line, part = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     tile, size = part.buffer, part.buffer.dtype.bytes
     if not target.has("tma.gather4"):

@@ -9,8 +9,7 @@ it, and behind the loop the sum is loaded:
         T.gemm(A, B, C)                         T.gemm(A, B, C_tmem)
     …                                       T.copy(C_tmem, C)
 
-All other statements stay as they are. Other products keep their instruction.
-"""
+All other statements stay as they are. Other products keep their instruction."""
 
 from __future__ import annotations
 
@@ -31,6 +30,7 @@ from tilec.ir.types import BOOL, FLOAT16, FLOAT32, INT32
 from tilec.ops.copies.copy import Copy, refuse_scopes
 from tilec.ops.fill import Fill
 from tilec.ops.products.gemm import Gemm
+from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 from tilec.target.table import Target
@@ -43,12 +43,8 @@ def count_columns(tensor: tile.Buffer, is_factor: bool = False) -> int:
     """Count the columns of a tile. A column holds 128 rows; an element of a sum takes 32 bits of any type, elements of
     a factor are packed (PTX ISA, tcgen05 "Data Path Layout Organization"). Leading dimensions number versions."""
     *versions, rows, width = tensor.shape
-    return (
-        math.prod(versions)
-        * -(-rows // TENSOR_LANES)
-        * width
-        // (count_elements_per_column(tensor) if is_factor else 1)
-    )
+    packed = count_elements_per_column(tensor) if is_factor else 1
+    return math.prod(versions) * -(-rows // TENSOR_LANES) * width // packed
 
 
 def count_elements_per_column(tensor: tile.Buffer) -> int:
@@ -116,18 +112,13 @@ def allocate_tensor_tiles(
     kernel: tile.Kernel, target: Target, versions: Mapping[str, int]
 ) -> tuple[warp.TensorTile, ...]:
     """Allocate columns to the tiles in tensor memory, one behind the other, with the versions that the kernel names.
-    Other sums that a loop around makes again have two where the columns suffice, so that one is read while the next
-    begins."""
+    Other sums that a loop makes again have two where they fit, so that one is read while the next begins."""
     tiles = [b for b in kernel.buffers if b.scope == "tmem"]
     if not tiles:
         return ()
     multiplied = find_factors(kernel)
-    repeated = {
-        b.name
-        for s in tile.walk_statements(kernel.body)
-        if isinstance(s, tile.For | tile.While)
-        for b in _find_inner_sums(s)
-    }
+    around = (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.For | tile.While))
+    repeated = {b.name for s in around for inner in tile.walk_statements(s.body) for b in find_loop_sums(inner)}
     needed = {t: count_columns(t, t in multiplied) for t in tiles}
     twice = sum(needed[t] * (2 if t.name in repeated else 1) for t in tiles) <= target.limit("tmem_columns")
     placed, offset = [], 0
@@ -146,15 +137,8 @@ def find_loop_sums(loop: tile.Stmt) -> tuple[tile.Buffer, ...]:
     return tuple(dict.fromkeys(p.regions[2].buffer for p in products if p.regions[2].buffer.scope == "tmem"))
 
 
-def _find_inner_sums(stmt: tile.For | tile.While) -> Iterator[tile.Buffer]:
-    """Yield the sums of the loops inside."""
-    for inner in tile.walk_statements(stmt.body):
-        yield from find_loop_sums(inner)
-
-
 class _SumRewriter:
-    """Moves sums to tensor memory. `room` counts the free columns, None for any number. Loops in `kept` stay as they
-    are."""
+    """Moves sums to tensor memory. `room` counts the free columns (None: any number). Loops in `kept` stay."""
 
     def __init__(self, kernel: tile.Kernel, target: Target, room: int | None, kept: Collection[Span] = ()) -> None:
         self.kernel, self.target, self.room, self.kept = kernel, target, room, kept
@@ -163,6 +147,7 @@ class _SumRewriter:
         """The loops whose sums are in tensor memory."""
 
     def rewrite_body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        """Return the statements with the sums of their loops in tensor memory, where they can be there."""
         new: list[tile.Stmt] = []
         for stmt in stmts:
             match stmt:
@@ -175,20 +160,17 @@ class _SumRewriter:
     # ---- what can be there ----
 
     def find_movable_sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
-        """Return the accumulators of a loop that can be in tensor memory, each with the index in `before` of its
-        clearing."""
+        """Return the sums of a loop that can be in tensor memory, each with the index of its clearing in `before`."""
         if (
             not is_pipelined(loop)
             or find_pipelined_loops(loop.body)
             or loop.stage is not None
             or loop.scheduling_hints is not None
+            or loop.span in self.kept
+            or any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start))
+            or get_static_trip_count(loop) == 0
+            or any(isinstance(s, tile.Break) for s in tile.walk_statements(loop.body))
         ):
-            return {}
-        if loop.span in self.kept:
-            return {}
-        if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)) or get_static_trip_count(loop) == 0:
-            return {}
-        if any(isinstance(s, tile.Break) for s in tile.walk_statements(loop.body)):
             return {}
         fed = {b for ring in ring_plans(self.kernel, loop) for b in ring.buffers}
         found: dict[tile.Buffer, int] = {}
@@ -221,12 +203,7 @@ class _SumRewriter:
 
     def move_sums(self, loop: tile.For, sums: dict[tile.Buffer, int], before: list[tile.Stmt]) -> list[tile.Stmt]:
         """Return the statements before the loop, the loop, and the loads of its sums."""
-        tiles = {
-            fragment: tile.Buffer(
-                fragment.name + TENSOR_SUFFIX, fragment.extents, fragment.dtype, "tmem", fragment.span
-            )
-            for fragment in sums
-        }
+        tiles = {f: tile.Buffer(f.name + TENSOR_SUFFIX, f.extents, f.dtype, "tmem", f.span) for f in sums}
         taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
         for number, (fragment, tensor) in enumerate(tiles.items()):
             if tensor.name in taken:  # another loop has one of this name
@@ -242,11 +219,13 @@ class _SumRewriter:
                 stmt = replace(stmt, c=replace(stmt.c, buffer=tiles[fragment]), via="tcgen05", clear_when=initialises)
                 begun.add(fragment)
             body.append(stmt)
-        loads = tuple(_build_sum_load(tensor, fragment, loop) for fragment, tensor in tiles.items())
+        loads = tuple(
+            Copy(cover_buffer(tensor, loop.span), cover_buffer(fragment, loop.span), via="tcgen05", span=loop.span)
+            for fragment, tensor in tiles.items()
+        )
         summed_loop: tuple[tile.Stmt, ...] = (replace(loop, body=tuple(body)), *loads)
         if get_static_trip_count(loop):
-            kept = [s for i, s in enumerate(before) if i not in sums.values()]
-            return [*kept, *summed_loop]
+            return [*(s for i, s in enumerate(before) if i not in sums.values()), *summed_loop]
         some = tile.Binary("lt", loop.start, loop.stop, BOOL)
         return [*before, tile.If(some, summed_loop, (), loop.span)]
 
@@ -256,35 +235,24 @@ def _find_clearing(tensor: tile.Buffer, before: list[tile.Stmt]) -> int | None:
     for place in reversed(range(len(before))):
         stmt = before[place]
         if tensor in find_writes(stmt) or tensor in find_reads(stmt):
-            if isinstance(stmt, Fill) and stmt.regions[0].is_whole:
-                value = stmt.value
-                return place if isinstance(value, tile.Const) and value.value == 0 else None
+            if isinstance(stmt, Fill) and stmt.regions[0].is_whole and isinstance(stmt.value, tile.Const):
+                return place if stmt.value.value == 0 else None
             return None
     return None
 
 
-def _build_sum_load(tensor: tile.Buffer, fragment: tile.Buffer, loop: tile.For) -> Copy:
-    start = tuple(tile.Const(0, INT32) for _ in tensor.extents)
-    source, destination = (tile.Region(b, start, tensor.shape, loop.span) for b in (tensor, fragment))
-    return Copy(source, destination, via="tcgen05", span=loop.span)
-
-
 def build_copied_layout(op: Copy, threads: int) -> Fragment | None:
-    """Return the layout of the fragment that a copy to or from tensor memory needs, or None where no warps can reach
-    it."""
+    """Return the layout of the fragment that a copy to or from tensor memory needs; None where no warps reach it."""
     tensor, fragment = sorted((r.buffer for r in op.regions), key=lambda buffer: buffer.scope != "tmem")
     rows, width = fragment.shape
-    return tensor_accumulator(
-        (rows, width), threads, max(count_elements_per_column(tensor), 2) if op.factor is not None else 2
-    )
+    at_once = max(count_elements_per_column(tensor), 2) if op.factor is not None else 2
+    return tensor_accumulator((rows, width), threads, at_once)
 
 
 def refuse_tensor_copy(op: Copy) -> NoReturn:
-    refuse_scopes(
-        op,
-        "a copy to or from tensor memory needs a fragment of the same shape and type, and all rows",
-        help="T.copy it to such a fragment first, and copy the fragment",
-    )
+    """Refuse a copy whose other side tensor memory cannot reach."""
+    needs = "a copy to or from tensor memory needs a fragment of the same shape and type, and all rows"
+    refuse_scopes(op, needs, help="T.copy it to such a fragment first, and copy the fragment")
 
 
 def check_tensor_copy(op: Copy, threads: int) -> None:
@@ -292,13 +260,9 @@ def check_tensor_copy(op: Copy, threads: int) -> None:
     rows of a tile, from a column where a block of columns can start."""
     registers, part = op.regions if op.regions[1].buffer.scope == "tmem" else op.regions[::-1]
     fragment, tensor = registers.buffer, part.buffer
-    is_block = (
-        part.extent[0] == tensor.shape[0]
-        and affine_form(part.start[-1]).divisor % (2 * count_elements_per_column(tensor)) == 0
-    )
-    fits = fragment.scope == "fragment" and registers.is_whole and part.extent == fragment.extents and is_block
-    fits &= len(fragment.extents) == 2
-    if not fits or fragment.dtype != tensor.dtype:
+    fits = fragment.scope == "fragment" and registers.is_whole and part.extent == fragment.extents
+    fits &= len(fragment.extents) == 2 and fragment.dtype == tensor.dtype and part.extent[0] == tensor.shape[0]
+    if not fits or affine_form(part.start[-1]).divisor % (2 * count_elements_per_column(tensor)):
         refuse_tensor_copy(op)
     rows, width = fragment.shape
     if build_copied_layout(op, threads) is None:
@@ -375,6 +339,7 @@ def check_tensor_sums(kernel: tile.Kernel, target: Target, unfed: str | None) ->
 
 
 def _why_not_in_tmem(op: Gemm, kernel: tile.Kernel, target: Target, unfed: str | None) -> str:
+    """Return why the sum of a product is not in tensor memory, though the kernel puts it there."""
     tensor = op.regions[2].buffer
     rows, width = tensor.shape
     if not target.has("tcgen05"):

@@ -1,7 +1,6 @@
 """Products that tcgen05.mma does not do on a machine that has it: the reason, and the remedy.
 
-The threads do them by mma.sync, at a fraction of the speed.
-"""
+The threads do them by mma.sync, at a fraction of the speed."""
 
 from __future__ import annotations
 
@@ -45,6 +44,7 @@ def find_fallback_products(assignment: LayoutAssignment, target: Target) -> Iter
 
 
 def _explain_fallback(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignment, target: Target) -> FallbackProduct:
+    """Return the product with the first reason, from its shape to its loop, that leaves it to mma.sync."""
     rows, width = op.regions[2].buffer.shape
     if reason := why_no_tensor_product(op, target):
         return FallbackProduct(op, reason, _OTHER_TILES_HELP, False)
@@ -52,14 +52,11 @@ def _explain_fallback(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignmen
         why = f"{kernel.threads} threads cannot share {rows} × {width} elements of tensor memory"
         return FallbackProduct(op, why, "use 128 threads, or as many times that as the sum has rows for", False)
     if assignment.roles:
-        return FallbackProduct(
-            op, "the kernel assigns the product to threads itself", "use T.tcgen05_gemm into T.alloc_tmem", False
-        )
+        why = "the kernel assigns the product to threads itself"
+        return FallbackProduct(op, why, "use T.tcgen05_gemm into T.alloc_tmem", False)
     if assignment.form != "warp_specialised":
-        why = assignment.why_alike or NO_ROLE_WARPS
-        return FallbackProduct(
-            op, why, "load its tiles by TMA in a T.Pipelined loop", bool(_find_enclosing_loop(op, kernel))
-        )
+        why, is_in_loop = assignment.why_alike or NO_ROLE_WARPS, bool(_find_enclosing_loop(op, kernel))
+        return FallbackProduct(op, why, "load its tiles by TMA in a T.Pipelined loop", is_in_loop)
     why, remedy = _explain_loop(op, kernel, target)
     return FallbackProduct(op, why, remedy, not _is_sum_per_iteration(op, kernel))
 
@@ -88,10 +85,8 @@ def _explain_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, s
             op is s for other in find_pipelined_loops(kernel.body) for s in tile.walk_statements(other.body)
         )
         what = "it is under a condition or in an inner loop of one" if is_nested else "it is in none"
-        return (
-            f"it must be directly in the body of a T.Pipelined loop, and {what}",
-            "move it directly into the body of a T.Pipelined loop",
-        )
+        why = f"it must be directly in the body of a T.Pipelined loop, and {what}"
+        return why, "move it directly into the body of a T.Pipelined loop"
     if any(is_pipelined(s) for s in tile.walk_statements(loop.body) if isinstance(s, tile.For)):
         return "its loop contains another pipelined loop", "make the outer loop serial"
     if loop.stage is not None or loop.scheduling_hints is not None:
@@ -114,22 +109,14 @@ def _explain_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, s
             where = f"line {stmt.span.line} uses {sums.name} in the loop, where only products may use it"
             return where, "use it after the loop"
         if isinstance(stmt, Gemm) and stmt is not op and why_no_tensor_product(stmt, target):
-            return (
-                f"the product in line {stmt.span.line} also adds to {sums.name}, by mma.sync",
-                "give it an accumulator of its own",
-            )
+            where = f"the product in line {stmt.span.line} also adds to {sums.name}, by mma.sync"
+            return where, "give it an accumulator of its own"
     if sums.name in {t.name for t in find_crowded_out_sums(kernel, target)}:
-        return (
-            f"the accumulators together take more than {target.limit('tmem_columns')} columns of tensor memory",
-            "use smaller tiles",
-        )
+        columns = f"{target.limit('tmem_columns')} columns of tensor memory"
+        return f"the accumulators together take more than {columns}", "use smaller tiles"
     if loop.span in find_loops_sharing_tiles(kernel, target):
-        others = {other.span.line for loops in find_sharing_loops(kernel, loop).values() for other in loops} - {
-            loop.span.line
-        }
-        where = ", ".join(map(str, sorted(others)))
-        return (
-            f"the loop in line {where} loads the same tiles, and its products use mma.sync",
-            "give each loop shared tiles of its own",
-        )
+        others = {other.span.line for loops in find_sharing_loops(kernel, loop).values() for other in loops}
+        where = ", ".join(map(str, sorted(others - {loop.span.line})))
+        why = f"the loop in line {where} loads the same tiles, and its products use mma.sync"
+        return why, "give each loop shared tiles of its own"
     return f"{sums.name} is not cleared directly before the loop", f"write T.clear({sums.name}) there"

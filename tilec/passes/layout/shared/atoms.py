@@ -2,8 +2,7 @@
 
 Costs add up: shared-memory transactions, tensor-memory cycles and live registers, each times its weight (`[layout]` of
 the target file). Ties go to fewer registers, then to fewer bank conflicts, then to the one enumerated first. Each alias
-group chooses for itself.
-"""
+group chooses for itself."""
 
 from __future__ import annotations
 
@@ -12,29 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Literal
 
-from tilec.analysis.usage import list_expressions
+from tilec.ir import tile
 from tilec.ir.groups import WARP_THREADS
 from tilec.ir.layout import Fragment, SharedLayout, mma_accumulator, unswizzled_layout
 from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.placement import element_slots
-from tilec.ir.tile import (
-    Buffer,
-    Expr,
-    Kernel,
-    Load,
-    Parallel,
-    Placement,
-    Store,
-    TileOp,
-    Var,
-    walk_expr,
-    walk_statements,
-)
 from tilec.ops.copies.copy import Copy
 from tilec.ops.copies.copy_lower import can_use_ldmatrix
 from tilec.ops.copies.transpose import Transpose, find_matrix_rows, make_sweep_layout
 from tilec.ops.products.block_scaled import ScaledGemm
 from tilec.ops.products.gemm import Gemm
+from tilec.passes.layout.element_accesses import find_element_accesses
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 from tilec.target.table import LayoutWeights
@@ -78,33 +65,16 @@ class StorageCost:
     bank_conflicts: int = 0
 
     def score(self, weights: LayoutWeights) -> float:
+        """Return the sum of the costs, each times its weight."""
         return (
             weights.smem_transactions * self.smem_transactions
             + weights.tmem_cycles * self.tmem_cycles
             + weights.live_registers * self.live_registers
         )
 
-
-@dataclass(frozen=True, slots=True)
-class Atom:
-    """A named way to hold a value that ends in `memory`."""
-
-    name: str
-    memory: Literal["registers", "shared", "tensor"]
-    cost: StorageCost
-
-
-def choose_cheapest(atoms: Iterable[Atom], is_legal: Callable[[Atom], bool], weights: LayoutWeights) -> Atom | None:
-    """Return the legal atom of least cost, or None where none is legal."""
-    legal = [atom for atom in atoms if is_legal(atom)]
-
-    def rank_atom(atom: Atom) -> tuple[float, int, int]:
-        return atom.cost.score(weights), atom.cost.live_registers, atom.cost.bank_conflicts
-
-    return min(legal, key=rank_atom, default=None)
-
-
-# ---- shared tiles ----------------------------------------------------------------------------------------------------
+    def rank(self, weights: LayoutWeights) -> tuple[float, int, int]:
+        """Return the sort key that chooses between costs: the score, then registers, then bank conflicts."""
+        return self.score(weights), self.live_registers, self.bank_conflicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +87,20 @@ class SharedAccess:
 
 
 def choose_shared_layout(
-    buffer: Buffer, accesses: Iterable[SharedAccess], weights: LayoutWeights, *, always_swizzle: bool
+    buffer: tile.Buffer, accesses: Iterable[SharedAccess], weights: LayoutWeights, *, always_swizzle: bool
 ) -> SharedLayout:
     """Return the cheapest layout of a tile that is legal for all its accesses."""
     patterns = [access.pattern for access in accesses]
-    layouts = {str(layout.swizzle): layout for layout in list_candidate_layouts(buffer) if is_legal(layout, patterns)}
+    layouts = [layout for layout in list_candidate_layouts(buffer) if is_legal(layout, patterns)]
     if always_swizzle and len(layouts) > 1:
-        layouts.pop("0", None)
-        return next(iter(layouts.values()))
+        return next(layout for layout in layouts if layout.swizzle)
     if len(layouts) < 2:
-        return next(iter(layouts.values()), unswizzled_layout(buffer.shape, buffer.dtype.bytes))
-    atoms = [Atom(name, "shared", compute_storage_cost(layout, patterns)) for name, layout in layouts.items()]
-    best = choose_cheapest(atoms, lambda _: True, weights)
-    assert best is not None
-    return layouts[best.name]
+        return next(iter(layouts), unswizzled_layout(buffer.shape, buffer.dtype.bytes))
+    return min(layouts, key=lambda layout: compute_storage_cost(layout, patterns).rank(weights))
 
 
 def score_layouts(
-    buffer: Buffer, patterns: Iterable[AccessPattern], weights: LayoutWeights
+    buffer: tile.Buffer, patterns: Iterable[AccessPattern], weights: LayoutWeights
 ) -> dict[int, tuple[StorageCost, float]]:
     """Return the cost and score of each legal layout of a tile, by the width of its swizzle."""
     pattern_list = list(patterns)
@@ -143,25 +109,25 @@ def score_layouts(
     return {swizzle: (one, one.score(weights)) for swizzle, one in costs.items()}
 
 
-def list_candidate_layouts(buffer: Buffer) -> tuple[SharedLayout, ...]:
+def list_candidate_layouts(buffer: tile.Buffer) -> tuple[SharedLayout, ...]:
     """List the layouts that the tile's rows allow: without a swizzle, then the widest first."""
     size = buffer.dtype.bytes
     swizzled = (SharedLayout(buffer.shape, size, width // size, width) for width in list_swizzle_widths(buffer))
     return (unswizzled_layout(buffer.shape, size), *swizzled)
 
 
-def find_swizzled_layout(buffer: Buffer, width: int) -> SharedLayout:
+def find_swizzled_layout(buffer: tile.Buffer, width: int) -> SharedLayout:
     """Return the tile's layout with a bank swizzle of `width` bytes (0: none)."""
     return next(layout for layout in list_candidate_layouts(buffer) if layout.swizzle == width)
 
 
-def list_swizzle_widths(buffer: Buffer) -> tuple[int, ...]:
+def list_swizzle_widths(buffer: tile.Buffer) -> tuple[int, ...]:
     """List the widths in bytes of the bank swizzles that divide the tile's rows, the widest first."""
     row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
     return tuple(width for width in SWIZZLE_WIDTHS if row % width == 0)
 
 
-def can_hold_boxes(buffer: Buffer) -> bool:
+def can_hold_boxes(buffer: tile.Buffer) -> bool:
     """Return True if TMA can reach the tile in some layout."""
     return any(is_legal(layout, ("tma",)) for layout in list_candidate_layouts(buffer))
 
@@ -250,6 +216,7 @@ def _count_sweep_transactions(layout: SharedLayout, sweep: Sweep) -> tuple[int, 
 
 
 def _find_byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
+    """Return the offset of the element at this place of the tile."""
     row = 0
     for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
         row = row * extent + index
@@ -327,14 +294,13 @@ ACCUMULATOR_LANES = mma_accumulator((16, 8), 1, 1).threads[:2]
 
 
 def find_shared_accesses(
-    kernel: Kernel, fragments: Mapping[str, Fragment], nest_layout: Callable[[Parallel], Fragment]
+    kernel: tile.Kernel, fragments: Mapping[str, Fragment], nest_layout: Callable[[tile.Parallel], Fragment]
 ) -> Iterator[SharedAccess]:
-    """Yield every access to a shared tile, in program order. `fragments` and `nest_layout` give the layouts of the
-    registers."""
+    """Yield every access to a shared tile, in program order, given the layouts of the registers."""
     scattered = frozenset(name for name, fragment in fragments.items() if fragment.threads[:2] == ACCUMULATOR_LANES)
-    placed = {given.buffer for given in kernel.layouts if isinstance(given.layout, Placement)}
-    for stmt in walk_statements(kernel.body):
-        if isinstance(stmt, TileOp):
+    placed = {given.buffer for given in kernel.layouts if isinstance(given.layout, tile.Placement)}
+    for stmt in tile.walk_statements(kernel.body):
+        if isinstance(stmt, tile.TileOp):
             via = stmt.via
             for place, region in enumerate(stmt.regions):
                 if region.buffer.scope == "shared":
@@ -353,11 +319,11 @@ def find_shared_accesses(
                             else Sweep(make_sweep_layout(stmt, kernel.threads), (0, 1) if place else (1, 0))
                         )
                     yield SharedAccess(region.buffer.name, pattern, stmt.span)
-        elif isinstance(stmt, Parallel):
+        elif isinstance(stmt, tile.Parallel):
             yield from _find_nest_accesses(stmt, scattered, fragments, nest_layout)
 
 
-def _is_ldmatrix_copy(op: TileOp, fragments: Mapping[str, Fragment]) -> bool:
+def _is_ldmatrix_copy(op: tile.TileOp, fragments: Mapping[str, Fragment]) -> bool:
     """Return True if ldmatrix makes this copy to a fragment."""
     if not isinstance(op, Copy):
         return False
@@ -367,59 +333,48 @@ def _is_ldmatrix_copy(op: TileOp, fragments: Mapping[str, Fragment]) -> bool:
 
 
 def _find_copy_pattern(
-    op: TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]
+    op: tile.TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]
 ) -> AccessPattern:
-    """Return the pattern in which threads reach the tile at `place` of a copy: the layout of the other side's
-    fragment."""
+    """Return the pattern in which threads reach the tile at `place` of a copy: the layout of the other side."""
     by_default: AccessPattern = "accumulator" if {region.buffer.name for region in op.regions} & scattered else "rows"
-    tile, *others = (op.regions[place], *(r for i, r in enumerate(op.regions) if i != place))
+    own, others = op.regions[place], [r for i, r in enumerate(op.regions) if i != place]
     other = fragments.get(others[0].buffer.name) if len(others) == 1 else None
-    if other is None or not tile.is_whole or other.shape != tile.buffer.shape:
+    if other is None or not own.is_whole or other.shape != own.buffer.shape:
         return by_default
     return Sweep(other, tuple(range(len(other.shape))))
 
 
 def _find_nest_accesses(
-    nest: Parallel,
+    nest: tile.Parallel,
     scattered: frozenset[str],
     fragments: Mapping[str, Fragment],
-    nest_layout: Callable[[Parallel], Fragment],
+    nest_layout: Callable[[tile.Parallel], Fragment],
 ) -> Iterator[SharedAccess]:
+    """Yield the accesses of a nest to shared tiles, each in the nest's layout where its indices are the loops."""
     fastest = nest.vars[-1]
-    loads = [
-        e for s in walk_statements(nest.body) for x in list_expressions(s) for e in walk_expr(x) if isinstance(e, Load)
-    ]
-    stored = [s.buffer.name for s in walk_statements(nest.body) if isinstance(s, Store)]
-    along: AccessPattern = "accumulator" if scattered & {*stored, *(e.buffer.name for e in loads)} else "rows"
-    used = {*stored, *(e.buffer.name for e in loads)}
+    found = list(find_element_accesses(nest.body))
+    used = {access.buffer.name for _, access in found}
+    along: AccessPattern = "accumulator" if scattered & used else "rows"
     layout = nest_layout(nest) if used & fragments.keys() else None
-
-    def find_pattern(buffer: Buffer, indices: tuple[Expr, ...]) -> AccessPattern:
-        dims = _map_dimensions(nest, buffer, indices)
-        if layout is None or dims is None:
-            return _find_direction(indices, fastest, along)
-        return Sweep(layout, dims)
-
-    for stmt in walk_statements(nest.body):
-        if isinstance(stmt, Store) and stmt.buffer.scope == "shared":
-            yield SharedAccess(stmt.buffer.name, find_pattern(stmt.buffer, stmt.indices), stmt.span)
-        for expr in list_expressions(stmt):
-            for load in walk_expr(expr):
-                if isinstance(load, Load) and load.buffer.scope == "shared":
-                    yield SharedAccess(load.buffer.name, find_pattern(load.buffer, load.indices), stmt.span)
+    for stmt, access in found:
+        if access.buffer.scope == "shared":
+            dims = None if layout is None else _map_dimensions(nest, access.buffer, access.indices)
+            by_index = _find_direction(access.indices, fastest, along)
+            pattern = by_index if layout is None or dims is None else Sweep(layout, dims)
+            yield SharedAccess(access.buffer.name, pattern, stmt.span)
 
 
-def _map_dimensions(nest: Parallel, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, ...] | None:
+def _map_dimensions(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[int, ...] | None:
     """Return the variable of the nest behind each index of a tile, by number; None unless each occurs once and spans
     its dimension."""
     place = {var: i for i, var in enumerate(nest.vars)}
-    dims = tuple(place[i] for i in indices if isinstance(i, Var) and i in place)
+    dims = tuple(place[i] for i in indices if isinstance(i, tile.Var) and i in place)
     if sorted(dims) != list(range(len(nest.vars))) or len(dims) != len(indices):
         return None
     return dims if tuple(nest.extents[d] for d in dims) == buffer.shape else None
 
 
-def _find_direction(indices: tuple[Expr, ...], fastest: Var, along: AccessPattern) -> AccessPattern:
+def _find_direction(indices: tuple[tile.Expr, ...], fastest: tile.Var, along: AccessPattern) -> AccessPattern:
     """Return "columns" where the fastest variable indexes another dimension than the last, else `along`."""
-    *others, last = (any(part == fastest for part in walk_expr(index)) for index in indices)
+    *others, last = (any(part == fastest for part in tile.walk_expr(index)) for index in indices)
     return "columns" if any(others) and not last else along

@@ -1,29 +1,20 @@
 """Bank conflicts of parallel nests: the addresses that the lanes of a warp reach at once, from the layout of the nest
 and its indices.
 
-`atoms` chooses layouts by the kind of an access, before nests have theirs; reports and lints use this module.
-"""
+`atoms` chooses layouts by the kind of an access, before nests have theirs; reports and lints use this module."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias, assert_never
 
-from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.shared.atoms import (
-    BANK_BYTES,
-    BANKS,
-    CHUNK,
-    TRANSACTION_BYTES,
-    count_phase_transactions,
-    find_byte_offset,
-    list_word_offsets,
-)
+from tilec.passes.layout.element_accesses import find_element_accesses
+from tilec.passes.layout.shared import atoms
 from tilec.support.records import dataclass
 
 _SAMPLED_RUNS = 8
@@ -37,7 +28,8 @@ def find_conflict_factors(nest: tile.Parallel, assignment: LayoutAssignment) -> 
     bound = {s.var: s.value for s in tile.walk_statements(nest.body) if isinstance(s, tile.Bind)}
     places = {var: place for place, var in enumerate(nest.vars)}
     found: dict[str, float] = {}
-    for buffer, indices in dict.fromkeys(_find_shared_accesses(nest)):
+    accesses = (access for _, access in find_element_accesses(nest.body) if access.buffer.scope == "shared")
+    for buffer, indices in dict.fromkeys((access.buffer, access.indices) for access in accesses):
         forms = tuple(_build_form(index, places, bound) for index in indices)
         ways = _compute_conflict_factor(assignment.shared[buffer.name], buffer.dtype.bytes, layout, nest.extents, forms)
         if ways is not None:
@@ -51,8 +43,8 @@ def _compute_conflict_factor(
 ) -> float | None:
     """Return how many times longer an access takes than without bank conflicts, for elements of `size` bytes; None
     where indices depend on data. Cached: an operation may become hundreds of nests of the same forms."""
-    lanes = [layout.thread_offset(lane) for lane in range(min(BANKS, layout.thread_count))]
-    count = min(layout.register_count, _SAMPLED_RUNS * max(CHUNK // size, 1))
+    lanes = [layout.thread_offset(lane) for lane in range(min(atoms.BANKS, layout.thread_count))]
+    count = min(layout.register_count, _SAMPLED_RUNS * max(atoms.CHUNK // size, 1))
     reached = []
     for register in (layout.register_offset(r) for r in range(count)):
         points = (tuple(map(operator.add, register, lane)) for lane in lanes)
@@ -66,29 +58,16 @@ def _compute_conflict_factor(
     return taken / max(needed, 1)
 
 
-def _find_shared_accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
-    for stmt in tile.walk_statements(nest.body):
-        if isinstance(stmt, tile.Store) and stmt.buffer.scope == "shared":
-            yield stmt.buffer, stmt.indices
-        for expr in list_expressions(stmt):
-            for load in tile.walk_expr(expr):
-                if isinstance(load, tile.Load) and load.buffer.scope == "shared":
-                    yield load.buffer, load.indices
-
-
 def _find_byte(layout: SharedLayout, forms: Sequence[_IndexForm], point: tuple[int, ...]) -> int | None:
     """Return the byte of the tile that is reached at a point of the nest; None where it depends on data."""
-    place = [_evaluate_form(form, point) for form in forms]
-    row = 0
-    for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
+    place = column = 0
+    for form, extent in zip(forms, layout.shape, strict=True):
+        index = _evaluate_form(form, point)
         if index is None:
             return None
-        row = row * extent + index % extent
-    return (
-        None
-        if place[-1] is None
-        else find_byte_offset(layout, row, place[-1] % layout.shape[-1] * layout.element_bytes)
-    )
+        column = index % extent
+        place = place * extent + column
+    return atoms.find_byte_offset(layout, place // layout.shape[-1], column * layout.element_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +138,13 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 def _count_transactions(reached: list[list[int]], size: int) -> tuple[int, int]:
     """Count the transactions of a warp, register by register, and those that the words need. Contiguous registers are
     one access of a lane, of up to 16 bytes."""
-    run = CHUNK // size
+    run = atoms.CHUNK // size
     while run > 1 and not _are_contiguous(reached, run, size):
         run //= 2
-    at_once = min(BANKS, TRANSACTION_BYTES // max(run * size, BANK_BYTES))
+    at_once = min(atoms.BANKS, atoms.TRANSACTION_BYTES // max(run * size, atoms.BANK_BYTES))
     rows = reached[: _SAMPLED_RUNS * run : max(run, 1)]
     phases = [row[first : first + at_once] for row in rows for first in range(0, len(row), at_once)]
-    return count_phase_transactions(list_word_offsets(phase, run * size) for phase in phases if phase)
+    return atoms.count_phase_transactions(atoms.list_word_offsets(phase, run * size) for phase in phases if phase)
 
 
 def _are_contiguous(reached: list[list[int]], run: int, size: int) -> bool:

@@ -2,8 +2,7 @@
 
 Where every statement names one index of that dimension, the same for all threads, the tile becomes versions of a tile
 without it, each with a layout of its own, as TMA and tensor cores need. A statement then works on that tile, and has
-the index in `versions`. (`analysis.rings` finds the versions that a schedule makes.)
-"""
+the index in `versions`. (`analysis.rings` finds the versions that a schedule makes.)"""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, rewrite_expression, rewrite_statements
 from tilec.ops.products.block_scaled import ScaleCopy
+from tilec.passes.layout.element_accesses import find_element_accesses, find_loads
 
 VersionTiles = Mapping[tile.Buffer, tile.Buffer]
 """Maps each tile to the tile of one version."""
@@ -44,33 +44,17 @@ def _find_version_index(stmt: tile.Stmt, buffer: tile.Buffer) -> tuple[tile.Expr
     """Return the index of the version that the statement touches, if any; None where it may touch several."""
     if isinstance(stmt, tile.TileOp):
         regions = [r for r in stmt.regions if r.buffer == buffer]
-        loads = [
-            e
-            for x in list_expressions(stmt)
-            for e in tile.walk_expr(x)
-            if isinstance(e, tile.Load) and e.buffer == buffer
-        ]
-        if loads or len(regions) > 1 or any(r.extent[0] != 1 for r in regions):
-            return None
-        return tuple(r.start[0] for r in regions)
+        is_loaded = any(e.buffer == buffer for e in find_loads((stmt,)))
+        is_single = len(regions) < 2 and all(r.extent[0] == 1 for r in regions)
+        return tuple(r.start[0] for r in regions) if is_single and not is_loaded else None
     if not isinstance(stmt, tile.Parallel):
         loaded = {e.buffer for x in list_expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
         return None if buffer in loaded else ()
     inner = {s.var for s in tile.walk_statements(stmt.body) if isinstance(s, tile.Bind)} | {tile.THREAD, *stmt.vars}
-    found = tuple(dict.fromkeys(_find_leading_indices(stmt, buffer)))
+    accesses = (access for _, access in find_element_accesses(stmt.body) if access.buffer == buffer)
+    found = tuple(dict.fromkeys(access.indices[0] for access in accesses))
     own = any(e in inner or isinstance(e, tile.Load) for index in found for e in tile.walk_expr(index))
     return None if len(found) > 1 or own else found
-
-
-def _find_leading_indices(nest: tile.Parallel, buffer: tile.Buffer) -> Iterator[tile.Expr]:
-    for stmt in tile.walk_statements(nest.body):
-        if isinstance(stmt, tile.Store) and stmt.buffer == buffer:
-            yield stmt.indices[0]
-        for expr in list_expressions(stmt):
-            yield from (e.indices[0] for e in tile.walk_expr(expr) if isinstance(e, tile.Load) and e.buffer == buffer)
-
-
-# ---- on the tile behind ----------------------------------------------------------------------------------------------
 
 
 def rewrite_to_versions(stmt: tile.Stmt, versions: VersionTiles) -> tile.Stmt:
@@ -78,17 +62,16 @@ def rewrite_to_versions(stmt: tile.Stmt, versions: VersionTiles) -> tile.Stmt:
     match stmt:
         case tile.TileOp():
             indices = tuple(r.start[0] if r.buffer in versions else None for r in stmt.regions)
-            return replace(
-                stmt.with_regions(tuple(_rewrite_region(r, versions) for r in stmt.regions)),
-                versions=_normalise_versions(indices),
+            regions = (
+                tile.Region(versions[r.buffer], r.start[1:], r.extent[1:], r.span) if r.buffer in versions else r
+                for r in stmt.regions
             )
+            return replace(stmt.with_regions(tuple(regions)), versions=_normalise_versions(indices))
         case tile.Parallel():
             index = {b.name: named[0] for b in versions if (named := _find_version_index(stmt, b))}
-            return (
-                _name_nest_versions(replace(stmt, body=_rewrite_elements(stmt.body, versions)), index)
-                if index
-                else stmt
-            )
+            if not index:
+                return stmt
+            return _name_nest_versions(replace(stmt, body=_rewrite_elements(stmt.body, versions)), index)
         case _:
             return map_nested_bodies(stmt, lambda body: tuple(rewrite_to_versions(s, versions) for s in body))
 
@@ -105,6 +88,7 @@ def _normalise_versions(versions: tuple[tile.Expr | None, ...]) -> tuple[tile.Ex
 
 
 def _add_versions(stmt: tile.Stmt, index: Mapping[tile.Buffer, tile.Expr]) -> tile.Stmt:
+    """Give a statement, and all in it, the versions of the tiles that it touches."""
     match stmt:
         case tile.TileOp():
             return replace(stmt, versions=_normalise_versions(tuple(index.get(r.buffer) for r in stmt.regions)))
@@ -120,12 +104,6 @@ def _name_nest_versions(nest: tile.Parallel, index: Mapping[str, tile.Expr]) -> 
     return replace(nest, versioned=tuple(index), versions=tuple(index.values()))
 
 
-def _rewrite_region(region: tile.Region, versions: VersionTiles) -> tile.Region:
-    if region.buffer not in versions:
-        return region
-    return tile.Region(versions[region.buffer], region.start[1:], region.extent[1:], region.span)
-
-
 def _rewrite_elements(body: tuple[tile.Stmt, ...], versions: VersionTiles) -> tuple[tile.Stmt, ...]:
     """Rewrite the statements of a nest."""
 
@@ -135,6 +113,7 @@ def _rewrite_elements(body: tuple[tile.Stmt, ...], versions: VersionTiles) -> tu
         return tile.Load(versions[part.buffer], part.indices[1:])
 
     def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt:
+        """Rewrite a store, and the loads of any statement."""
         stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, rewrite_load))
         if not isinstance(stmt, tile.Store) or stmt.buffer not in versions:
             return stmt

@@ -13,10 +13,10 @@ from tilec.ir.affine import add_exprs, scale_expr, value_interval
 from tilec.ir.expr import cast_expr
 from tilec.ir.layout import SharedLayout
 from tilec.ir.placement import NotArithmetic, NoValue, evaluate_index
-from tilec.ir.types import BOOL, INT32
+from tilec.ir.types import INT32
 from tilec.ops.language.values import IndexMap, show_shape
 from tilec.passes.layout.shared.atoms import find_byte_offset, list_candidate_layouts
-from tilec.passes.layout.shared.reshape_views import map_view_indices
+from tilec.passes.layout.shared.reshape_views import build_range_condition, map_view_indices
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
@@ -29,9 +29,8 @@ def build_placement(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Pl
         if math.prod(extents) == len(places) and _has_same_places(layout, places):
             return layout.swizzle
     if buffer.dtype.per_byte > 1:
-        _refuse_map(
-            buffer, span, f"elements of {buffer.dtype} share bytes: only row-major order and its swizzles are possible"
-        )
+        what = f"elements of {buffer.dtype} share bytes"
+        _refuse_map(buffer, span, f"{what}: only row-major order and its swizzles are possible")
     place: tile.Expr = tile.int32_const(0)
     for index, extent in zip(given.indices, extents, strict=True):
         place = add_exprs(scale_expr(place, extent), index)
@@ -53,10 +52,8 @@ def _linearise_map(
     extents = list(among) or [1 + max(values) for values in found]
     places = [0] * len(elements)
     for values, extent in zip(found, extents, strict=True):
-        if min(values) < 0:
-            _refuse_map(
-                buffer, span, f"element {list(elements[values.index(min(values))])} has the offset {min(values)}"
-            )
+        if (least := min(values)) < 0:
+            _refuse_map(buffer, span, f"element {list(elements[values.index(least)])} has the offset {least}")
         places = [place * extent + value for place, value in zip(places, values, strict=True)]
     taken: dict[int, tuple[int, ...]] = {}
     for element, place in zip(elements, places, strict=True):
@@ -70,19 +67,14 @@ MAX_CHECKED_ELEMENTS = 1 << 16  # elements of a tensor whose places are checked 
 
 
 def check_tensor_map(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexMap:
-    """Return the map if it permutes the elements of the tensor. For a large tensor only the extents and a corner are
-    checked."""
+    """Return the map if it permutes the elements of the tensor. Of a large tensor only a corner is checked."""
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
     reached = [value_interval(index, ranges) for index in given.indices]
     if any(low < 0 or high == math.inf for low, high in reached):
         _refuse_map(tensor, span, "it uses more than arithmetic on the indices, or leaves the tensor")
     extents = tuple(int(high) + 1 for _, high in reached)
-    if math.prod(extents) != math.prod(given.shape):
-        _refuse_map(
-            tensor,
-            span,
-            f"the map has {show_shape(extents)} offsets, but the tensor has {math.prod(given.shape)} elements",
-        )
+    if math.prod(extents) != (count := math.prod(given.shape)):
+        _refuse_map(tensor, span, f"the map has {show_shape(extents)} offsets, but the tensor has {count} elements")
     corner = list(given.shape)
     while math.prod(corner) > MAX_CHECKED_ELEMENTS:
         corner[corner.index(max(corner))] = -(-max(corner) // 2)
@@ -101,18 +93,7 @@ def remap_indices(tensor: tile.Buffer, given: IndexMap, indices: tuple[tile.Expr
 
 def build_bounds_condition(tensor: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
     """Return the condition under which the element exists; None if always."""
-    total: tile.Expr | None = None
-    for index, extent in zip(indices, tensor.shape, strict=True):
-        if isinstance(index, tile.Const) and 0 <= index.value < extent:
-            continue
-        index = cast_expr(index, INT32)
-        above, below = (
-            tile.Binary("ge", index, tile.int32_const(0), BOOL),
-            tile.Binary("lt", index, tile.int32_const(extent), BOOL),
-        )
-        both = tile.Binary("and", above, below, BOOL)
-        total = both if total is None else tile.Binary("and", total, both, BOOL)
-    return total
+    return build_range_condition(zip(indices, tensor.shape, strict=True))
 
 
 def _has_same_places(layout: SharedLayout, places: list[int]) -> bool:
@@ -125,6 +106,7 @@ def _has_same_places(layout: SharedLayout, places: list[int]) -> bool:
 
 
 def _refuse_map(buffer: tile.Buffer, span: Span, reason: str) -> NoReturn:
+    """Refuse a map that does not give each element a place of its own. Errors: `layout-map`."""
     raise_error(
         "layout-map",
         f"this map is not a valid layout of {buffer.name}",

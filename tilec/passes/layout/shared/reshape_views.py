@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import accumulate
 
@@ -49,38 +49,42 @@ def map_view_indices(view: tile.Buffer, source: tile.Buffer, indices: tuple[tile
 
 
 def build_view_condition(view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
-    """Return the condition without which an index leaves a tensor's view for another element; None where that cannot
-    be."""
+    """Return the condition without which an index leaves a tensor's view for another element; None if none does."""
     if source.scope != "global":
         return None
+    return build_range_condition(
+        (indices[d], view.shape[d])
+        for view_dims, source_dims in match_dimensions(view.shape, source.shape)
+        for d in (view_dims[1:] if len(source_dims) == 1 else view_dims if len(view_dims) > 1 else ())
+    )
+
+
+def build_range_condition(indices: Iterable[tuple[tile.Expr, int]]) -> tile.Expr | None:
+    """Return the condition under which each index is at least 0 and below its extent; None if that is certain."""
     total: tile.Expr | None = None
-    for view_dims, source_dims in match_dimensions(view.shape, source.shape):
-        for d in view_dims[1:] if len(source_dims) == 1 else view_dims if len(view_dims) > 1 else ():
-            index, extent = indices[d], tile.int32_const(view.shape[d])
-            if isinstance(index, tile.Const) and 0 <= index.value < view.shape[d]:
-                continue
-            above = tile.Binary("ge", cast_expr(index, INT32), tile.int32_const(0), BOOL)
-            below = tile.Binary("lt", cast_expr(index, INT32), extent, BOOL)
-            both = tile.Binary("and", above, below, BOOL)
-            total = both if total is None else tile.Binary("and", total, both, BOOL)
+    for index, extent in indices:
+        if isinstance(index, tile.Const) and 0 <= index.value < extent:
+            continue
+        index = cast_expr(index, INT32)
+        above = tile.Binary("ge", index, tile.int32_const(0), BOOL)
+        below = tile.Binary("lt", index, tile.int32_const(extent), BOOL)
+        both = tile.Binary("and", above, below, BOOL)
+        total = both if total is None else tile.Binary("and", total, both, BOOL)
     return total
 
 
 def linearise_indices(indices: list[tile.Expr], shape: list[int]) -> tile.Expr:
+    """Return the index of an element in row-major order."""
     total: tile.Expr = tile.int32_const(0)
     for index, extent in zip(indices, shape, strict=True):
         total = add_exprs(scale_expr(total, extent), cast_expr(index, INT32))
     return total
 
 
-# ---- elements of another size ----------------------------------------------------------------------------------------
-
-
 def list_source_indices(
     view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]
 ) -> tuple[tuple[tile.Expr, ...], ...]:
-    """Return the indices of the elements of `source` that make up an element of the view, or of the one that contains
-    it."""
+    """Return the indices in `source` of the elements that make up an element of the view, or that contain it."""
     ratio = max(view.dtype.bits // source.dtype.bits, 1)
     shape = resize_shape(view.shape, view.dtype, source.dtype)
     assert shape is not None, "a view has whole elements in each row"
@@ -88,49 +92,43 @@ def list_source_indices(
     *others, last = indices
     if view.dtype.bits < source.dtype.bits:
         parts = tile.int32_const(source.dtype.bits // view.dtype.bits)
-        return (
-            map_view_indices(same_type_view, source, (*others, fold_expr(tile.Binary("floordiv", last, parts, INT32)))),
-        )
-    return tuple(
-        map_view_indices(same_type_view, source, (*others, add_exprs(scale_expr(last, ratio), tile.int32_const(part))))
-        for part in range(ratio)
-    )
+        columns = [fold_expr(tile.Binary("floordiv", last, parts, INT32))]
+    else:
+        columns = [add_exprs(scale_expr(last, ratio), tile.int32_const(part)) for part in range(ratio)]
+    return tuple(map_view_indices(same_type_view, source, (*others, column)) for column in columns)
 
 
 def assemble_view_element(view: tile.Buffer, loads: list[tile.Load], indices: tuple[tile.Expr, ...]) -> tile.Expr:
     """Return an element of the view, from the loads of its source."""
     wide, narrow = view.dtype.bits, loads[0].dtype.bits
     if wide == narrow:
-        return _reinterpret_as(loads[0], view.dtype)
+        return reinterpret_as(loads[0], view.dtype)
     if wide < narrow:
-        word = _UNSIGNED_TYPES[narrow]
-        part: tile.Expr = tile.Binary(
-            "floormod", cast_expr(indices[-1], INT32), tile.int32_const(narrow // wide), INT32
-        )
+        word, count = _UNSIGNED_TYPES[narrow], tile.int32_const(narrow // wide)
+        part: tile.Expr = tile.Binary("floormod", cast_expr(indices[-1], INT32), count, INT32)
         by = cast_expr(fold_expr(scale_expr(part, wide)), word)
-        return _reinterpret_as(
-            cast_expr(tile.Binary("shr", _reinterpret_as(loads[0], word), by, word), _UNSIGNED_TYPES[wide]), view.dtype
-        )
+        shifted = tile.Binary("shr", reinterpret_as(loads[0], word), by, word)
+        return reinterpret_as(cast_expr(shifted, _UNSIGNED_TYPES[wide]), view.dtype)
     word = _UNSIGNED_TYPES[wide]
     total: tile.Expr | None = None
     for number, load in enumerate(loads):
-        part = cast_expr(_reinterpret_as(load, _UNSIGNED_TYPES[narrow]), word)
+        part = cast_expr(reinterpret_as(load, _UNSIGNED_TYPES[narrow]), word)
         placed = tile.Binary("shl", part, make_constant(number * narrow, word), word) if number else part
         total = placed if total is None else tile.Binary("bitor", total, placed, word)
     assert total is not None
-    return _reinterpret_as(total, view.dtype)
+    return reinterpret_as(total, view.dtype)
 
 
 def extract_part(value: tile.Expr, dtype: DType, number: int) -> tile.Expr:
     """Return the bits of part `number` of a value, in parts of this type."""
     if value.dtype.bits == dtype.bits:
-        return _reinterpret_as(value, dtype)
+        return reinterpret_as(value, dtype)
     word = _UNSIGNED_TYPES[value.dtype.bits]
-    shifted = tile.Binary("shr", _reinterpret_as(value, word), make_constant(number * dtype.bits, word), word)
-    return _reinterpret_as(cast_expr(shifted, _UNSIGNED_TYPES[dtype.bits]), dtype)
+    shifted = tile.Binary("shr", reinterpret_as(value, word), make_constant(number * dtype.bits, word), word)
+    return reinterpret_as(cast_expr(shifted, _UNSIGNED_TYPES[dtype.bits]), dtype)
 
 
-def _reinterpret_as(value: tile.Expr, dtype: DType) -> tile.Expr:
+def reinterpret_as(value: tile.Expr, dtype: DType) -> tile.Expr:
     """Reinterpret the bits as another type."""
     return value if value.dtype == dtype else tile.Call("reinterpret", (value,), dtype)
 

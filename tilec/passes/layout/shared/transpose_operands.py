@@ -1,7 +1,6 @@
 """Transpose operands for wgmma: it takes types that are not of 16 bits only stored along K.
 
-All threads transpose the others in shared memory, which costs less than each warp gathering its part.
-"""
+All threads transpose the others in shared memory, which costs less than each warp gathering its part."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ops.copies.transpose import AccumulatedOrder, Transpose
 from tilec.ops.products.gemm import Gemm
+from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 
 OPERANDS = ((0, False), (1, True))
 """Index of the region of a T.gemm, and the value of its transpose flag where it is stored along K."""
@@ -48,12 +48,7 @@ def transpose_operands(
         ):
             continue
         transposed_tile = replace(region.buffer, name=region.buffer.name + _SUFFIX, extents=region.extent[::-1])
-        whole = tile.Region(
-            transposed_tile,
-            tuple(tile.int32_const(0) for _ in transposed_tile.shape),
-            transposed_tile.shape,
-            region.span,
-        )
+        whole = cover_buffer(transposed_tile, region.span)
         steps.append((region, whole))
         new = replace(new, b=whole, transpose_B=along_k) if place else replace(new, a=whole, transpose_A=along_k)
     if not fits(new):

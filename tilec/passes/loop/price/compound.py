@@ -2,8 +2,7 @@
 
 Inner loops are scheduled first: the time goes there. n iterations of a pipelined loop take n − 1 initiation intervals
 and the time of one iteration. Only the first iterations of long loops are priced, so that the interval of a loop around
-them is a lower bound.
-"""
+them is a lower bound."""
 
 from __future__ import annotations
 
@@ -67,6 +66,7 @@ def count_priced_iterations(loop: tile.For | tile.While) -> int:
 
 
 def _compute_pipelined_cost(problem: Problem, schedule: Schedule, trip_count: int) -> CompoundCost:
+    """Return the cost of so many iterations of a pipelined loop."""
     if not trip_count:
         return CompoundCost(0, {})
     done = max((start + op.latency for op, start in zip(problem.ops, schedule.start, strict=True)), default=0)

@@ -1,8 +1,7 @@
 """Demands of elementwise nests on the machine: memory accesses, special functions, other operations.
 
 They are counted as the assembler leaves them. A value that is the same along a row or column is computed once, and
-loaded once where the nest stores to registers alone. Negation is free: float operations take negated operands.
-"""
+loaded once where the nest stores to registers alone. Negation is free: float operations take negated operands."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ TRANSCENDENTAL = frozenset({
 })  # fmt: skip
 
 SUBNORMAL_EXP2 = 3
-"""The extra operations of ex2.approx without .ftz: a comparison, and a product before and behind (as the assembler
-emits it)."""
+"""Extra operations of ex2.approx without .ftz, as the assembler emits them: a comparison, and two products."""
 
 
 def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
@@ -49,8 +47,6 @@ def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast
                         pass
                     case tile.Unary() | tile.Binary() | tile.Cast() | tile.Select() | tile.Call():
                         operations += 1
-                    case _:
-                        pass
         if isinstance(stmt, tile.Store):
             found += list_store_demands(stmt.buffer, elements * stmt.buffer.dtype.bytes, threads)
     if special:

@@ -66,16 +66,14 @@ def add_first_step_wait(op: Op, steps: ProductSteps, demands: Sequence[Demand], 
         for slot, _, _ in target.price(d.kind, **dict(d.parameters)).uses
         if d.kind == _MULTIPLY_KIND and slot != _ISSUE_SLOT
     }
-    uses = []
+    uses, wait = [], steps.exposed_cycles
     for use in op.uses:
         if use.slot >= len(target.slots):  # an issue slot of a role
-            use = replace(use, cycles=use.cycles + steps.exposed_cycles)
+            use = replace(use, cycles=use.cycles + wait)
         elif target.slots[use.slot].name in computes:
-            use = replace(use, offset=use.offset + steps.exposed_cycles)
+            use = replace(use, offset=use.offset + wait)
         uses.append(use)
-    return replace(
-        op, uses=tuple(uses), issue=op.issue + steps.exposed_cycles, latency=op.latency + steps.exposed_cycles
-    )
+    return replace(op, uses=tuple(uses), issue=op.issue + wait, latency=op.latency + wait)
 
 
 def move_loads_into_products(ops: tuple[Op, ...], statements: Sequence[Stmt], target: Target) -> tuple[Op, ...]:
@@ -84,20 +82,17 @@ def move_loads_into_products(ops: tuple[Op, ...], statements: Sequence[Stmt], ta
     for at, op in enumerate(ops):
         if not is_interleaved_load(statements, at):
             continue
-        schedulers = next((u for u in op.uses if u.slot < len(target.slots) and _is_issue_slot(target, u.slot)), None)
+        own = [use for use in op.uses if use.slot < len(target.slots)]
+        schedulers = next((use for use in own if target.slots[use.slot].name == _ISSUE_SLOT), None)
         if schedulers is None:
             continue
         issue = schedulers.cycles
         warps = tuple(replace(u, cycles=issue) for u in op.uses if u.slot >= len(target.slots))
         made[at] = replace(op, uses=(schedulers, *warps), issue=issue)
         product = find_first_use(statements, at)
-        unit_uses = [u for u in op.uses if u.slot < len(target.slots) and u != schedulers]
+        unit_uses = [use for use in own if use != schedulers]
         made[product] = replace(made[product], uses=_merge_uses((*made[product].uses, *unit_uses)))
     return tuple(made)
-
-
-def _is_issue_slot(target: Target, slot: int) -> bool:
-    return target.slots[slot].name == _ISSUE_SLOT
 
 
 def _merge_uses(uses: Sequence[Use]) -> tuple[Use, ...]:

@@ -4,8 +4,7 @@ Warps issue in order. A load to registers runs beside later statements up to the
 Where that is in the same statement, the role waits for the load. So a copy through registers into shared memory holds
 its role as long as the load takes, and so does a nest that computes with what it loads, or with a loaded address or
 condition. A statement that only fills registers does not: its user is another statement, delayed by the dependence
-between the two.
-"""
+between the two."""
 
 from __future__ import annotations
 
@@ -51,18 +50,15 @@ def price_statement(
     where the statement uses them (see `analysis.scalar_definitions`)."""
     if isinstance(stmt, tile.If) and stmt.orelse:
         branches = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
-        return max(
-            (price_statement(branch, assignment, target, groups, replays) for branch in branches),
-            key=lambda cost: cost[:2],
-        )
+        prices = (price_statement(branch, assignment, target, groups, replays) for branch in branches)
+        return max(prices, key=lambda price: price[:2])
     slot_ids = {slot.name: i for i, slot in enumerate(target.slots)}
     issue = latency = waited = 0
     uses: Uses = {}
     parts = _split_into_parts(stmt, assignment) or (_CostPart(_minimal_demand(assignment), 1, 0),)
     for part in (*_find_replayed_loads(stmt, assignment, replays), *parts):
-        timings = [
-            (d, target.price(d.kind, **dict(d.parameters))) for d in (divide_demand(d, groups) for d in part.demands)
-        ]
+        demands = [divide_demand(d, groups) for d in part.demands]
+        timings = [(d, target.price(d.kind, **dict(d.parameters))) for d in demands]
         loads = [t for d, t in timings if part.chain and _is_load_demand(d)]
         others = [t for d, t in timings if not (part.chain and _is_load_demand(d))]
         # The demands of a tile operation overlap, warp by warp; those of a nest run one after the other.
@@ -95,9 +91,6 @@ def is_asynchronous(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.TileOp) and stmt.via in _ASYNCHRONOUS_MECHANISMS
 
 
-# ---- loads and what waits for them ----
-
-
 def _count_load_cycles(loads: Sequence[Timing], chain: int) -> int:
     """Return the cycles until the last of the loads is complete. Loads issue back to back, so that their waits overlap,
     except where the address of one is the result of another."""
@@ -107,8 +100,7 @@ def _count_load_cycles(loads: Sequence[Timing], chain: int) -> int:
 
 
 def _count_busy_cycles(timing: Timing, begun: bool) -> int:
-    """Return the cycles in which the role's warps issue nothing else: for synchronous work, until its last unit is
-    free."""
+    """Return the cycles in which the role's warps issue nothing else; of synchronous work, until its units are free."""
     return timing.issue if begun else max([timing.issue, *(offset + cycles for _, cycles, offset in timing.uses)])
 
 
@@ -142,9 +134,6 @@ def _only_fills_registers(stmt: tile.Stmt) -> bool:
             return False
 
 
-# ---- parts ----
-
-
 def _split_into_parts(
     stmt: tile.Stmt, assignment: LayoutAssignment, times: int = 1, outer: tile.Stmt | None = None
 ) -> tuple[_CostPart, ...]:
@@ -163,15 +152,11 @@ def _split_into_parts(
             stmt, assignment.nest_layout(stmt), assignment.kernel.threads, "fast-math" in assignment.kernel.asks
         )
     if operation_demands:
-        chain = (
-            max([1, *(_count_chained_loads(e) for s in tile.walk_statements(stmt.body) for e in list_expressions(s))])
-            if isinstance(stmt, tile.Parallel)
-            else 1
-        )
+        inside = tile.walk_statements(stmt.body) if isinstance(stmt, tile.Parallel) else ()
+        chain = max([1, *(_count_chained_loads(e) for s in inside for e in list_expressions(s))])
         begun = stmt is outer and (is_asynchronous(stmt) or is_fragment_prefetch(stmt))
-        found.append(
-            _CostPart(tuple(operation_demands), times, 0 if begun or _only_fills_registers(stmt) else chain, begun)
-        )
+        is_left = begun or _only_fills_registers(stmt)
+        found.append(_CostPart(tuple(operation_demands), times, 0 if is_left else chain, begun))
     if not isinstance(stmt, tile.Parallel):
         found += [
             part
@@ -199,11 +184,8 @@ def _find_replayed_loads(
     used = [value for var, value in values.items() if var in used_variables]
     loads = dict.fromkeys(load for value in used for load in _find_memory_loads(value))
     if loads:
-        yield _CostPart(
-            tuple(d for load in loads for d in _demand_per_thread(list_load_demands, load.buffer, assignment)),
-            1,
-            max(map(_count_chained_loads, used)),
-        )
+        demands = (d for load in loads for d in _demand_per_thread(list_load_demands, load.buffer, assignment))
+        yield _CostPart(tuple(demands), 1, max(map(_count_chained_loads, used)))
 
 
 def _address_and_guard_loads(
@@ -243,6 +225,5 @@ def build_pricing_context(assignment: LayoutAssignment) -> LoweringContext:
     def refuse_resource(*_: object) -> NoReturn:
         raise InternalError("prices need no resources")
 
-    return LoweringContext(
-        assignment.kernel.threads, assignment.fragments, assignment.shared, (), refuse_resource, refuse_resource
-    )
+    known = assignment.kernel.threads, assignment.fragments, assignment.shared
+    return LoweringContext(*known, (), refuse_resource, refuse_resource)

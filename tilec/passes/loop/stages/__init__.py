@@ -1,3 +1,2 @@
 """Pipelined loops, found or requested, and those of their tiles that have stages, in shared memory or in registers.
-Nothing is scheduled here.
-"""
+Nothing is scheduled here."""

@@ -1,8 +1,7 @@
 """Detection of loops that load and use tiles, and could be pipelined, whatever the text calls them.
 
 A `T.serial` loop whose tiles are loaded and multiplied in each iteration is the same as a `T.Pipelined` loop without
-further arguments. It is pipelined unless `why_not_pipelined` gives a reason.
-"""
+further arguments. It is pipelined unless `why_not_pipelined` gives a reason."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from tilec.analysis.rings import find_pipelined_loops, is_load, is_pipelined
 from tilec.analysis.trip_count import get_static_trip_count
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
-from tilec.ir.rewrite import map_nested_bodies, map_statements
+from tilec.ir.rewrite import rewrite_statements
 from tilec.ops.products.gemm import Gemm
 from tilec.ops.synchronisation.barriers import AllocBarrier
 from tilec.passes.layout.assign_layouts import LayoutAssignment
@@ -25,17 +24,12 @@ from tilec.target.table import Target
 
 def detect_pipelines(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """Return the kernel with its load-use loops pipelined."""
-    pipelined = {loop.var for loop in find_serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
-    return replace(kernel, body=_pipeline_loops(kernel.body, pipelined)) if pipelined else kernel
+    found = {loop.var for loop in find_serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
 
-
-def _pipeline_loops(body: tuple[tile.Stmt, ...], found: set[tile.Var]) -> tuple[tile.Stmt, ...]:
     def pipeline_loop(stmt: tile.Stmt) -> tile.Stmt:
-        if isinstance(stmt, tile.For) and stmt.var in found:
-            return replace(stmt, kind="pipelined")
-        return map_nested_bodies(stmt, lambda inside: _pipeline_loops(inside, found))
+        return replace(stmt, kind="pipelined") if isinstance(stmt, tile.For) and stmt.var in found else stmt
 
-    return map_statements(body, pipeline_loop)
+    return replace(kernel, body=rewrite_statements(kernel.body, pipeline_loop)) if found else kernel
 
 
 def find_serial_loops(kernel: tile.Kernel) -> Iterator[tile.For]:
@@ -88,13 +82,9 @@ def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> st
         return "an inner loop also loads, and is pipelined instead"
     if (odd := next((s for s in tile.walk_statements(loop.body) if _must_keep_order(s)), None)) is not None:
         return f"{odd.span.place} {_why_fixed_order(odd)}, so the loop keeps the order of the text"
-    inside = rings.analyse_loop_body(kernel, loop)
-    reasons = [
-        (buffer, inside.why_not_versioned(buffer)) for buffer in (load.regions[1].buffer for load in find_loads(loop))
-    ]
-    if reason := next((why for _, why in reasons if why is not None), None):
+    inside, tiles = rings.analyse_loop_body(kernel, loop), [load.regions[1].buffer for load in find_loads(loop)]
+    if reason := next((why for why in map(inside.why_not_versioned, tiles) if why is not None), None):
         return reason
-    tiles = [buffer for buffer, _ in reasons]
     if not _are_multiplied(tiles, loop):
         return "no product uses its tiles; only T.Pipelined pipelines such a loop"
     changed = {b.name for s in tile.walk_statements(kernel.body) for b in find_writes(s) if b.scope == "global"}
@@ -120,6 +110,7 @@ def _are_multiplied(tiles: Sequence[tile.Buffer], loop: tile.For) -> bool:
 
 
 def _why_fixed_order(stmt: tile.Stmt) -> str:
+    """Describe the statement that `_must_keep_order`, as the end of a sentence about it."""
     match stmt:
         case tile.If() if any(isinstance(s, tile.Break) for s in tile.walk_statements((stmt,))):
             return "may leave the loop"

@@ -1,8 +1,7 @@
 """Report on each tile that a loop loads and uses: whether its loads are software-pipelined, and why.
 
 From global to shared memory these are the rings of pipelined loops, and tiles that nests fill. From shared memory to
-registers they are copies to fragments, and operands of `mma` that ldmatrix reads.
-"""
+registers they are copies to fragments, and operands of `mma` that ldmatrix reads."""
 
 from __future__ import annotations
 
@@ -50,16 +49,16 @@ def find_loaded_tiles(
 ) -> tuple[LoadedTile, ...]:
     """Return the loaded tiles in program order; steps unrolled from one line count once."""
     decided = {one.loop.loop.var: one for one in schedules}
-    found = (
-        found
-        for one in assignment.kernels
-        for stmt, loops in _walk_statements(one.kernel.body, ())
-        for found in _find_statement_loads(one, stmt, loops, decided, target, explicit_roles=bool(assignment.roles))
-    )
-    return tuple(dict.fromkeys(found))
+    found: dict[LoadedTile, None] = {}
+    for one in assignment.kernels:
+        finder = _LoadFinder(one, decided, target, bool(assignment.roles))
+        for stmt, loops in _walk_statements(one.kernel.body, ()):
+            found |= dict.fromkeys(finder.find_loads(stmt, loops))
+    return tuple(found)
 
 
 def _walk_statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | Parallel, Loops]]:
+    """Yield the operations and nests in program order, each with the loops around it."""
     for stmt in body:
         if isinstance(stmt, TileOp | Parallel):
             yield stmt, loops
@@ -67,97 +66,77 @@ def _walk_statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileO
             yield from _walk_statements(inner, (*loops, stmt) if isinstance(stmt, For | While) else loops)
 
 
-def _find_statement_loads(
-    assignment: LayoutAssignment,
-    op: TileOp | Parallel,
-    loops: Loops,
-    decided: dict[Var, ScheduledLoop],
-    target: Target,
-    explicit_roles: bool,
-) -> Iterator[LoadedTile]:
-    loop = loops[-1] if loops else None
-    line = loop.span.line if loop is not None else None
-    if isinstance(op, Parallel):
-        sources = [buffer.name for buffer in find_reads(op) if buffer.scope == "global"]
-        for tile in (buffer for buffer in find_writes(op) if buffer.scope == "shared" and sources):
-            versions, why = _count_shared_versions(
-                assignment, tile, _BY_THREADS, loops, decided, target, explicit_roles
-            )
-            yield LoadedTile(tile.name, ", ".join(sources), "global → shared", op.span.line, line, versions, why)
-    elif is_load(op):
-        source, tile = (region.buffer for region in op.regions)
-        versions, why = _count_shared_versions(
-            assignment, tile, _describe_mechanism(op), loops, decided, target, explicit_roles
-        )
-        yield LoadedTile(tile.name, source.name, "global → shared", op.span.line, line, versions, why)
-    elif isinstance(op, Copy) and [r.buffer.scope for r in op.regions] == ["shared", "fragment"]:
-        source, tile = (region.buffer for region in op.regions)
-        if is_fragment_prefetch(op):
-            if is_first_step(op):
-                yield LoadedTile(
-                    str(op.of), source.name, "shared → registers", op.span.line, line, *_describe_prefetch(op)
-                )
-            return
-        if source.name.startswith(CONVERSION_PREFIX):
-            return
-        why = "copied by the threads that use it: the assembler starts the copy as early as its barrier allows"
-        yield LoadedTile(tile.name, source.name, "shared → registers", op.span.line, line, 1, why)
-    elif isinstance(op, Gemm):
-        via = op.via
-        for operand in dict.fromkeys(r.buffer.name for r in op.regions[:2] if r.buffer.scope == "shared"):
-            if via == "mma":
+@dataclass(frozen=True, slots=True)
+class _LoadFinder:
+    """Finds the loads of a kernel, or of a role of one with `explicit_roles`. `decided` are the scheduled loops."""
+
+    assignment: LayoutAssignment
+    decided: dict[Var, ScheduledLoop]
+    target: Target
+    explicit_roles: bool
+
+    def find_loads(self, op: TileOp | Parallel, loops: Loops) -> Iterator[LoadedTile]:
+        """Yield the tiles that an operation or nest loads, in these loops."""
+        loop = loops[-1] if loops else None
+        line = loop.span.line if loop is not None else None
+        if isinstance(op, Parallel):
+            sources = [buffer.name for buffer in find_reads(op) if buffer.scope == "global"]
+            for tile in (buffer for buffer in find_writes(op) if buffer.scope == "shared" and sources):
+                how = self.count_versions(tile, _BY_THREADS, loops)
+                yield LoadedTile(tile.name, ", ".join(sources), "global → shared", op.span.line, line, *how)
+        elif is_load(op):
+            source, tile = (region.buffer for region in op.regions)
+            by = f"asynchronous, by {_MECHANISM_NAMES[str(op.via)]}" if op.via in _MECHANISM_NAMES else _BY_THREADS
+            how = self.count_versions(tile, by, loops)
+            yield LoadedTile(tile.name, source.name, "global → shared", op.span.line, line, *how)
+        elif isinstance(op, Copy) and [r.buffer.scope for r in op.regions] == ["shared", "fragment"]:
+            source, tile = (region.buffer for region in op.regions)
+            if is_fragment_prefetch(op):
+                if is_first_step(op):
+                    how = _describe_prefetch(op)
+                    yield LoadedTile(str(op.of), source.name, "shared → registers", op.span.line, line, *how)
+                return
+            if source.name.startswith(CONVERSION_PREFIX):
+                return
+            why = "copied by the threads that use it: the assembler starts the copy as early as its barrier allows"
+            yield LoadedTile(tile.name, source.name, "shared → registers", op.span.line, line, 1, why)
+        elif isinstance(op, Gemm):
+            name, how = "none", (1, f"{op.via} reads shared memory itself")
+            if op.via == "mma":
                 why = "its steps are unrolled, and within an iteration the assembler issues ldmatrix one step early"
-                yield LoadedTile(f"operand of {op.regions[2].buffer.name}", operand, "shared → registers",
-                                 op.span.line, line, 2, why)  # fmt: skip
-            else:
-                why = f"{via} reads shared memory itself"
-                yield LoadedTile("none", operand, "shared → registers", op.span.line, line, 1, why)
+                name, how = f"operand of {op.regions[2].buffer.name}", (2, why)
+            for operand in dict.fromkeys(r.buffer.name for r in op.regions[:2] if r.buffer.scope == "shared"):
+                yield LoadedTile(name, operand, "shared → registers", op.span.line, line, *how)
+
+    def count_versions(self, tile: Buffer, by: str, loops: Loops) -> tuple[int, str]:
+        """Return the versions of a shared tile that is loaded as `by` says, and the reason for that number."""
+        if not loops:
+            return 1, "no loop loads it again"
+        if self.explicit_roles:
+            return 1, "the kernel has explicit roles: it declares its own versions"
+        loop = loops[-1]
+        if isinstance(loop, While):
+            return 1, "a `while` has no trip count, and runs as written"
+        counted = (one for one in reversed(loops) if isinstance(one, For))
+        known = next((self.decided[one.var] for one in counted if one.var in self.decided), None)
+        if known is None:
+            return 1, _explain_serial(self.assignment, loop, by, self.target)
+        if known.loop.loop is not loop:
+            inside = f"the inner loop at line {loop.span.line}" if is_pipelined(known.loop.loop) else "an inner loop"
+            return 1, f"{inside} is a statement of the pipelined loop at line {known.loop.loop.span.line}"
+        for at, (plan, depth) in enumerate(zip(known.loop.rings, known.schedule.depth, strict=True)):
+            if tile in plan.buffers:
+                return depth, f"{by}; {_explain_versions(tile.bytes, depth, loop, has_room=_has_room(known, at))}"
+        why = rings.analyse_loop_body(self.assignment.kernel, loop).why_not_versioned(tile)
+        return 1, why or "it does not have a version for each iteration"
 
 
 def _describe_prefetch(op: Copy) -> tuple[int, str]:
+    """Return the versions of a prefetched fragment, and the reason."""
     distance = op.prefetch_distance
     assert distance is not None
-    steps = "a step" if distance == 1 else f"{distance} steps"
-    return (
-        distance + 1,
-        f"prefetched {steps} before its use; the last steps of an iteration load for the first steps of the next",
-    )
-
-
-def _count_shared_versions(
-    assignment: LayoutAssignment,
-    tile: Buffer,
-    by: str,
-    loops: Loops,
-    decided: dict[Var, ScheduledLoop],
-    target: Target,
-    explicit_roles: bool,
-) -> tuple[int, str]:
-    if not loops:
-        return 1, "no loop loads it again"
-    if explicit_roles:
-        return 1, "the kernel has explicit roles: it declares its own versions"
-    loop = loops[-1]
-    if isinstance(loop, While):
-        return 1, "a `while` has no trip count, and runs as written"
-    counted = (one for one in reversed(loops) if isinstance(one, For))
-    known = next((decided[one.var] for one in counted if one.var in decided), None)
-    if known is None:
-        return 1, _explain_serial(assignment, loop, by, target)
-    if known.loop.loop is not loop:
-        inside = f"the inner loop at line {loop.span.line}" if is_pipelined(known.loop.loop) else "an inner loop"
-        return 1, f"{inside} is a statement of the pipelined loop at line {known.loop.loop.span.line}"
-    for at, (plan, depth) in enumerate(zip(known.loop.rings, known.schedule.depth, strict=True)):
-        if tile in plan.buffers:
-            return depth, f"{by}; {_explain_versions(tile.bytes, depth, loop, has_room=_has_room(known, at))}"
-    return 1, rings.analyse_loop_body(assignment.kernel, loop).why_not_versioned(
-        tile
-    ) or "it does not have a version for each iteration"
-
-
-def _describe_mechanism(op: TileOp) -> str:
-    via = op.via
-    return f"asynchronous, by {_MECHANISM_NAMES[str(via)]}" if via in _MECHANISM_NAMES else _BY_THREADS
+    when = f"prefetched {'a step' if distance == 1 else f'{distance} steps'} before its use"
+    return distance + 1, f"{when}; the last steps of an iteration load for the first steps of the next"
 
 
 def _has_room(scheduled_loop: ScheduledLoop, ring: int) -> bool:
@@ -170,6 +149,7 @@ def _has_room(scheduled_loop: ScheduledLoop, ring: int) -> bool:
 
 
 def _explain_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:
+    """Describe the versions of a tile, and the reason that there are no more."""
     most = loop.num_stages
     if most == 1:
         return "one version, as the loop requests"
@@ -181,6 +161,7 @@ def _explain_versions(size: int, depth: int, loop: For, *, has_room: bool) -> st
 
 
 def _explain_serial(assignment: LayoutAssignment, loop: For, by: str, target: Target) -> str:
+    """Return the reason that a loop runs as written."""
     if is_pipelined(loop):
         return "pipelined loops run serially with this strategy"
     if by == _BY_THREADS and not any(find_loads(loop)):

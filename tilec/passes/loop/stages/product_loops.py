@@ -8,11 +8,11 @@
 
 `loop.stages.register_stages` pipelines such a loop like one in the kernel's text: with two stages, the fragments of an
 iteration's first step are loaded during the last step of the iteration before. `choices.choose_register_stages` decides
-whether it pays.
-"""
+whether it pays."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 
@@ -26,6 +26,7 @@ from tilec.ir.types import INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm, get_gemm_shape
 from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 from tilec.passes.loop.price.product_steps import count_steps_along_k
 from tilec.passes.loop.stages.register_stages import (
     MAX_UNROLLED_STATEMENTS,
@@ -85,6 +86,7 @@ def _match_product_loop(
     written: AbstractSet[str],
     is_asked: bool,
 ) -> ProductLoop | None:
+    """Return the candidate that a statement of the loop is, or None. `written` are the buffers of the text."""
     match stmt:
         case Gemm() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
             return ProductLoop(loop, stmt, numbers[IdentityKey(stmt)], *_count_steps(loop, stmt, is_asked))
@@ -142,6 +144,7 @@ def _why_loop_unsuitable(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
 
 
 def _count_steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, str]:
+    """Return the steps along K in which the product can be a loop; 0 and the reason where it cannot."""
     a, b, c, *metadata = product.regions
     steps = count_steps_along_k(product)
     if around := _why_loop_unsuitable(loop, product, is_asked):
@@ -166,9 +169,6 @@ def _count_steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, st
     if (count := next(fitting, None)) is None:
         return 0, f"{REGISTER_STAGES} stages do not divide its {steps} steps along K"
     return count, ""
-
-
-# ---- products as loops -----------------------------------------------------------------------------------------------
 
 
 def prefetch_product_fragments(kernel: tile.Kernel, chosen: Sequence[ProductLoop]) -> tile.Kernel:
@@ -196,6 +196,7 @@ class _ProductLoopWriter:
         self.products = 0
 
     def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
+        """Return a wanted product as a loop; any other statement as it is."""
         if not isinstance(stmt, Gemm):
             return stmt
         steps = self.wanted.get(self.products)
@@ -203,6 +204,7 @@ class _ProductLoopWriter:
         return stmt if steps is None else self.build_loop(stmt, steps)
 
     def build_loop(self, product: Gemm, steps: int) -> tile.For:
+        """Return the loop that multiplies in so many steps along K, from fragments of two stages."""
         a, b = product.a, product.b
         size = get_gemm_shape(product)[2] // steps
         var = tile.Var(self.take_name("step"), INT32)
@@ -211,34 +213,26 @@ class _ProductLoopWriter:
         for operand, dimension in zip((a, b), along, strict=True):
             part = _slice_region(operand, dimension, var, size)
             shared = operand.buffer
-            name, extents = self.take_name(f"{shared.name}.registers"), part.extent[-2:]
-            buffer = tile.Buffer(name, extents, shared.dtype, "fragment", shared.span)
+            name = self.take_name(f"{shared.name}.registers")
+            buffer = tile.Buffer(name, part.extent[-2:], shared.dtype, "fragment", shared.span)
             self.asked.append(StageRequest(buffer, REGISTER_STAGES, product.span))
-            whole = tile.Region(buffer, (tile.int32_const(0), tile.int32_const(0)), part.extent[-2:], operand.span)
+            whole = cover_buffer(buffer, operand.span)
             loads.append(Copy(part, whole, span=product.span))
             fragments.append(whole)
         multiply = replace(product, a=fragments[0], b=fragments[1])
-        return tile.For(
-            "serial",
-            var,
-            tile.int32_const(0),
-            tile.int32_const(steps * size),
-            size,
-            (*loads, multiply),
-            span=product.span,
-        )
+        start, stop = tile.int32_const(0), tile.int32_const(steps * size)
+        return tile.For("serial", var, start, stop, size, (*loads, multiply), span=product.span)
 
     def take_name(self, wanted: str) -> str:
-        number = next(n for n in range(1, len(self.taken) + 2) if self._number_name(wanted, n) not in self.taken)
-        self.taken.add(self._number_name(wanted, number))
-        return self._number_name(wanted, number)
-
-    @staticmethod
-    def _number_name(name: str, number: int) -> str:
-        return name if number == 1 else f"{name}{number}"
+        """Return the name, or with the first number from 2 on that makes it a new one."""
+        names = itertools.chain((wanted,), (f"{wanted}{number}" for number in itertools.count(2)))
+        name = next(name for name in names if name not in self.taken)
+        self.taken.add(name)
+        return name
 
 
 def _slice_region(region: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
+    """Return the part of a region along a dimension that begins `first` behind its start."""
     start, extent = list(region.start), list(region.extent)
     start[dimension] = add_exprs(start[dimension], first)
     extent[dimension] = size

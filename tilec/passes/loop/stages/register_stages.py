@@ -15,8 +15,7 @@ shared tiles first, so threads wait for such tiles once an iteration, there. Ope
 versions too.
 
 Where the stages do not divide the steps, the remaining steps at the end are peeled: they load registers of their own
-without a prefetch, so that each outer iteration begins with the same version.
-"""
+without a prefetch, so that each outer iteration begins with the same version."""
 
 from __future__ import annotations
 
@@ -40,8 +39,6 @@ from tilec.support.diagnostics import ErrorCollector, Label
 
 MAX_UNROLLED_STATEMENTS = 32
 """The most statements that an inner loop may become: more take long to schedule."""
-
-# ---- unrolled steps --------------------------------------------------------------------------------------------------
 
 
 def apply_register_stages(
@@ -74,11 +71,7 @@ def apply_register_stages(
         for request in by_fragment.values()
     }
     buffers = tuple(made for b in kernel.buffers for made in versions.get(b.name, [b]))
-    layouts = tuple(
-        replace(given, buffer=made)
-        for given in kernel.layouts
-        for made in versions.get(given.buffer.name, [given.buffer])
-    )
+    layouts = tuple(replace(p, buffer=made) for p in kernel.layouts for made in versions.get(p.buffer.name, [p.buffer]))
     body = tuple(s for stmt in kernel.body for s in _unroll_loops(stmt, inner, single))
     return replace(kernel, body=body, buffers=buffers, layouts=layouts)
 
@@ -104,6 +97,8 @@ def _version_buffer(buffer: tile.Buffer, number: int) -> tile.Buffer:
 def _unroll_loops(
     stmt: tile.Stmt, inner: Mapping[tile.Var, Mapping[str, StageRequest]], single: Collection[tile.Var]
 ) -> tuple[tile.Stmt, ...]:
+    """Unroll the loops in `inner`, and pipeline those around them; mark those in `single`."""
+
     def unroll_body(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return map_statements(body, lambda each: _unroll_loops(each, inner, single))
 
@@ -121,20 +116,23 @@ def _unroll_loops(
 
 def _count_peeled_steps(loop: tile.For, request: StageRequest) -> int:
     """Return how many of the last steps are peeled: the remainder of the trip count by the stages."""
-    return _known_trip_count(loop) % request.stages
+    return _get_trip_count(loop) % request.stages
 
 
-def _known_trip_count(loop: tile.For) -> int:
+def _get_trip_count(loop: tile.For) -> int:
+    """Return the trip count of a loop that is unrolled."""
     trip_count = get_static_trip_count(loop)
     assert trip_count is not None, "checked"
     return trip_count
 
 
 def _unroll_steps(loop: tile.For, requests: Mapping[str, StageRequest]) -> Iterator[tile.Stmt]:
-    trip_count = _known_trip_count(loop)
+    """Yield the statements of all steps, each on its versions of the fragments."""
+    trip_count = _get_trip_count(loop)
     for step in range(trip_count):
         values: dict[tile.Var, tile.Expr] = {loop.var: add_exprs(loop.start, tile.int32_const(step * loop.step))}
-        for var in _declared_variables(loop.body):  # each step has its own
+        declared = (var for stmt in tile.walk_statements(loop.body) for var in tile.declared_variables(stmt))
+        for var in (var for var in declared if var != tile.THREAD):  # each step has its own
             values[var] = tile.Var(f"{var.name}.step{step}", var.dtype)
         peeled = {name for name, request in requests.items() if step >= trip_count - _count_peeled_steps(loop, request)}
         names = {
@@ -142,34 +140,18 @@ def _unroll_steps(loop: tile.For, requests: Mapping[str, StageRequest]) -> Itera
             for name, request in requests.items()
         }
         for stmt in loop.body:
-            made = rename_buffers(substitute_stmt(stmt, values), names)
-            if (
-                isinstance(made, Copy)
-                and (fragment := find_loaded_fragment(stmt)) in requests
-                and fragment not in peeled
-            ):
+            made, fragment = rename_buffers(substitute_stmt(stmt, values), names), find_loaded_fragment(stmt)
+            if isinstance(made, Copy) and fragment in requests and fragment not in peeled:
                 made = replace(made, prefetch_distance=requests[fragment].stages - 1, of=fragment, step=step)
             yield made
 
 
-def _declared_variables(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
-    for stmt in tile.walk_statements(body):
-        yield from (var for var in tile.declared_variables(stmt) if var != tile.THREAD)
-
-
 def find_loaded_fragment(stmt: tile.Stmt) -> str:
     """Return the name of the fragment that a statement loads as a whole from shared memory, else ""."""
-    match stmt:
-        case Copy(regions=(source, destination)) if (source.buffer.scope, destination.buffer.scope) == (
-            "shared",
-            "fragment",
-        ) and destination.is_whole:
-            return destination.buffer.name
-        case _:
-            return ""
-
-
-# ---- errors ----------------------------------------------------------------------------------------------------------
+    if not isinstance(stmt, Copy) or not stmt.destination.is_whole:
+        return ""
+    is_load = (stmt.source.buffer.scope, stmt.destination.buffer.scope) == ("shared", "fragment")
+    return stmt.destination.buffer.name if is_load else ""
 
 
 def _find_checked_loop(kernel: tile.Kernel, request: StageRequest) -> tile.For:

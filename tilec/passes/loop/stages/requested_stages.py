@@ -1,18 +1,17 @@
 """Stages that a kernel requests for tiles: `A_shared.pipeline(stage=3)`, `T.annotate_pipeline({A_shared: 3})`.
 
 A loop that loads such a tile is pipelined, with as many versions of it as stages; with one stage it runs as written.
-`loop.stages.register_stages` applies the stages of fragments.
-"""
+`loop.stages.register_stages` applies the stages of fragments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn
 
 from tilec.analysis import rings
 from tilec.analysis.rings import find_pipelined_loops, is_load
-from tilec.ir.rewrite import map_nested_bodies, map_statements
+from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import Break, Buffer, For, Kernel, Stmt, TileOp, Var, walk_statements
 from tilec.ops.synchronisation.barriers import AllocBarrier
 from tilec.passes.loop.stages.detect_pipelines import find_loads
@@ -31,6 +30,7 @@ class StageRequest:
 
 
 def refuse_request(request: StageRequest, title: str, *secondary: Label, help: str) -> NoReturn:
+    """Refuse a number of stages. Errors: `pipeline-impossible`."""
     label = f"{request.stages} stage{'s' * (request.stages > 1)} requested here"
     raise_error("pipeline-impossible", title, request.span, label, secondary=secondary, help=help)
 
@@ -51,11 +51,15 @@ def apply_requested_stages(kernel: Kernel, requests: Sequence[StageRequest], mis
         if here:
             with mistakes.caught():
                 wanted[loop.var] = _agree_on_stages(kernel, loop, here)
-    made = (
-        replace(kernel, body=map_statements(kernel.body, lambda stmt: _pipeline_loops(stmt, wanted)))
-        if wanted
-        else kernel
-    )
+
+    def pipeline_loop(stmt: Stmt) -> Stmt:
+        """Pipeline a loop with its stages; one stage makes it run as written."""
+        if not isinstance(stmt, For) or stmt.var not in wanted:
+            return stmt
+        stages = wanted[stmt.var]
+        return replace(stmt, kind="pipelined", num_stages=stages if stages > 1 else 0)
+
+    made = replace(kernel, body=rewrite_statements(kernel.body, pipeline_loop)) if wanted else kernel
     for loop in find_pipelined_loops(made.body):
         tiles = {load.regions[1].buffer for load in find_loads(loop)}
         for request in requests:
@@ -66,6 +70,7 @@ def apply_requested_stages(kernel: Kernel, requests: Sequence[StageRequest], mis
 
 
 def _check_versions(kernel: Kernel, loop: For, request: StageRequest) -> None:
+    """Refuse a request for a tile that cannot have versions in its loop."""
     if (reason := rings.analyse_loop_body(kernel, loop).why_not_versioned(request.tile)) is not None:
         refuse_request(
             request,
@@ -73,14 +78,6 @@ def _check_versions(kernel: Kernel, loop: For, request: StageRequest) -> None:
             Label(loop.span, "the loop that loads it"),
             help="let one statement of the loop fill the whole tile before others read it, and nothing else use it",
         )
-
-
-def _pipeline_loops(stmt: Stmt, wanted: Mapping[Var, int]) -> Stmt:
-    made = map_nested_bodies(stmt, lambda body: map_statements(body, lambda inner: _pipeline_loops(inner, wanted)))
-    if not isinstance(made, For) or made.var not in wanted:
-        return made
-    stages = wanted[made.var]
-    return replace(made, kind="pipelined", num_stages=stages if stages > 1 else 0)
 
 
 def _check_tile(kernel: Kernel, request: StageRequest, loops: Sequence[For]) -> None:

@@ -1,6 +1,5 @@
 """Find the pending accesses of a role that a later access must not overtake, so that a wait or barrier is needed, and
-the properties of a loop that decide how waits are placed at its borders.
-"""
+the properties of a loop that decide how waits are placed at its borders."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from tilec.passes.lower.waits.scoreboard import AccessRecord, RoleState, Touch, 
 
 
 class ConflictFinder:
-    """Finds the conflicts of a role of `warps` warps. `rings` are those of the tiles, by name; `fragments` are all
-    names of registers."""
+    """Finds the conflicts of a role of `warps` warps. `rings`: by tile name; `fragments`: all names of registers."""
 
     def __init__(
         self, rings: Mapping[str, warp.Ring], fragments: Collection[str], warps: int, handover: Handover

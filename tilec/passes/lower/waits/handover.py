@@ -3,8 +3,7 @@
 An arrival says that all earlier work of the thread is complete. The thread waits for what it has begun itself, but for
 products whose wait the kernel writes (T.wgmma_gemm). Whoever releases a stage waits for the products that read that
 stage: the kernel has said that it is done with it. Writes by threads that the asynchronous proxy reads in some role are
-fenced. Where some threads arrive for others, a barrier of the role comes first.
-"""
+fenced. Where some threads arrive for others, a barrier of the role comes first."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from tilec.ir import warp
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import Expr
 from tilec.passes.lower.waits.numbered import Node, walk_nodes
-from tilec.passes.lower.waits.scoreboard import TMA_ORDER, AccessRecord, RoleState, VersionKey
+from tilec.passes.lower.waits.scoreboard import TMA_ORDER, AccessRecord, RoleState
 from tilec.support.records import dataclass
 
 
@@ -38,7 +37,7 @@ class Handover:
     ) -> Iterator[tuple[AccessRecord, Literal["wait", "fence", "barrier"]]]:
         """Yield what must precede an arrival, one after the other: each is looked for once those before it are placed.
         `together`: some threads arrive for all. `released` is the stage that they release, if any."""
-        for key, record in _list_records(state):
+        for key, record in ((key, record) for key, kept in state.records.items() for record in kept):
             if key[0] in self.fragments:
                 continue
             later = self.waited_later.get(record.place)
@@ -56,8 +55,7 @@ class Handover:
         return matters and record.touch.proxy == "generic" and not record.fenced
 
     def forget_signalled(self, state: RoleState, barrier: str) -> None:
-        """Drop the records that a wait for this barrier completes: TMA copies that signal it, and all work of the
-        tensor cores."""
+        """Drop the records that a wait for this barrier completes: TMA copies that signal it, and tensor-core work."""
         for kept in state.records.values():
             kept[:] = [r for r in kept if barrier not in self.signals.get(r.place, ())]
 
@@ -66,12 +64,6 @@ def forget_copies(state: RoleState) -> None:
     """Drop the records of cp.async copies that arrive by themselves: whoever needs them waits for the barrier."""
     for kept in state.records.values():
         kept[:] = [r for r in kept if not (r.queue == "cp_async" and r.group and r.touch.write)]
-
-
-def _list_records(state: RoleState) -> Iterator[tuple[VersionKey, AccessRecord]]:
-    for key, kept in state.records.items():
-        for record in kept:
-            yield key, record
 
 
 def prepare_arrivals(program: warp.Program, by_async: frozenset[str]) -> warp.Program:
@@ -86,18 +78,21 @@ def prepare_arrivals(program: warp.Program, by_async: frozenset[str]) -> warp.Pr
 
 
 def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
+    """Let threads arrive in place of cp.async copies, unless the role has such copies."""
     if any(isinstance(op, warp.CpAsync) for op in warp.walk_operations(body)):
         return body
 
-    def replace_arrival(op: warp.Operation) -> tuple[warp.Operation, ...]:
+    def replace_arrival(op: warp.Operation) -> warp.Operation:
         if not isinstance(op, warp.CopiesArrive):
-            return (op,)
-        return (warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span),)
+            return op
+        return warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span)
 
     return rewrite_statements(body, replace_arrival)
 
 
 def _fence_waits(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[warp.Operation, ...]:
+    """Add a proxy fence behind each wait for a barrier in `copied`."""
+
     def add_fence(op: warp.Operation) -> tuple[warp.Operation, ...]:
         waits = isinstance(op, warp.BarrierWait) and op.barrier.name in copied
         return (op, warp.ProxyFence(span=op.span)) if waits else (op,)
@@ -117,8 +112,7 @@ def build_handover(
     """Collect the facts about a role's operations before anything is placed: see `Handover`."""
     every = [(node.place, node.op) for node in walk_nodes(nodes)] if by_async else []
     later = {p: _find_read_versions(op) for p, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
-    signals: dict[int, tuple[str, ...]] = {}
-    signals |= {
+    signals: dict[int, tuple[str, ...]] = {
         p: (op.barrier.name,) for p, op in every if isinstance(op, warp.TmaLoad | warp.TryCancel) and op.barrier
     }
     committed = tuple(dict.fromkeys(op.barrier.name for _, op in every if isinstance(op, warp.TensorArrive)))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile, warp
-from tilec.passes.lower.waits.placed_waits import PlaceCounter
 from tilec.passes.lower.waits.scoreboard import Queue, Touch
 from tilec.passes.lower.waits.tensor_areas import LoopFrame, build_area, build_loop_frame, find_owners
 from tilec.passes.lower.waits.touches import ReusingTile, build_early_touch, find_touches
 from tilec.support.records import dataclass
 
 MAX_AREAS = 16
-"""Accesses of a role to one tensor whose areas are compared, each with each other and for each age. With more, the
-tensor is one area."""
+"""The most accesses of a role to one tensor whose areas are compared. With more, the tensor is one area."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,38 +33,26 @@ class Node:
 
 def number_operations(
     body: tuple[warp.Operation, ...],
-    counter: PlaceCounter,
     per_warpgroup: frozenset[str],
     over: Mapping[str, tuple[ReusingTile, ...]],
     fixed: frozenset[tile.Var],
 ) -> tuple[Node, ...]:
-    nodes = _number_body(body, counter, per_warpgroup, over, fixed)
+    """Return the operations of a role, numbered from 0, with their touches. `over` has the tiles that reuse the memory
+    of each tile, `fixed` the variables that are constant in a block."""
+    places = itertools.count()
+
+    def number_operation(op: warp.Operation) -> Node:
+        place = next(places)
+        found, queue = find_touches(op, per_warpgroup)
+        known = find_owners(op, fixed)
+        touches = tuple(replace(t, owner=known.get((t.buffer, t.write))) for t in found)
+        early = dict.fromkeys(build_early_touch(op, t, later) for t in touches for later in over.get(t.buffer, ()))
+        inner = tuple(tuple(map(number_operation, b)) for b in warp.nested_bodies(op))
+        return Node(place, op, touches, tuple(early), queue, {c.ring: c.name for c in op.cursors}, inner)
+
+    nodes = tuple(map(number_operation, body))
     contended = _find_contended_tensors(nodes)
     return _add_areas(nodes, contended, None, fixed) if contended else nodes
-
-
-def _number_body(
-    body: tuple[warp.Operation, ...],
-    counter: PlaceCounter,
-    per_warpgroup: frozenset[str],
-    over: Mapping[str, tuple[ReusingTile, ...]],
-    fixed: frozenset[tile.Var],
-) -> tuple[Node, ...]:
-    nodes = []
-    for op in body:
-        place = counter.next()
-        own_touches, queue = find_touches(op, per_warpgroup)
-        known = find_owners(op, fixed)
-        own_touches = tuple(replace(t, owner=known.get((t.buffer, t.write))) for t in own_touches)
-        cursors = {c.ring: c.name for c in op.cursors}
-        early = tuple(
-            dict.fromkeys(
-                build_early_touch(op, touch, later) for touch in own_touches for later in over.get(touch.buffer, ())
-            )
-        )
-        inner = tuple(_number_body(b, counter, per_warpgroup, over, fixed) for b in warp.nested_bodies(op))
-        nodes.append(Node(place, op, own_touches, early, queue, cursors, inner))
-    return tuple(nodes)
 
 
 def _find_contended_tensors(nodes: tuple[Node, ...]) -> frozenset[str]:
@@ -93,8 +80,6 @@ def _find_tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
             for stmt in tile.walk_statements(nest.body):
                 if isinstance(stmt, tile.Store) and stmt.buffer.scope == "global":
                     yield stmt.buffer
-        case _:
-            pass
 
 
 def _add_areas(
@@ -104,8 +89,7 @@ def _add_areas(
     fixed: frozenset[tile.Var],
     depth: int = 0,
 ) -> tuple[Node, ...]:
-    """Add areas to touches, inside at most one loop: the iterations of two loops between two accesses are not
-    counted."""
+    """Add areas to touches inside at most one loop: iterations of two loops between accesses are not counted."""
     found = []
     for node in nodes:
         touches = node.touches
@@ -123,6 +107,7 @@ def _add_areas(
 
 
 def walk_nodes(nodes: tuple[Node, ...]) -> Iterator[Node]:
+    """Yield the nodes and all inside them, in program order."""
     for node in nodes:
         yield node
         for body in node.bodies:

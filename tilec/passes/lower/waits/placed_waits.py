@@ -32,6 +32,7 @@ NeedsPart = Literal["all", "barrier", "fence"] | Queue
 
 
 def drop_part(needs: SyncNeeds, part: NeedsPart) -> SyncNeeds:
+    """Return the needs without one part of them."""
     match part:
         case "all":
             return SyncNeeds()
@@ -43,21 +44,9 @@ def drop_part(needs: SyncNeeds, part: NeedsPart) -> SyncNeeds:
             return replace(needs, waits={q: n for q, n in needs.waits.items() if q != part})
 
 
-class PlaceCounter:
-    """A running number: the same in numbering and in insertion."""
-
-    def __init__(self) -> None:
-        self.value = -1
-
-    def next(self) -> int:
-        self.value += 1
-        return self.value
-
-
 def needs_drain(op: warp.Operation) -> bool:
-    """Return True if no wgmma may be in flight at the end: of a pipeline's steady state, and of the guards that
-    follow it. The assembler does not see that a guard skips its wait only where nothing is in flight, and would
-    serialise all."""
+    """Return True if no wgmma may be in flight at the end of a pipeline's steady state, or of the guards behind it. The
+    assembler does not see that a guard skips its wait only where nothing is in flight, and would serialise all."""
     match op:
         case warp.Loop(part="steady") | warp.Branch(part="guard", moment=warp.PipelinePosition(part="epilogue")):
             return any(isinstance(inner, warp.Wgmma) for inner in warp.walk_operations((op,)))
@@ -70,21 +59,20 @@ def insert_needs(
     placed: dict[int, SyncNeeds],
     drained_loops: set[int],
     barrier: warp.BarSync,
-    counter: PlaceCounter,
+    places: Iterator[int],
     outer: bool = True,
 ) -> tuple[warp.Operation, ...]:
+    """Return the operations, which `places` numbers, with what is placed before each of them, and at the role's end."""
     new: list[warp.Operation] = []
     for op in body:
-        place = counter.next()
+        place = next(places)
         new += (replace(n, moment=op.moment) for n in _build_sync(placed.get(place), barrier, op))
-        op = map_nested_bodies(op, lambda inside: insert_needs(inside, placed, drained_loops, barrier, counter, False))
+        op = map_nested_bodies(op, lambda inside: insert_needs(inside, placed, drained_loops, barrier, places, False))
         match op:
             case warp.Loop() | warp.Forever() | warp.Pipeline() if place in drained_loops:
                 op = replace(op, body=(*op.body, warp.WgmmaWait(0, span=op.span, moment=op.moment)))
             case warp.BarSync():
                 op = replace(barrier, moment=op.moment, span=op.span)
-            case _:
-                pass
         if isinstance(op, warp.Pipeline):
             op = replace(op, body=tuple(itertools.chain.from_iterable(map(_add_drain, op.body))))
         new.append(op)
@@ -104,6 +92,7 @@ def _add_drain(piece: warp.Operation) -> tuple[warp.Operation, ...]:
 
 
 def _build_sync(needs: SyncNeeds | None, barrier: warp.BarSync, op: warp.Operation | None) -> Iterator[warp.Operation]:
+    """Yield the waits, the fence and the barrier that are needed before an operation."""
     if needs is None:
         return
     span = NOWHERE if op is None else op.span

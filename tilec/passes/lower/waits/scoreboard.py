@@ -3,8 +3,7 @@
 A `RoleState` is a state of the abstract execution. Its future depends on relative facts: how many groups a queue has
 begun since an access, whether a barrier has passed, how far the versions of a ring are from the cursors.
 `RoleState.shape` is just these, so states of equal shape have the same future, and a loop is run only until its state's
-shape recurs.
-"""
+shape recurs."""
 
 from __future__ import annotations
 
@@ -120,13 +119,12 @@ class RoleState:
         self.frame: LoopFrame | None = None  # the current loop
 
     def copy(self) -> RoleState:
+        """Return a state whose records change independently."""
         new = RoleState.__new__(RoleState)
         new.uses, new.use_of, new.fenced = self.uses, self.use_of, self.fenced
         new.records = {key: [r.copy() for r in kept] for key, kept in self.records.items()}
         new.issued, new.positions, new.frame = dict(self.issued), dict(self.positions), self.frame
         return new
-
-    # ---- what happens ------------------------------------------------------------------------------------------------
 
     def begin(self, queue: Queue | None) -> int:
         """Return the group of a new operation in this queue; 0 for one that completes at once. cp.async copies share a
@@ -152,6 +150,7 @@ class RoleState:
         return record.queue is not None and record.group > self.issued[record.queue]
 
     def record_wait(self, queue: Queue, pending: int) -> None:
+        """Complete all groups of a queue but the last `pending`."""
         last = self.issued[queue] - pending
         for kept in self.records.values():
             for record in kept:
@@ -159,12 +158,14 @@ class RoleState:
                     record.group, record.met = 0, ""
 
     def record_fence(self) -> None:
+        """Let the asynchronous proxy see the completed accesses."""
         for record in self.list_records():
             if not record.group:
                 record.fenced = True
         self.forget_settled()
 
     def pass_barrier(self, who: BarrierScope) -> None:
+        """Let the accesses so far be met by a barrier of these threads."""
         for record in self.list_records():
             if record.met != "role":
                 record.met = who
@@ -180,11 +181,13 @@ class RoleState:
                 self.records[key] = [r for r in kept if not (r.is_settled and (never or r.fenced))]
 
     def enter_loop(self, frame: LoopFrame) -> None:
+        """Begin to count iterations since accesses, for areas in terms of the loop's variable."""
         self.frame = frame
         for record in self.list_records():
             record.age = min(record.age, 0)
 
     def next_iteration(self) -> None:
+        """Let the accesses age by an iteration."""
         for key, kept in self.records.items():
             if all(record.age == UNKNOWN_AGE for record in kept):
                 continue
@@ -205,8 +208,6 @@ class RoleState:
     def list_records(self) -> Iterator[AccessRecord]:
         for kept in self.records.values():
             yield from kept
-
-    # ---- comparing and joining ---------------------------------------------------------------------------------------
 
     def shape(self) -> object:
         """Return the relative facts that decide the future: equal for states with the same demands."""

@@ -7,8 +7,7 @@ inside two loops, or one that is not understood, may be anywhere.
 
 An index that is a loop variable of the nest, times a number, plus what is the same throughout the block, determines the
 variable from the element. Where that holds for all variables that are divided among threads, the element determines the
-thread.
-"""
+thread."""
 
 from __future__ import annotations
 
@@ -16,10 +15,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tilec.analysis.usage import list_expressions
 from tilec.ir import tile, warp
 from tilec.ir.affine import UNKNOWN, Interval, affine_form, value_interval
 from tilec.ir.layout import Axis
+from tilec.passes.layout.element_accesses import find_element_accesses
 from tilec.support.records import dataclass
 
 UNKNOWN_AGE = -1
@@ -41,8 +40,7 @@ class LoopFrame:
 
 @dataclass(frozen=True, slots=True)
 class AreaSide:
-    """The range from `first` to `last`, plus `coefficient` times the loop's variable, plus `fixed`, a sum of
-    invariants."""
+    """The range from `first` to `last`, plus `coefficient` times the loop's variable, plus the invariants `fixed`."""
 
     coefficient: int
     fixed: frozenset[tuple[tile.Expr, int]]
@@ -95,6 +93,8 @@ _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Va
 
 
 def _find_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
+    """Yield the operation's accesses to the tensor: first index and extent along each dimension, and the ranges of the
+    variables in the indices."""
     match op:
         case warp.CpAsync(source=tile.Region(buffer=buffer, start=start, extent=extent)) if buffer.name == tensor:
             yield buffer, start, extent, {}
@@ -104,24 +104,15 @@ def _find_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Ac
             yield buffer, source.indices, (1,) * len(source.indices), ranges if len(ranges) == len(extents) else {}
         case warp.Elementwise(nest=nest, block=None):
             ranges = {v: (0.0, e - 1.0) for v, e in zip(nest.vars, nest.extents, strict=True)}
-            for buffer, indices in _find_elements(op, write):
-                if buffer.name == tensor:
-                    yield buffer, indices, (1,) * len(indices), ranges
-        case _:
-            pass
-
-
-def _find_elements(op: warp.Elementwise, write: bool) -> Iterator[tuple[tile.Buffer, Sequence[tile.Expr]]]:
-    for stmt in tile.walk_statements(op.nest.body):
-        if isinstance(stmt, tile.Store) and write:
-            yield stmt.buffer, stmt.indices
-        for expr in () if write else list_expressions(stmt):
-            yield from ((e.buffer, e.indices) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
+            for _, access in find_element_accesses(nest.body):
+                if access.buffer.name == tensor and isinstance(access, tile.Store) == write:
+                    yield access.buffer, access.indices, (1,) * len(access.indices), ranges
 
 
 def _build_side(
     index: tile.Expr, extent: int, ranges: Mapping[tile.Var, Interval], var: tile.Var | None, fixed: frozenset[tile.Var]
 ) -> AreaSide:
+    """Return the range that an index reaches, in terms of the loop's variable and of `fixed` ones."""
     form = affine_form(index)
     coefficient, same = 0, []
     first, last = float(form.constant), float(form.constant + extent - 1)
@@ -168,8 +159,7 @@ def are_disjoint(earlier: TensorArea, age: int, later: TensorArea, frame: LoopFr
 
 
 def find_area_after_loop(found: TensorArea, age: int, frame: LoopFrame) -> TensorArea | None:
-    """Return the area of an access made `age` iterations before the loop's last, without its variable; None if the last
-    iteration is unknown."""
+    """Return the area, without the loop's variable, of an access `age` iterations before the last; None if unknown."""
     if found.loop != frame.var:
         return found
     if frame.last is None:
@@ -193,45 +183,35 @@ def _sweep_side(side: AreaSide, least: float, most: float) -> AreaSide:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The distribution of threads. `indices` has the index behind each of their dimensions, `threads` the dimension of
-    each of their digits."""
+    """The distribution of threads: the index behind each of their dimensions, and the dimension of each digit."""
 
     threads: tuple[tuple[int, int, int], ...]  # size, stride, dimension of the tensor, or −1
     indices: tuple[tuple[int, int, int, frozenset[tuple[tile.Expr, int]]], ...]
 
 
 def find_owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bool], Owner]:
-    """Return the owner of each tensor's elements in this operation, by name and by reading (False) or writing (True).
-    Tensors whose elements do not determine the thread are left out. `fixed` are the variables that are constant in a
-    block."""
+    """Return the owner of each tensor's elements in this operation, by name and by reading (False) or writing (True),
+    where these determine the thread. `fixed` are the variables that are constant in a block."""
     if not isinstance(op, warp.Elementwise) or op.block is not None:
         return {}
-    stores = [s for s in tile.walk_statements(op.nest.body) if isinstance(s, tile.Store)]
-    loads = [
-        e
-        for stmt in tile.walk_statements(op.nest.body)
-        for expr in list_expressions(stmt)
-        for e in tile.walk_expr(expr)
-        if isinstance(e, tile.Load)
-    ]
-    groups: list[tuple[bool, list[tile.Store] | list[tile.Load]]] = [(False, loads), (True, stores)]
+    accesses = [access for _, access in find_element_accesses(op.nest.body)]
     if any(axis.dim < 0 and axis.size > 1 for axis in op.layout.threads):
         # Of threads with copies of an element one writes; the others read too where registers have copies.
-        if any(s.buffer.scope == "shared" for s in stores):
+        if any(access.buffer.scope == "shared" for access in accesses if isinstance(access, tile.Store)):
             return {}
-        if any(buffer.in_registers for buffer in (*(s.buffer for s in stores), *(e.buffer for e in loads))):
-            groups = groups[1:]
+        if any(access.buffer.in_registers for access in accesses):
+            accesses = [access for access in accesses if isinstance(access, tile.Store)]
     found: dict[tuple[str, bool], set[Owner | None]] = {}
-    for write, accesses in groups:
-        for access in accesses:
-            known = _find_owner(op, access.indices, fixed) if access.buffer.scope == "global" else None
-            found.setdefault((access.buffer.name, write), set()).add(known)
+    for access in accesses:
+        known = _find_owner(op, access.indices, fixed) if access.buffer.scope == "global" else None
+        found.setdefault((access.buffer.name, isinstance(access, tile.Store)), set()).add(known)
     return {
         key: known for key, several in found.items() if len(several) == 1 and (known := next(iter(several))) is not None
     }
 
 
 def _find_owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozenset[tile.Var]) -> Owner | None:
+    """Return the owner of the elements at these indices; None where they do not determine the thread."""
     place = {var: dim for dim, var in enumerate(op.nest.vars)}
     by_dimension: dict[int, tuple[int, int, int, frozenset[tuple[tile.Expr, int]]]] = {}
     for dim, index in enumerate(indices):

@@ -3,8 +3,7 @@ Model").
 
 A thread's copy between tensor memory and registers is complete when the thread has waited for it. Other threads are
 ordered behind it by two fences: one before the barrier of the first, one behind the barrier of the others. For the work
-of tensor cores, which signal completion themselves (tcgen05.commit), the second fence is enough.
-"""
+of tensor cores, which signal completion themselves (tcgen05.commit), the second fence is enough."""
 
 from __future__ import annotations
 
@@ -26,6 +25,7 @@ def insert_tensor_fences(program: warp.Program) -> warp.Program:
     rings = frozenset(ring.name for ring in program.rings if not in_tensor.isdisjoint(ring.buffers))
 
     def add_fences(op: warp.Operation) -> tuple[warp.Operation, ...]:
+        """Return the operation with the fences and the wait that it needs."""
         made: tuple[warp.Operation, ...] = (op,)
         if _is_release(op, program, rings):
             made = (warp.TensorFence("before"), *made)
@@ -36,8 +36,6 @@ def insert_tensor_fences(program: warp.Program) -> warp.Program:
                 made = (*made, warp.TensorWait("load", fragment))
             case warp.TensorStore(source=fragment):
                 made = (*made, warp.TensorWait("store", fragment))
-            case _:
-                pass
         return tuple(one if one is op else replace(one, moment=op.moment, span=op.span) for one in made)
 
     def fence_role(role: warp.Role) -> warp.Role:
@@ -48,6 +46,7 @@ def insert_tensor_fences(program: warp.Program) -> warp.Program:
 
 
 def _is_release(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
+    """Return True if the operation lets others reach tensor memory."""
     match op:
         case warp.RingFill() | warp.RingRelease():
             return op.cursor.ring in rings and not op.by_tensor_cores
@@ -56,6 +55,7 @@ def _is_release(op: warp.Operation, program: warp.Program, rings: frozenset[str]
 
 
 def _is_acquisition(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
+    """Return True if the operation waits until others let this role reach tensor memory."""
     match op:
         case warp.RingWait(cursor=cursor) | warp.RingAcquire(cursor=cursor):
             return cursor.ring in rings

@@ -27,6 +27,7 @@ def find_touches(
 
 
 def _find_own_touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
+    """Return the touches of an operation, without those of its scalar operands, and its queue."""
     op = warp.as_known_operation(op)
     if isinstance(op, warp.TensorWait) and op.what == "load":
         return (Touch(op.fragment.name, True),), None
@@ -120,17 +121,19 @@ def find_warpgroup_tiles(role: warp.Role, program: warp.Program) -> frozenset[st
 
 def find_async_tiles(program: warp.Program) -> Iterator[str]:
     """Yield the tiles that TMA or tensor cores reach."""
-    common = () if program.common is None else (program.common,)
-    for role in (*program.roles, *common):
-        for op in warp.walk_operations(role.body):
-            yield from (t.buffer for t in _find_own_touches(op)[0] if t.proxy == "async")
+    for op in walk_program(program):
+        yield from (t.buffer for t in _find_own_touches(op)[0] if t.proxy == "async")
 
 
 def find_answer_tiles(program: warp.Program) -> Iterator[str]:
     """Yield the tiles of cluster-launch-control answers."""
-    common = () if program.common is None else (program.common,)
-    for role in (*program.roles, *common):
-        yield from (op.answer.name for op in warp.walk_operations(role.body) if isinstance(op, warp.TryCancel))
+    return (op.answer.name for op in walk_program(program) if isinstance(op, warp.TryCancel))
+
+
+def walk_program(program: warp.Program) -> Iterator[warp.Operation]:
+    """Yield the operations of all roles, the common one last."""
+    roles = program.roles if program.common is None else (*program.roles, program.common)
+    return (op for role in roles for op in warp.walk_operations(role.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +162,13 @@ def find_reusing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ..
     for ring_tile in (tile for tile in program.shared if not tile.over_rings):
         for tile in (tile for tile in late if tile.meets(ring_tile)):
             by_rows = frozenset(n for n, k in parts.items() if k > 1 and _has_same_row_parts(tile, ring_tile, k))
-            found[ring_tile.buffer.name] = (
-                *found.get(ring_tile.buffer.name, ()),
-                ReusingTile(tile.buffer.name, by_rows),
-            )
+            name, reusing = ring_tile.buffer.name, ReusingTile(tile.buffer.name, by_rows)
+            found[name] = (*found.get(name, ()), reusing)
     return found
 
 
 def _has_same_row_parts(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
-    """Return True if each byte that both tiles have is in rows of the same part, where parts have `PART_ROWS` each in
-    turn."""
+    """Return True if each byte that both tiles have is in rows of the same part, of `PART_ROWS` each in turn."""
     row, period = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
     sizes = (tile.offset - other.offset, other.stride, tile.layout.panel_bytes, other.layout.panel_bytes)
     return other.layout.row_bytes == row and not any(size % period for size in sizes)
@@ -176,7 +176,5 @@ def _has_same_row_parts(tile: warp.SharedTile, other: warp.SharedTile, parts: in
 
 def build_early_touch(op: warp.Operation, touch: Touch, later: ReusingTile) -> Touch:
     """Return the touch as one of the tile that reuses the memory later."""
-    per_warpgroup = (
-        isinstance(op, warp.Wgmma) and op.c.name in later.by_rows and touch.buffer in warp.tiles_read_by_own_rows(op)
-    )
-    return replace(touch, buffer=later.tile, per_warpgroup=per_warpgroup)
+    by_rows = warp.tiles_read_by_own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in later.by_rows else ()
+    return replace(touch, buffer=later.tile, per_warpgroup=touch.buffer in by_rows)
