@@ -157,11 +157,7 @@ STRUCTURE = (
         a cluster along x, y and z, as in T.ClusterKernel.""",
         (launch._read_grid, launch._read_grid_extent, launch._read_thread_extents, launch._bind_block_variables),
     ),
-    LanguageEntry(
-        (vocabulary.DIALECT_NAME,),
-        vocabulary.DIALECT_NAME,
-        'The string "cuda", the platform.',
-    ),
+    LanguageEntry((vocabulary.DIALECT_NAME,), vocabulary.DIALECT_NAME, 'The string "cuda", the platform.'),
     LanguageEntry(
         ("T.ClusterKernel",),
         launch.CLUSTER_KERNEL_SIGNATURE,

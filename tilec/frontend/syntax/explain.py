@@ -29,9 +29,7 @@ _EXPECTED_WORDS = {
     "NAME": "a name",
 }
 
-_RESERVED_WORD_HELP = {
-    "class": "a kernel file holds constants and @T.prim_func functions",
-}
+_RESERVED_WORD_HELP = {"class": "a kernel file holds constants and @T.prim_func functions"}
 _RESERVED_WORD = re.compile(r"(async|await|class|del|except|finally|global|nonlocal|try|yield)\b")
 
 

@@ -23,11 +23,7 @@ POINTER_SIGNATURE = Signature(
         Parameter("is_size_var", False, supported=False, keyword_only=True),
     ),
 )
-_TENSOR_PARAMETERS = (
-    Parameter("shape"),
-    Parameter("dtype", "float32"),
-    Parameter("strides", None),
-)
+_TENSOR_PARAMETERS = (Parameter("shape"), Parameter("dtype", "float32"), Parameter("strides", None))
 MAKE_TENSOR_SIGNATURES = {
     s.name: s
     for s in (

@@ -25,8 +25,7 @@ from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
 PRINT_SIGNATURE = Signature(
-    "T.print",
-    (Parameter("obj", None), Parameter("msg", ""), Parameter("warp_group_id", 0), Parameter("warp_id", 0)),
+    "T.print", (Parameter("obj", None), Parameter("msg", ""), Parameter("warp_group_id", 0), Parameter("warp_id", 0))
 )
 
 _C_NAMES = {

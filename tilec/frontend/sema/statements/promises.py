@@ -40,9 +40,7 @@ def _parse_promises(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["
             yield from _parse_promises(a)
             yield from _parse_promises(b)
         case tile.Binary(
-            op="eq",
-            a=tile.Binary(op="floormod", a=value, b=tile.Const(value=int(multiple))),
-            b=tile.Const(value=0),
+            op="eq", a=tile.Binary(op="floormod", a=value, b=tile.Const(value=int(multiple))), b=tile.Const(value=0)
         ) if multiple > 1:
             yield value, "mul", multiple
         case (
