@@ -66,6 +66,16 @@ class Generator:
         return tile.Load(self.words, (tile.int32_const(number),))
 
 
+@records.dataclass(frozen=True, slots=True)
+class Machine:
+    """The GPU: functions that return the number of its multiprocessors and its compute capability, and the cluster of
+    kernels that name none."""
+
+    multiprocessors: Callable[[], int] = lambda: 1
+    default_cluster: tuple[int, int, int] = (1, 1, 1)
+    capability: Callable[[], tuple[int, int]] = lambda: (9, 0)
+
+
 @dataclass(slots=True)
 class Context:
     """The state of elaboration: one for the top of a file, one for each kernel. Fields are about the kernel, unless
@@ -85,14 +95,7 @@ class Context:
     calls: list[Span] = field(default_factory=list)
     """The calls of the macros being elaborated, the innermost last."""
 
-    # ---- the machine -------------------------------------------------------------------------------------------------
-
-    multiprocessors: Callable[[], int] = lambda: 1
-    """Returns the number of multiprocessors of the GPU."""
-    default_cluster: tuple[int, int, int] = (1, 1, 1)
-    """The cluster of kernels that name none."""
-    capability: Callable[[], tuple[int, int]] = lambda: (9, 0)
-    """Returns the compute capability of the GPU."""
+    machine: Machine = field(default_factory=Machine)
 
     # ---- the launch --------------------------------------------------------------------------------------------------
 

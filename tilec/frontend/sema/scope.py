@@ -5,8 +5,9 @@ A name bound inside a loop or under a run-time condition ends with it, since it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field
+from itertools import takewhile
 
 from tilec.frontend.sema.vocabulary import list_supported_names
 from tilec.ops.functions.python import BUILTIN_NAMES
@@ -59,22 +60,19 @@ class Scope:
         if self.bound is None and self.parent is not None:
             self.bound = self.parent.bound
 
-    def find(self, name: str) -> Binding | None:
+    def walk_outwards(self) -> Iterator[Scope]:
+        """Yield this scope and the scopes around it, the innermost first."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
+            yield scope
             scope = scope.parent
-        return None
+
+    def find(self, name: str) -> Binding | None:
+        return next((scope.names[name] for scope in self.walk_outwards() if name in scope.names), None)
 
     def list_visible_names(self) -> list[str]:
         """Return every name that may be used here."""
-        scope: Scope | None = self
-        names: list[str] = []
-        while scope is not None:
-            names.extend(n for n, b in scope.names.items() if b.ended is None)
-            scope = scope.parent
-        return names
+        return [n for scope in self.walk_outwards() for n, b in scope.names.items() if b.ended is None]
 
     def read(self, name: str, span: Span) -> Value:
         """Return the value of a name, or fail with a diagnostic on its use."""
@@ -110,42 +108,30 @@ class Scope:
                 secondary=at,
                 help="tilec evaluates the kernel language only, and runs no other Python",
             )
-        scope: Scope | None = self
-        while scope is not None and name not in scope.names:
+        for scope in takewhile(lambda scope: name not in scope.names, self.walk_outwards()):
             scope.read_from_outside.setdefault(name, span)
-            scope = scope.parent
         return self.apply_promise(binding.value)
 
     def strip_promise(self, value: Value) -> Value:
         """Return the value that a promise has rewritten to this expression, or the expression itself."""
-        scope: Scope | None = self
-        while scope is not None:
-            for about, written in reversed(scope.promises):
-                if value == written:
-                    return about
-            scope = scope.parent
-        return value
+        return next((about for about, written in self._list_promises() if value == written), value)
 
     def apply_promise(self, value: Value) -> Value:
         """Return the expression that the innermost promise about a value gives it, or the value itself."""
-        scope: Scope | None = self
-        while scope is not None:
-            for about, written in reversed(scope.promises):
-                if value == about:
-                    return written
-            scope = scope.parent
-        return value
+        return next((written for about, written in self._list_promises() if value == about), value)
+
+    def _list_promises(self) -> Iterator[tuple[Value, Value]]:
+        """Yield the promises that hold here, the innermost and latest first."""
+        return (promise for scope in self.walk_outwards() for promise in reversed(scope.promises))
 
     def _suggest_name(self, name: str) -> str | None:
         """Suggest a name of the language that lacks its `T.`, or else a similar visible name."""
-        known = list_supported_names()
-        if f"T.{name}" in known:
-            return f"T.{name}"
-        return find_nearest_name(name, self.list_visible_names())
+        is_of_language = f"T.{name}" in list_supported_names()
+        return f"T.{name}" if is_of_language else find_nearest_name(name, self.list_visible_names())
 
     def has_unknown_names(self) -> bool:
         """Return whether a statement with a mistake should have bound unknown names here or further out."""
-        return self.is_incomplete or (self.parent is not None and self.parent.has_unknown_names())
+        return any(scope.is_incomplete for scope in self.walk_outwards())
 
     def read_attribute(self, path: str, name: str, span: Span) -> Value:
         """Return the value of a name of an imported file, of which this is the scope."""
@@ -168,8 +154,9 @@ class Scope:
         if outer is not None and isinstance(outer.value, PoisonedValue):
             self.poison(name, outer.span)
             return
-        scope: Scope | None = self
-        while scope is not None and name not in scope.names:
+        for scope in self.walk_outwards():
+            if name in scope.names:
+                break
             if scope.is_loop and name in scope.read_from_outside:
                 raise_error(
                     "rebind-in-loop",
@@ -181,7 +168,8 @@ class Scope:
                     ),
                     help=f"make it a variable before the loop: {name} = T.alloc_var(dtype, init=0)",
                 )
-            scope = None if scope.is_function else scope.parent
+            if scope.is_function:
+                break
         self.names[name] = Binding(value, span, written=written)
         if self.bound is not None:
             self.bound(span, value)

@@ -108,13 +108,9 @@ def _rebind_name(context: Context, node: ast.Name, changed: Value) -> None:
     context.scope.bind(node.id, changed, node.span)
 
 
-def _find_holders(scope: Scope | None, value: Value) -> list[str]:
+def _find_holders(scope: Scope, value: Value) -> list[str]:
     """Return the names whose value is this object or contains it."""
-    found = []
-    while scope is not None:
-        found += [name for name, binding in scope.names.items() if _has_value(binding.value, value)]
-        scope = scope.parent
-    return found
+    return [n for around in scope.walk_outwards() for n, b in around.names.items() if _has_value(b.value, value)]
 
 
 def _has_value(container: Value, value: Value) -> bool:

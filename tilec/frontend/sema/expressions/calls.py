@@ -199,12 +199,12 @@ def _evaluate_swizzled_layout(context: Context, path: str, node: ast.Call) -> Sw
 
 
 def _evaluate_multiprocessors(context: Context, path: str, node: ast.Call) -> int:
-    return context.multiprocessors()
+    return context.machine.multiprocessors()
 
 
 def _evaluate_tile_scheduler(context: Context, path: str, node: ast.Call) -> TileScheduler:
     return tile_scheduler.make_tile_scheduler(
-        *evaluate.evaluate_operands(context, node), node.span, context.multiprocessors()
+        *evaluate.evaluate_operands(context, node), node.span, context.machine.multiprocessors()
     )
 
 

@@ -62,7 +62,7 @@ def _evaluate_const(context: Context, path: str, node: ast.Call) -> Value:
 
 
 def _evaluate_capability(context: Context, path: str, node: ast.Call) -> Value:
-    return context.capability()
+    return context.machine.capability()
 
 
 def _evaluate_is_available(context: Context, path: str, node: ast.Call) -> Value:
@@ -76,10 +76,8 @@ def _evaluate_device_properties(context: Context, path: str, node: ast.Call) -> 
 def resolve_attribute(context: Context, path: str) -> Value:
     """Resolve a dotted name that may depend on the target."""
     if path.startswith("torch.cuda.get_device_properties()."):
-        major, minor = context.capability()
-        properties: dict[str, Value] = {
-            "multi_processor_count": context.multiprocessors(), "major": major, "minor": minor,
-        }  # fmt: skip
+        (major, minor), count = context.machine.capability(), context.machine.multiprocessors()
+        properties: dict[str, Value] = {"multi_processor_count": count, "major": major, "minor": minor}
         name = path.rpartition(".")[2]
         if name in properties:
             return properties[name]

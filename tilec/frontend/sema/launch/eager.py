@@ -29,8 +29,6 @@ from tilec.support.source import Span
 CONST_SIGNATURE = Signature("T.const", (Parameter("name"), Parameter("dtype", "int32")))
 EMPTY_SIGNATURE = Signature("T.empty", (Parameter("shape"), Parameter("dtype", "float32")))
 
-_AT_COMPILE_TIME = ("int", "float", "bool", "str", "tuple", "list", "dict", "T.dtype")
-
 
 @dataclass(slots=True)
 class EagerKernel:
@@ -233,7 +231,7 @@ class EagerKernel:
                 )
         self.returned_names = tuple(r.name for r in listed if isinstance(r, Buffer))
 
-    def check_returned(self, function: ast.Function) -> None:
+    def check_returned(self) -> None:
         """Check that every tensor of T.empty is returned, and every parameter declared."""
         for result in self.results:
             if result.name not in (self.returned_names or ()):

@@ -255,7 +255,7 @@ def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
             _warn_of_partial_warp(context, call["threads"].span)
         grid = _read_grid(call)
         with context.mistakes.caught():
-            context.cluster = read_cluster(call, grid, context.default_cluster)
+            context.cluster = read_cluster(call, grid, context.machine.default_cluster)
         block_vars = _bind_block_variables(context, launch, len(grid))
     except CompileError as error:
         context.mistakes.add(error)
@@ -305,7 +305,7 @@ def bind_parameter(context: Context, name: str, annotation: ast.Expr, span: Span
     if buffer is not None:
         param: Param = replace(buffer, name=context.unique.take(name))
     elif _is_pointer(context, annotation):
-        param = make_pointer(context, name, span)
+        param = make_pointer(context, name)
     else:
         param = tile.Var(context.unique.take(name), _read_scalar_type(context, annotation))
         context.scalars.add(param)

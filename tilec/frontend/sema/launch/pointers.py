@@ -91,7 +91,7 @@ def _check_strides(
 # ---- pointers --------------------------------------------------------------------------------------------------------
 
 
-def make_pointer(context: Context, name: str, span: Span) -> tile.Var:
+def make_pointer(context: Context, name: str) -> tile.Var:
     """Make the variable of a pointer parameter, which T.make_tensor turns into a tensor."""
     made = tile.Var(context.unique.take(name), UINT64)
     context.pointers[made] = None

@@ -83,7 +83,7 @@ def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Cal
     )
     with context.region("the loop", is_loop=False) as out:
         context.scope.bind(name.id, index, name.span)
-        jumps.elaborate_iteration(context, path, node.span, node.body)
+        jumps.elaborate_iteration(context, path, node.body)
     context.out += out
 
 
@@ -123,7 +123,7 @@ def elaborate_while(context: Context, node: ast.While) -> None:
         if isinstance(condition, EXPR_TYPES):
             per_thread.require_uniform(context, condition, node.condition.span, "the condition of a while")
         with context.guarded(), jumps.enter_loop(context, "while", node.condition.span):
-            jumps.elaborate_iteration(context, "while", node.span, node.body)
+            jumps.elaborate_iteration(context, "while", node.body)
     test = make_constant(condition, BOOL) if isinstance(condition, bool) else condition
     assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
     context.out.append(tile.While(test, tuple(out), node.span))
@@ -155,7 +155,7 @@ def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, p
             thread_loops.mask_own_iterations(context, own, bounds, var) as value,
         ):
             context.scope.bind(name.id, value, name.span)
-            jumps.elaborate_iteration(context, path, node.span, node.body)
+            jumps.elaborate_iteration(context, path, node.body)
     body = tuple(out)
     loop = thread_loops.unroll_register_loop(
         tile.For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
@@ -220,7 +220,7 @@ def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, p
             context.region("the loop", is_loop=False) as inner,
             jumps.enter_loop(context, PERSISTENT_SIGNATURE.name, iterable.span),
         ):
-            jumps.elaborate_iteration(context, PERSISTENT_SIGNATURE.name, node.span, node.body)
+            jumps.elaborate_iteration(context, PERSISTENT_SIGNATURE.name, node.body)
         exists = walk.exists(wave, coordinates[-1])
         context.out += inner if exists is None else [tile.If(exists, tuple(inner), (), node.span)]
     distinct_by = tuple(var.name for var in coordinates)

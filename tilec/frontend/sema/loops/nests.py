@@ -82,7 +82,7 @@ def _elaborate_iterations(
         context.is_parallel = True
         try:
             with jumps.enter_loop(context, path, iterable.span):
-                jumps.elaborate_iteration(context, path, node.span, nest.body)
+                jumps.elaborate_iteration(context, path, nest.body)
         finally:
             context.is_parallel = False
     if not out:

@@ -167,7 +167,7 @@ def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileS
             context.region("the loop", is_loop=False) as inner,
             jumps.enter_loop(context, "while", node.condition.span),
         ):
-            jumps.elaborate_iteration(context, "while", node.span, tuple(statements))
+            jumps.elaborate_iteration(context, "while", tuple(statements))
         scheduler.now = scheduler.start = None
         out.append(tile.If(tile.Binary("lt", linear, total, BOOL), tuple(inner), (), node.span))
     context.out.append(tile.For("serial", wave, tile.int32_const(0), waves, 1, tuple(out), span=node.span))

@@ -76,12 +76,12 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
             help="move it out of the loop, or access the elements one by one",
         )
     if path in _FILL_OPERATIONS and _try_set_element(
-        context, bind_arguments(spelling.signature, *arguments, node.span), arguments, node
+        context, bind_arguments(spelling.signature, *arguments, node.span), node.span
     ):
         return
     pipelines.add_stage_barrier(path, arguments)
     call = bind_arguments(spelling.signature, *arguments, node.span)
-    _check_tile_scopes(spelling.signature.name, arguments, node.span)
+    _check_tile_scopes(spelling.signature.name, arguments)
     if steps := tuple(list_reduction_steps(context, path, call)):
         for step in steps:
             found = find_spelling(step.name)
@@ -153,16 +153,14 @@ def _assign_element(context: Context, target: Access, value: Argument, place: Sp
     emit_store(context, target, value, span)
 
 
-def _try_set_element(
-    context: Context, call: Call, arguments: tuple[list[Argument], dict[str, Argument]], node: ast.Call
-) -> bool:
+def _try_set_element(context: Context, call: Call, span: Span) -> bool:
     """Set the element or variable that T.fill or T.clear is given, and return whether it is given one."""
-    target, value = call["buffer"].value, call.arguments.get("value", Argument(0, node.span))
+    target, value = call["buffer"].value, call.arguments.get("value", Argument(0, span))
     if isinstance(target, Access) and not target.has_extent and not target.is_vector:
-        _assign_element(context, target, value, call["buffer"].span, node.span)
+        _assign_element(context, target, value, call["buffer"].span, span)
         return True
     if isinstance(target, tile.Load) and target.buffer.name in context.variable_names:
-        set_variable(context, target.buffer, value, node.span)
+        set_variable(context, target.buffer, value, span)
         return True
     return False
 
@@ -272,7 +270,7 @@ def _keep_previous_values(
     return tile.Load(held, (tile.int32_const(0),))
 
 
-def _check_tile_scopes(name: str, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> None:
+def _check_tile_scopes(name: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
     """Refuse tiles in scopes that the operation does not accept: barriers, tensor memory and local arrays. Barrier
     operations check their operands themselves."""
     for argument in (*arguments[0], *arguments[1].values()):

@@ -31,8 +31,6 @@ from tilec.support.source import Span
 
 ROLE_SECTION_SIGNATURE = Signature("T.ws", (), variadic=True)
 ROLE_SECTIONS = ("T.ws", "T.WarpSpecialize")
-
-
 BARRIER_ALLOCATIONS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
 
 
@@ -74,11 +72,11 @@ def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> 
             f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}",
             help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel",
         )
-    groups = sorted(_read_warpgroup(context, argument, warpgroups) for argument in numbers)
+    groups = sorted(_read_warpgroup(argument, warpgroups) for argument in numbers)
     elaborate_role(context, check_neighbours(groups, call.span), lambda: context.block(node.body), call.span)
 
 
-def _read_warpgroup(context: Context, argument: Argument, available: range) -> int:
+def _read_warpgroup(argument: Argument, available: range) -> int:
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
         raise_error("wrong-argument", "T.ws takes numbers of warpgroups, known at compile time", argument.span)

@@ -200,7 +200,7 @@ def _enter_iteration(context: Context, iteration: Iteration) -> Iterator[None]:
         context.iterations.pop()
 
 
-def elaborate_iteration(context: Context, kind: str, span: Span, body: Body) -> None:
+def elaborate_iteration(context: Context, kind: str, body: Body) -> None:
     """Elaborate the statements of an iteration. Errors: `misplaced-statement`."""
     current = Iteration(kind, reading.mark_moment(context))
     with _enter_iteration(context, current):
