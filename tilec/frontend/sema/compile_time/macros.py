@@ -14,6 +14,7 @@ from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
+from tilec.ir.affine import reads_elements
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument
 from tilec.ops.language.values import (
@@ -72,7 +73,7 @@ def _make_reference(context: Context, argument: Argument, name: str) -> Argument
 
 
 def _freeze_index(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
-    if not any(isinstance(part, tile.Load) for part in tile.walk_expr(index)):
+    if not reads_elements(index):
         return index
     now = tile.Var(context.unique.take("index"), index.dtype)
     context.out.append(tile.Bind(now, index, span))

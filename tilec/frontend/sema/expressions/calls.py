@@ -62,7 +62,7 @@ REFUSE_PATH = "prelude.refuse"
 def call_prelude_function(context: Context, path: str, node: ast.Call) -> Value:
     """Evaluate a call of a prelude function."""
     definition = read.find_definition(path)
-    call = bind_arguments(definition.signature, *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, definition.signature, node)
     given = call.arguments
     if definition.signature.variadic:
         (name,) = definition.parameters
@@ -162,7 +162,7 @@ def _call_value_method(context: Context, function: Method, node: ast.Call) -> Va
 
 def _evaluate_astype(context: Context, function: Method, node: ast.Call) -> Value:
     """Evaluate `x.astype(dtype)` as T.cast."""
-    call = bind_arguments(_ASTYPE_SIGNATURE, *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, _ASTYPE_SIGNATURE, node)
     value = evaluate.read_element(context, Argument(function.owner, node.function.span))
     return FUNCTIONS["T.cast"].build(replace(call, arguments={"value": value, **call.arguments}))
 
@@ -187,14 +187,12 @@ def bind_signature(
 ) -> Callable[[Context, str, ast.Call], R]:
     """Make an evaluator that binds the arguments to a signature. `takes_values`: an indexed buffer among them is read
     as an element."""
-    arguments = evaluate.evaluate_operands if takes_values else evaluate.evaluate_arguments
-    return lambda context, path, node: evaluate_bound(
-        context, bind_arguments(signature, *arguments(context, node), node.span)
-    )
+    bind = evaluate.bind_operands if takes_values else evaluate.bind_call
+    return lambda context, path, node: evaluate_bound(context, bind(context, signature, node))
 
 
 def _evaluate_swizzled_layout(context: Context, path: str, node: ast.Call) -> Swizzle:
-    bind_arguments(_SWIZZLED_SIGNATURE, *evaluate.evaluate_arguments(context, node), node.span)
+    evaluate.bind_call(context, _SWIZZLED_SIGNATURE, node)
     return Swizzle(SWIZZLES[path.rpartition(".")[2]])
 
 

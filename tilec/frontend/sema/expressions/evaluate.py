@@ -21,7 +21,7 @@ from tilec.ir.expr import cast_expr, integer_range, make_constant
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.functions import python
 from tilec.ops.language import arithmetic
-from tilec.ops.language.signature import Argument, as_expr
+from tilec.ops.language.signature import Argument, Call, Signature, as_expr, bind_arguments
 from tilec.ops.language.values import Access, Dictionary, IndexRange, Member, describe_value, show_shape
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
@@ -107,6 +107,16 @@ def evaluate_operands(context: Context, node: ast.Call) -> tuple[list[Argument],
     """Evaluate positional and keyword arguments to compute with."""
     positional, keywords = evaluate_arguments(context, node)
     return [read_element(context, a) for a in positional], {k: read_element(context, a) for k, a in keywords.items()}
+
+
+def bind_call(context: Context, signature: Signature, node: ast.Call) -> Call:
+    """Bind the arguments of a call to a signature, each as it is."""
+    return bind_arguments(signature, *evaluate_arguments(context, node), node.span)
+
+
+def bind_operands(context: Context, signature: Signature, node: ast.Call) -> Call:
+    """Bind the arguments of a call to a signature, indexed buffers among them read as elements."""
+    return bind_arguments(signature, *evaluate_operands(context, node), node.span)
 
 
 def find_callee(context: Context, node: ast.Call) -> str | None:

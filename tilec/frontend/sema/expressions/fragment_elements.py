@@ -7,7 +7,6 @@ the fragment, in which one element is set; a read puts the element into shared m
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions.bounds import check_element
@@ -82,6 +81,4 @@ def _make_element_nest(context: Context, access: Access, span: Span) -> tuple[tu
         per_thread.require_uniform(context, index, span, f"the index of an element of {buffer.name}")
         if extent > 1:
             conditions.append(tile.Binary("eq", var, index, BOOL))
-    if not conditions:
-        return variables, None
-    return variables, reduce(lambda a, b: tile.Binary("and", a, b, BOOL), conditions)
+    return variables, per_thread.join_conditions(conditions)

@@ -11,7 +11,7 @@ from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.syntax import ast
 from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops.functions.scalar import FUNCTIONS, convert_to_dtype
-from tilec.ops.language.signature import Parameter, Signature, as_dtype, bind_arguments
+from tilec.ops.language.signature import Parameter, Signature, as_dtype
 from tilec.ops.language.values import Member, Value
 
 _SYNONYMS = {
@@ -49,13 +49,13 @@ def resolve_host_name(path: str) -> Value:
 
 
 def _evaluate_next_power(context: Context, path: str, node: ast.Call) -> Value:
-    call = bind_arguments(_NEXT_POWER_SIGNATURE, *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, _NEXT_POWER_SIGNATURE, node)
     return 1 << max(call.read_integer("n") - 1, 0).bit_length()
 
 
 def _evaluate_const(context: Context, path: str, node: ast.Call) -> Value:
     """Evaluate a typed constant."""
-    call = bind_arguments(_CONST_SIGNATURE, *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, _CONST_SIGNATURE, node)
     if not isinstance(call["value"].value, int | float):
         call.refuse("value", "a number known at compile time")
     return convert_to_dtype(call["value"], as_dtype(call["dtype"]))

@@ -11,7 +11,7 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
 from tilec.ir.types import INT32
-from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind_arguments
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, as_shape
 from tilec.ops.language.values import Function, IndexMap, Method, Value
 from tilec.passes.layout.fragments.loop_layout import build_iteration_table
 from tilec.rewriting.fold_constants import fold_expr
@@ -70,7 +70,7 @@ LAYOUT_METHODS = {"repeat": REPEAT_SIGNATURE, "replicate": REPLICATE_SIGNATURE}
 def call_layout_method(context: Context, method: Method, node: ast.Call) -> tile.LoopLayout:
     layout = method.owner
     assert isinstance(layout, tile.LoopLayout)
-    call = bind_arguments(LAYOUT_METHODS[method.name], *evaluate.evaluate_arguments(context, node), node.span)
+    call = evaluate.bind_call(context, LAYOUT_METHODS[method.name], node)
     return _repeat_layout(layout, call) if method.name == "repeat" else _replicate_layout(layout, call)
 
 

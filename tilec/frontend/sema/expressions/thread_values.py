@@ -29,10 +29,9 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
             help="move it outside, or into T.serial",
         )  # fmt: skip
     if context.is_parallel:
-        var = tile.Var(
-            context.unique.take(f"{tile.ONCE_PREFIX}_{call.name.removeprefix('T.')}"), function.build(call, None).dtype
-        )
-        context.out.append(tile.Bind(var, function.build(call, None), call.span))
+        value = function.build(call, None)
+        var = tile.Var(context.unique.take(f"{tile.ONCE_PREFIX}_{call.name.removeprefix('T.')}"), value.dtype)
+        context.out.append(tile.Bind(var, value, call.span))
         return var
     if function.is_block_wide:
         per_thread.require_all_threads(context, call.span, call.name)
@@ -44,10 +43,7 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
                 "all threads of the block must run it together",
                 help="move it out of T.ws, or use the form for a warp",
             )
-    running: tile.Expr | None = None
-    for mask in per_thread.collect_thread_conditions(context):
-        running = mask if running is None else tile.Binary("and", running, mask, BOOL)
-    value = function.build(call, running)
+    value = function.build(call, per_thread.join_conditions(per_thread.collect_thread_conditions(context)))
     return per_thread.bind_thread_value(context, call.name.removeprefix("T."), value, call.span)
 
 

@@ -13,7 +13,7 @@ from tilec.frontend.sema.expressions.bounds import check_access
 from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.sema.statements.stores import emit_element_statements
 from tilec.ir import tile
-from tilec.ir.affine import add_exprs
+from tilec.ir.affine import add_exprs, reads_elements
 from tilec.ir.expr import cast_expr, make_constant
 from tilec.ir.types import BOOL, UINT32
 from tilec.ops.language import arithmetic
@@ -109,7 +109,7 @@ def store_vector(
 def snapshot_vector(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
     """Return the current value of the vector, unaffected by later stores."""
     held = value.origin or value
-    if not any(isinstance(e, tile.Load) for part in held.parts for e in tile.walk_expr(part)):
+    if not any(map(reads_elements, held.parts)):
         return value
     if context.is_parallel:
         variables = tuple(tile.Var(context.unique.take(name), part.dtype) for part in held.parts)

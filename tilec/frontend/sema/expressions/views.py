@@ -25,6 +25,7 @@ from tilec.ops.copies.copy import Copy
 from tilec.ops.functions.signatures import AT_DATA, DATA, VIEWS
 from tilec.ops.language.signature import Argument, Call as Arguments, as_dtype, as_shape, bind_arguments
 from tilec.ops.language.values import IndexMap, Method, describe_value, show_shape
+from tilec.ops.synchronisation.sync import make_buffer_region
 from tilec.passes.layout.shared.placements import build_bounds_condition, remap_indices
 from tilec.passes.layout.shared.reshape_views import (
     assemble_view_element,
@@ -247,9 +248,7 @@ class _ViewRewriter:
                 )
             buffer = replace(seen, name=self.names.take(f"{seen.name}_copy"), span=op.span)
             self.made.append(buffer)
-            whole, of_view = (
-                tile.Region(b, tuple(tile.int32_const(0) for _ in b.shape), b.shape, op.span) for b in (buffer, seen)
-            )
+            whole, of_view = (make_buffer_region(b, op.span) for b in (buffer, seen))
             if region in effects.reads or not region.is_whole:
                 loads += self.rewrite_statement(Copy(of_view, whole, span=op.span))
             if region in effects.writes:

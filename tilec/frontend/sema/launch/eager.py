@@ -20,7 +20,7 @@ from tilec.frontend.sema.statements import assignments
 from tilec.frontend.sema.statements.statements import refuse_early_return
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer
-from tilec.ops.language.signature import Parameter, Signature, as_element_type, as_extents, bind_arguments
+from tilec.ops.language.signature import Parameter, Signature, as_element_type, as_extents
 from tilec.ops.language.values import Member, Value, describe_value
 from tilec.support.diagnostics import CompileError, Label, raise_error
 from tilec.support.records import dataclass
@@ -174,7 +174,7 @@ class EagerKernel:
                 assignments.elaborate_assign(context, node)
 
     def _declare_empty(self, name: str, node: ast.Call) -> Buffer:
-        call = bind_arguments(EMPTY_SIGNATURE, *evaluate.evaluate_arguments(self.context, node), node.span)
+        call = evaluate.bind_call(self.context, EMPTY_SIGNATURE, node)
         shape = tuple(map(fold_extent, as_extents(call["shape"], f"the shape of {name}")))
         dtype, lanes = as_element_type(call["dtype"])
         extents = (*shape, lanes) if lanes > 1 else shape
@@ -188,7 +188,7 @@ class EagerKernel:
     def _evaluate_const(self, context: Context, path: str, node: ast.Call) -> Value:
         """Evaluate `T.const("M, N")` to the numbers that -D gives these names. Errors: `missing-define`,
         `bad-define`."""
-        call = bind_arguments(CONST_SIGNATURE, *evaluate.evaluate_arguments(context, node), node.span)
+        call = evaluate.bind_call(context, CONST_SIGNATURE, node)
         text = call["name"].value
         names = text.replace(",", " ").split() if isinstance(text, str) else []
         if not names or not all(name.isidentifier() for name in names):

@@ -248,7 +248,7 @@ def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
     block_vars: tuple[tile.Var, ...] = ()
     try:
         signature = LAUNCH_SIGNATURES[evaluate.find_callee(context, launch.context) or "T.Kernel"]
-        call = bind_arguments(signature, *evaluate.evaluate_arguments(context, launch.context), launch.context.span)
+        call = evaluate.bind_call(context, signature, launch.context)
         with context.mistakes.caught():
             context.thread_extents = _read_thread_extents(call)
             context.has_threads = True
@@ -321,7 +321,7 @@ def read_tensor_type(context: Context, annotation: ast.Expr, name: str, span: Sp
             signature := _TENSOR_SIGNATURES.get(evaluate.find_callee(context, annotation) or "")
         ) is not None:
             return build_tensor(
-                bind_arguments(signature, *evaluate.evaluate_arguments(context, annotation), annotation.span),
+                evaluate.bind_call(context, signature, annotation),
                 name,
                 span,
             )
@@ -341,7 +341,7 @@ def read_tensor_type(context: Context, annotation: ast.Expr, name: str, span: Sp
 def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
     """Return whether the annotation is T.ptr, or T.ptr(dtype)."""
     if isinstance(annotation, ast.Call) and evaluate.find_callee(context, annotation) == POINTER_SIGNATURE.name:
-        bind_arguments(POINTER_SIGNATURE, *evaluate.evaluate_arguments(context, annotation), annotation.span)
+        evaluate.bind_call(context, POINTER_SIGNATURE, annotation)
         return True
     return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) == Member(
         POINTER_SIGNATURE.name

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tilec.analysis.box_starts import Coordinates, collect_coordinates
+from tilec.frontend.sema.statements.per_thread import join_conditions
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements, rewrite_expression
@@ -48,12 +49,8 @@ class _FillRewriter:
         variables = tuple(tile.Var(self.fresh("place")) for _ in extents)
         read = self.guard_loads(tile.Load(source.buffer, index_element(source, variables, extents)))
         where = index_element(destination, variables, extents)
-        return tile.Parallel(
-            variables,
-            extents,
-            (tile.Store(destination.buffer, where, cast_expr(read, destination.buffer.dtype)),),
-            op.span,
-        )
+        store = tile.Store(destination.buffer, where, cast_expr(read, destination.buffer.dtype))
+        return tile.Parallel(variables, extents, (store,), op.span)
 
     def guard_loads(self, expr: tile.Expr) -> tile.Expr:
         return rewrite_expression(expr, self.guard_load)
@@ -61,12 +58,12 @@ class _FillRewriter:
     def guard_load(self, new: tile.Expr) -> tile.Expr:
         if not isinstance(new, tile.Load) or new.buffer not in self.values:
             return new
-        inside: tile.Expr | None = None
+        bounds: list[tile.Expr] = []
         for index, size in zip(new.indices, new.buffer.extents, strict=True):
             not_below = tile.Binary("ge", index, tile.int32_const(0), BOOL)
             not_above = tile.Binary("lt", index, tile.extent_expr(size), BOOL)
-            both = tile.Binary("and", not_below, not_above, BOOL)
-            inside = both if inside is None else tile.Binary("and", inside, both, BOOL)
+            bounds.append(tile.Binary("and", not_below, not_above, BOOL))
+        inside = join_conditions(bounds)
         assert inside is not None
         return tile.Select(inside, new, self.values[new.buffer], new.dtype)
 

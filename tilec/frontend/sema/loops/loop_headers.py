@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilec.analysis.trip_count import MAX_UNROLL, get_static_trip_count
+from tilec.frontend.sema.statements.per_thread import join_conditions
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
@@ -367,9 +368,7 @@ class PersistentWalk:
             conditions.append(tile.Binary("lt", self.place(wave), self.size, BOOL))
         if _fold_binary("sub", _fold_binary("mul", self.groups, self.group), self.domain[-1]) != tile.int32_const(0):
             conditions.append(tile.Binary("lt", last, self.domain[-1], BOOL))
-        if not conditions:
-            return None
-        return conditions[0] if len(conditions) == 1 else tile.Binary("and", conditions[0], conditions[1], BOOL)
+        return join_conditions(conditions)
 
 
 def read_persistent_walk(call: Call) -> PersistentWalk:

@@ -32,7 +32,7 @@ from tilec.ir.types import BOOL
 from tilec.ops.functions.python import is_iterable, list_items
 from tilec.ops.functions.signatures import BINDING
 from tilec.ops.language import arithmetic
-from tilec.ops.language.signature import Argument, bind_arguments
+from tilec.ops.language.signature import Argument
 from tilec.ops.language.values import EXPR_TYPES, Value, describe_value
 from tilec.support.diagnostics import raise_error
 
@@ -78,9 +78,7 @@ def _elaborate_repetitions(context: Context, node: ast.For, values: Argument, ki
 def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
     """Elaborate T.thread_binding: each thread runs one iteration, that of its index."""
     (name,) = read_target_names(node.target, 1)
-    index = thread_values.evaluate_thread_value(
-        context, bind_arguments(BINDING, *evaluate.evaluate_operands(context, iterable), iterable.span)
-    )
+    index = thread_values.evaluate_thread_value(context, evaluate.bind_operands(context, BINDING, iterable))
     with context.region("the loop", is_loop=False) as out:
         context.scope.bind(name.id, index, name.span)
         jumps.elaborate_iteration(context, path, node.body)
@@ -132,14 +130,12 @@ def elaborate_while(context: Context, node: ast.While) -> None:
 def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
     kind, signature = SEQUENTIAL_LOOPS[path]
     if context.is_parallel and kind != "pipelined":
-        bounds = read_loop_header(
-            bind_arguments(signature, *evaluate.evaluate_arguments(context, iterable), iterable.span)
-        )
+        bounds = read_loop_header(evaluate.bind_call(context, signature, iterable))
         _repeat_in_nest(context, node, iterable, path, bounds)
         return
     _check_outside_nest(context, iterable, path)
     with context.held():
-        call = bind_arguments(signature, *evaluate.evaluate_arguments(context, iterable), iterable.span)
+        call = evaluate.bind_call(context, signature, iterable)
     requests = read_schedule_request(call, context.warn)
     written_bounds = read_loop_header(call)
     own = thread_loops.freeze_bounds(context, written_bounds, iterable.span)
@@ -190,9 +186,7 @@ def _elaborate_parallel_or_vectorized(context: Context, node: ast.For, iterable:
     if not context.is_parallel or path not in _VECTORIZED:
         elaborate_parallel(context, node, iterable, path)
         return
-    bounds = read_loop_header(
-        bind_arguments(NEST_SIGNATURES[path], *evaluate.evaluate_arguments(context, iterable), iterable.span)
-    )
+    bounds = read_loop_header(evaluate.bind_call(context, NEST_SIGNATURES[path], iterable))
     _repeat_in_nest(context, node, iterable, path, bounds)
 
 
@@ -200,7 +194,7 @@ def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, p
     """Elaborate T.Persistent as a serial loop over waves, which skips tiles outside the domain."""
     _check_outside_nest(context, iterable, path)
     with context.held():
-        call = bind_arguments(PERSISTENT_SIGNATURE, *evaluate.evaluate_arguments(context, iterable), iterable.span)
+        call = evaluate.bind_call(context, PERSISTENT_SIGNATURE, iterable)
     for argument in call.arguments.values():
         if isinstance(argument.value, EXPR_TYPES):
             per_thread.require_uniform(context, argument.value, argument.span, "the tiles of a block")

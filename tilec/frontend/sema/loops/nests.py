@@ -12,9 +12,9 @@ from tilec.frontend.sema.loops.loop_headers import NEST_SIGNATURES, read_nest_he
 from tilec.frontend.sema.statements import jumps, per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
+from tilec.ir.affine import reads_elements
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.atomic import merge_vector_atomics
-from tilec.ops.language.signature import bind_arguments
 from tilec.ops.language.values import show_shape
 from tilec.support.diagnostics import Label, make_warning, raise_error
 from tilec.support.records import dataclass
@@ -54,7 +54,7 @@ def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path
 
 def _freeze_bound(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
     """Bind a loop bound that was loaded, since the body may write the buffer it was loaded from."""
-    if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stop)):
+    if not reads_elements(stop):
         return stop
     var = tile.Var(context.unique.take("stop"))
     context.out.append(tile.Bind(var, stop, span))
@@ -121,7 +121,7 @@ def _elaborate_iterations(
 def _collect_nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
     """Collect perfectly nested loops as one nest. Binds may precede an innermost T.vectorized."""
     with context.held():
-        call = bind_arguments(NEST_SIGNATURES[path], *evaluate.evaluate_arguments(context, iterable), iterable.span)
+        call = evaluate.bind_call(context, NEST_SIGNATURES[path], iterable)
     head = read_nest_header(call, context.warn)
     names = read_target_names(node.target, len(head.bounds))
     nest = _Nest(names, head.bounds, node.body, head.width, head.asynchronous, head.layout)

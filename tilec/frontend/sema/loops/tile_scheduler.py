@@ -88,7 +88,7 @@ def call_scheduler_method(context: Context, function: Method, node: ast.Call) ->
     """Evaluate `s.coord(i)` or `s.init(i)`. The other methods belong to the loop."""
     scheduler = function.owner
     assert isinstance(scheduler, TileScheduler)
-    call = bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, _METHOD_SIGNATURES[function.name], node)
     match function.name:
         case "coord":
             return compute_coordinates(scheduler, _read_integer(call["tile_id"]))

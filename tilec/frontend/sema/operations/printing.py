@@ -21,6 +21,7 @@ from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, DType
 from tilec.ops.copies.copy import Copy
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import EXPR_TYPES, Access
+from tilec.ops.synchronisation.sync import make_buffer_region
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
@@ -102,13 +103,10 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
     source = buffer
     if buffer.scope == "fragment":
         per_thread.require_all_threads(context, call.span, f"T.print of {buffer.name}")
-        source = tile.Buffer(
-            context.unique.take(f"{buffer.name}_printed"), buffer.shape, buffer.dtype, "shared", call.span
-        )
+        name = context.unique.take(f"{buffer.name}_printed")
+        source = tile.Buffer(name, buffer.shape, buffer.dtype, "shared", call.span)
         context.buffers.append(source)
-        whole_fragment, whole_copy = (
-            tile.Region(b, tuple(tile.int32_const(0) for _ in b.shape), b.shape, call.span) for b in (buffer, source)
-        )
+        whole_fragment, whole_copy = (make_buffer_region(b, call.span) for b in (buffer, source))
         context.out.append(Copy(whole_fragment, whole_copy, span=call.span))
     # One thread of each block prints a tile or tensor; every thread prints its local array.
     guard = None if buffer.scope == "local" else tile.Binary("eq", tile.THREAD, tile.int32_const(printer), BOOL)

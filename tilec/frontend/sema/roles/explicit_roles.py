@@ -19,9 +19,9 @@ from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, warpgroup_condition
-from tilec.ir.types import BOOL, UINT64
+from tilec.ir.types import UINT64
 from tilec.ops import registry
-from tilec.ops.language.signature import Argument, Signature, bind_arguments
+from tilec.ops.language.signature import Argument, Signature
 from tilec.ops.synchronisation.barriers import Arrive, CpAsyncArrive, build_allocation, read_arrival_counts
 from tilec.ops.synchronisation.sync import BlockBarrier
 from tilec.ops.synchronisation.warpgroups import SetRegisters
@@ -38,9 +38,7 @@ def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffe
     """Elaborate `name = T.alloc_barrier(…)`."""
     spelling = registry.find_spelling("alloc_barrier")
     assert spelling is not None
-    counts = read_arrival_counts(
-        bind_arguments(spelling.signature, *evaluate.evaluate_arguments(context, node), node.span)
-    )
+    counts = read_arrival_counts(evaluate.bind_call(context, spelling.signature, node))
     if context.loops or context.masks or context.role is not None:
         raise_error(
             "misplaced-statement",
@@ -58,7 +56,7 @@ def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffe
 def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> None:
     """Elaborate `with T.ws(0, 1):`."""
     thread_values.check_launched(context, call.span)
-    numbers = bind_arguments(ROLE_SECTION_SIGNATURE, *evaluate.evaluate_arguments(context, call), call.span).variadic
+    numbers = evaluate.bind_call(context, ROLE_SECTION_SIGNATURE, call).variadic
     if context.masks:
         per_thread.require_all_threads(context, call.span, "T.ws")
     if not numbers:
@@ -177,7 +175,7 @@ def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp |
         case "each thread":
             assert isinstance(op, Arrive | CpAsyncArrive)
             _check_cluster_block(context, op)
-            mask = _combine_masks(context)
+            mask = per_thread.join_conditions(context.masks)
             return op if mask is None else replace(op, condition=mask)
         case "one thread":
             return op.with_leader(find_leader(context, op.span))
@@ -202,16 +200,9 @@ def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
         )
 
 
-def _combine_masks(context: Context) -> tile.Expr | None:
-    joined: tile.Expr | None = None
-    for mask in context.masks:
-        joined = mask if joined is None else tile.Binary("and", joined, mask, BOOL)
-    return joined
-
-
 def find_leader(context: Context, span: Span) -> int:
     """Return the first thread of the block that runs this. Errors: `thread-dependent`."""
-    mask = _combine_masks(context)
+    mask = per_thread.join_conditions(context.masks)
     first = 0 if context.role is None else get_warpgroup_threads(context.role.start).start
     if mask is None:
         return first

@@ -38,7 +38,6 @@ from tilec.ops.language.signature import (
     Parameter,
     Signature,
     as_expr,
-    bind_arguments,
     find_nearest_name,
 )
 from tilec.ops.language.values import (
@@ -82,7 +81,7 @@ def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
     `pipeline-payload`."""
     path = evaluate.find_callee(context, node)
     assert path is not None
-    call = bind_arguments(PIPELINE_SIGNATURES[path], *evaluate.evaluate_arguments(context, node), node.span)
+    call = evaluate.bind_call(context, PIPELINE_SIGNATURES[path], node)
     if context.loops or context.masks or context.role is not None:
         raise_error(
             "misplaced-statement",
@@ -324,7 +323,7 @@ def _use_stage(context: Context, stage: PipelineStage, span: Span) -> None:
 
 def call_pipeline_method(context: Context, function: Method, node: ast.Call) -> Value:
     """Elaborate a method call, as `pipe.producer()`, `producer.acquire_stage()` or `stage.release()`."""
-    call = bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, _METHOD_SIGNATURES[function.name], node)
     match function.owner, function.name:
         case Pipeline() as owner, "producer" | "consumer" as side:
             return PipelineHandle(owner, side)
@@ -381,9 +380,7 @@ def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) ->
     else:
         assert isinstance(function.owner, PipelineHandle)
         handle = function.owner
-        ready = _read_ready_condition(
-            bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, call), call.span)
-        )
+        ready = _read_ready_condition(evaluate.bind_operands(context, _METHOD_SIGNATURES[function.name], call))
     stage = acquire_stage(context, handle, call.span, returns=True, ready=ready)
     _bind_with_target(context, node, stage)
     context.block(node.body)

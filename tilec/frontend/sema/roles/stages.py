@@ -13,6 +13,7 @@ from tilec.frontend.sema.roles import explicit_roles as roles
 from tilec.frontend.sema.roles.linear_resources import Resource
 from tilec.frontend.sema.roles.pipeline_records import NestedAcquire
 from tilec.frontend.sema.statements import per_thread
+from tilec.frontend.sema.statements.stores import emit_uniform_set
 from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.form import UNKNOWN_LEADER
@@ -27,13 +28,8 @@ def make_variable(context: Context, name: str, value: int, span: Span) -> tile.B
     """Allocate an int32 variable, of which every thread has a copy, and set it."""
     made = tile.Buffer(context.unique.take(name), (1,), INT32, "fragment", span)
     context.buffers.append(made)
-    _emit_set(context, made, tile.int32_const(value), span)
+    emit_uniform_set(context, made, tile.int32_const(value), span)
     return made
-
-
-def _emit_set(context: Context, variable: tile.Buffer, value: tile.Expr, span: Span) -> None:
-    each = tile.Var(context.unique.take(f"{variable.name}_copy"))
-    context.out.append(tile.Parallel((each,), (1,), (tile.Store(variable, (each,), value, span),), span))
 
 
 def acquire_stage(
@@ -53,13 +49,9 @@ def acquire_stage(
     try_result = context.pipelines.try_acquire_results.pop((made.name, side), None)
     _emit_wait(context, handle, index, parity, span, None if try_result is None or try_result != ready else try_result)
     is_last = tile.Binary("eq", index, tile.int32_const(made.stages - 1), BOOL)
-    _emit_set(
-        context,
-        end.index,
-        tile.Select(is_last, tile.int32_const(0), tile.Binary("add", index, tile.int32_const(1), INT32), INT32),
-        span,
-    )
-    _emit_set(context, end.parity, tile.Select(is_last, _flip_parity(parity), parity, INT32), span)
+    following = tile.Binary("add", index, tile.int32_const(1), INT32)
+    emit_uniform_set(context, end.index, tile.Select(is_last, tile.int32_const(0), following, INT32), span)
+    emit_uniform_set(context, end.parity, tile.Select(is_last, _flip_parity(parity), parity, INT32), span)
     taken = context.ledger.take(f"this stage of {made.name}", span, role, returns)
     taken.owner = stage = PipelineStage(made, side, index, taken)
     context.pipelines.acquired.append(stage)
@@ -74,11 +66,10 @@ def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> t
     flag = tile.Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
     context.buffers.append(flag)
     is_done = tile.Call(tile.PHASE_DONE, (tile.Load(_get_awaited_barriers(handle), (index,)), parity), BOOL)
-    _emit_set(context, flag, tile.Select(is_done, tile.int32_const(1), tile.int32_const(0), INT32), span)
+    emit_uniform_set(context, flag, tile.Select(is_done, tile.int32_const(1), tile.int32_const(0), INT32), span)
     ready = tile.Var(context.unique.take(f"{made.name}_ready"), BOOL)
-    context.out.append(
-        tile.Bind(ready, tile.Binary("eq", tile.Load(flag, (tile.int32_const(0),)), tile.int32_const(1), BOOL), span)
-    )
+    is_found = tile.Binary("eq", tile.Load(flag, (tile.int32_const(0),)), tile.int32_const(1), BOOL)
+    context.out.append(tile.Bind(ready, is_found, span))
     context.pipelines.try_acquire_results[made.name, side] = ready
     return ready
 
@@ -137,10 +128,8 @@ def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: S
 def _emit_wait(
     context: Context, handle: PipelineHandle, index: tile.Expr, parity: tile.Expr, span: Span, unless: tile.Expr | None
 ) -> None:
-    barrier = _get_awaited_barriers(handle)
-    end = handle.pipeline.name, handle.side
-    wait = AwaitBarrier(tile.Load(barrier, (index,)), parity, acquires=end, unless=unless, span=span)
-    context.out.append(wait)
+    element, end = tile.Load(_get_awaited_barriers(handle), (index,)), (handle.pipeline.name, handle.side)
+    context.out.append(AwaitBarrier(element, parity, acquires=end, unless=unless, span=span))
 
 
 def _get_awaited_barriers(handle: PipelineHandle) -> tile.Buffer:
@@ -167,13 +156,8 @@ def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span)
 def release_stage(context: Context, stage: PipelineStage, span: Span) -> None:
     per_thread.require_all_threads(context, span, f"releasing a stage of {stage.pipeline.name}")
     context.ledger.release(stage.taken, span, context.role)
-    context.out.append(_make_arrival(stage, span))
-
-
-def _make_arrival(stage: PipelineStage, span: Span) -> tile.TileOp:
-    barrier = stage.barrier
     end = stage.pipeline.name, stage.side
-    return Arrive(tile.Load(barrier.buffer, (stage.index,)), releases=end, span=span)
+    context.out.append(Arrive(tile.Load(stage.barrier.buffer, (stage.index,)), releases=end, span=span))
 
 
 def drain_pipeline(context: Context, handle: PipelineHandle, span: Span) -> None:
@@ -201,22 +185,15 @@ def drain_pipeline(context: Context, handle: PipelineHandle, span: Span) -> None
     step, place, stage, phase = (
         tile.Var(context.unique.take(f"{made.name}_{n}")) for n in ("step", "place", "stage", "phase")
     )
-    outer, context.out = context.out, []
-    wraps = tile.Binary("ge", place, tile.int32_const(made.stages), BOOL)
-    context.out += [
+    stages = tile.int32_const(made.stages)
+    wraps = tile.Binary("ge", place, stages, BOOL)
+    body = (
         tile.Bind(place, tile.Binary("add", index, step, INT32), span),
-        tile.Bind(
-            stage,
-            tile.Select(wraps, tile.Binary("sub", place, tile.int32_const(made.stages), INT32), place, INT32),
-            span,
-        ),
+        tile.Bind(stage, tile.Select(wraps, tile.Binary("sub", place, stages, INT32), place, INT32), span),
         tile.Bind(phase, tile.Select(wraps, _flip_parity(parity), parity, INT32), span),
-    ]
-    context.out.append(AwaitBarrier(tile.Load(made.empty, (stage,)), phase, drains=made.name, span=span))
-    inside, context.out = tuple(context.out), outer
-    context.out.append(
-        tile.For("serial", step, tile.int32_const(0), tile.int32_const(made.stages), 1, inside, span=span)
+        AwaitBarrier(tile.Load(made.empty, (stage,)), phase, drains=made.name, span=span),
     )
+    context.out.append(tile.For("serial", step, tile.int32_const(0), stages, 1, body, span=span))
 
 
 def announce_bytes(context: Context, stage: PipelineStage, call: Call) -> None:

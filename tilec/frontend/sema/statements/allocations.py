@@ -50,7 +50,7 @@ FIXED_SIZE_HELP = "give it a fixed size, and loop over parts of that size, or us
 
 
 def _allocate_reducer(context: Context, name: str, node: ast.Call) -> Buffer:
-    call = bind_arguments(ALLOCATE_REDUCER, *evaluate.evaluate_arguments(context, node), node.span)
+    call = evaluate.bind_call(context, ALLOCATE_REDUCER, node)
     shape, dtype = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP), as_dtype(call["dtype"])
     kind, everywhere = read_kind(call, dtype)
     result = Buffer(context.unique.take(name), shape, dtype, "fragment", node.span)
@@ -117,7 +117,7 @@ def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call)
     if path in OTHER_ALLOCATIONS:
         return OTHER_ALLOCATIONS[path](context, name, node)
     scope, signature = TILE_SIGNATURES[path]
-    call = bind_arguments(signature, *evaluate.evaluate_arguments(context, node), node.span)
+    call = evaluate.bind_call(context, signature, node)
     if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
         call.refuse("scope", '"shared" or "shared.dyn"')
     if scope in ("local", "global") and call["scope"].value != scope:

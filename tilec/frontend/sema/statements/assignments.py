@@ -15,6 +15,7 @@ from tilec.frontend.sema.statements.stores import emit_store, set_variable
 from tilec.frontend.sema.vocabulary import ALLOCATION_NAMES
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
+from tilec.ir.affine import reads_elements
 from tilec.ir.types import DType
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, as_dtype, as_expr
@@ -134,7 +135,7 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
     var = tile.Var(context.unique.take(name), expr.dtype)
     if per_thread.is_varying(context, expr):
         context.varying_variables.add(var)
-    if not any(isinstance(e, tile.Load) for e in tile.walk_expr(expr)):
+    if not reads_elements(expr):
         context.definitions[var] = expr
     context.out.append(tile.Bind(var, expr, span))
     return var

@@ -26,6 +26,7 @@ from tilec.frontend.sema.statements import branches, per_thread
 from tilec.frontend.sema.statements.stores import set_variable
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
+from tilec.ir.affine import reads_elements
 from tilec.ir.expr import make_constant
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.language import arithmetic
@@ -150,7 +151,7 @@ def _mask_bind(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
     if not isinstance(stmt, tile.Bind) or stmt.var in context.spread:
         return stmt
     context.spread.add(stmt.var)
-    if not any(isinstance(part, tile.Load) for part in tile.walk_expr(stmt.value)):
+    if not reads_elements(stmt.value):
         return stmt
     zero = make_constant(0, stmt.value.dtype)
     return replace(stmt, value=tile.Select(holds, stmt.value, zero, stmt.value.dtype))

@@ -52,7 +52,7 @@ def _elaborate_expression(context: Context, node: ast.Expr) -> None:
         keep_pipeline_method(
             context.hints,
             function.owner,
-            bind_arguments(PIPELINE_METHOD, *evaluate.evaluate_arguments(context, node), node.span),
+            evaluate.bind_call(context, PIPELINE_METHOD, node),
         )
     else:
         _elaborate_named_call(context, function.path if isinstance(function, Member) else "", node)
@@ -98,14 +98,14 @@ def record_hint(context: Context, path: str, node: ast.Call) -> None:
     """Record a hint of `sema.launch.hints`."""
     found = HINTS[path]
     context.hints.threads = max(context.threads, math.prod(context.thread_extents))
-    call = bind_arguments(found.signature, *evaluate.evaluate_arguments(context, node), node.span)
+    call = evaluate.bind_call(context, found.signature, node)
     found.keep(context.hints, call, context.warn)
     if path == "T.assume":
         promises.record_promises(context, call["condition"])
 
 
 def elaborate_loop_break(context: Context, path: str, node: ast.Call) -> None:
-    bind_arguments(LOOP_BREAK, *evaluate.evaluate_arguments(context, node), node.span)
+    evaluate.bind_call(context, LOOP_BREAK, node)
     jumps.elaborate_jump(context, ast.Break(node.span))
 
 
