@@ -53,12 +53,8 @@ def _follow_imports(
             continue
         candidates = list(list_import_paths(node, importer))
         if not candidates:
-            raise_error(
-                "import-outside",
-                "the import leaves the folder of the kernel",
-                node.span,
-                help="put shared files beside the kernel, or into a folder there",
-            )
+            way_out = "put shared files beside the kernel, or into a folder there"
+            raise_error("import-outside", "the import leaves the folder of the kernel", node.span, help=way_out)
         for _, file, itself in candidates:
             named = itself if file is None or (itself is not None and _is_only_folder(file, source)) else file
             if named is None:
@@ -79,12 +75,8 @@ MAX_IMPORT_CHAIN = 32
 
 def _check_chain_length(chain: Sequence[tuple[str, Span]], span: Span) -> None:
     if len(chain) >= MAX_IMPORT_CHAIN:
-        raise_error(
-            "bad-import",
-            f"this is the end of a chain of more than {MAX_IMPORT_CHAIN} imports",
-            span,
-            help="import the names from the file that defines them",
-        )
+        title = f"this is the end of a chain of more than {MAX_IMPORT_CHAIN} imports"
+        raise_error("bad-import", title, span, help="import the names from the file that defines them")
 
 
 def _find_possible_files(node: ast.Import, source: SourceFile) -> list[str]:

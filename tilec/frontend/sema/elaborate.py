@@ -56,13 +56,9 @@ def elaborate_entry(
     function, number = _choose_kernel(module, source, entry)
     kernels = _elaborate_functions(module, (function,), defines, warn, files, machine, is_whole=False)
     if number is None and len(kernels) > 1:
-        raise_error(
-            "ambiguous-entry",
-            f"{function.name} launches {len(kernels)} kernels",
-            function.name_span,
-            "they run one after the other",
-            help=f"choose with --entry {function.name}_1, or {function.name}_2",
-        )
+        title = f"{function.name} launches {len(kernels)} kernels"
+        way_out = f"choose with --entry {function.name}_1, or {function.name}_2"
+        raise_error("ambiguous-entry", title, function.name_span, "they run one after the other", help=way_out)
     return _select_launch(kernels, number)
 
 
@@ -133,14 +129,9 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
         if isinstance(node, ast.Import):
             names = [node.module] if node.module else [name.name for name in node.names]
             if any(name.split(".")[0] == "triton" for name in names):
-                raise_error(
-                    "no-kernel",
-                    f"{source.path} is written in Triton, which tilec does not compile",
-                    node.span,
-                    "imported here",
-                    notes=_FROM_TRITON,
-                    help="write the kernel under @T.prim_func; `tilec new` makes one to begin with",
-                )
+                title = f"{source.path} is written in Triton, which tilec does not compile"
+                way_out = "write the kernel under @T.prim_func; `tilec new` makes one to begin with"
+                raise_error("no-kernel", title, node.span, "imported here", notes=_FROM_TRITON, help=way_out)
 
 
 def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
@@ -159,13 +150,10 @@ def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) ->
     if not kernels:
         function = next((s for s in module.body if isinstance(s, ast.Function)), None)
         _refuse_triton(module, source)
-        raise_error(
-            "no-kernel",
-            f"{source.path} has no kernel",
-            function.name_span if function else None,
-            "a function, but not a kernel" if function else "",
-            help="write @T.prim_func above the function",
-        )
+        title = f"{source.path} has no kernel"
+        note = "a function, but not a kernel" if function else ""
+        way_out = "write @T.prim_func above the function"
+        raise_error("no-kernel", title, function.name_span if function else None, note, help=way_out)
     if len(kernels) > 1:
         first, *others = kernels.values()
         raise_error(
@@ -226,13 +214,9 @@ def _elaborate_functions(
 def _check_kernel_name(function: ast.Function, name: str) -> None:
     """Refuse a kernel with a reserved name: programs load a kernel by its name in PTX."""
     if is_reserved(name):
-        raise_error(
-            "reserved-name",
-            f"a kernel cannot be called `{name}`",
-            function.name_span,
-            "PTX or tilec reserves this name",
-            help="give the function another name",
-        )
+        title = f"a kernel cannot be called `{name}`"
+        note = "PTX or tilec reserves this name"
+        raise_error("reserved-name", title, function.name_span, note, help="give the function another name")
 
 
 def _name_launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
@@ -334,13 +318,9 @@ def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Sc
     if not isinstance(result, Function) or result.kind != "kernel":
         if context.mistakes.met > mistakes_before:
             raise CompileError
-        raise_error(
-            "returns-no-kernel",
-            f"{factory.name} returns no kernel",
-            factory.name_span,
-            f"it returns {describe_value(result)}",
-            help="return the function under @T.prim_func",
-        )
+        title = f"{factory.name} returns no kernel"
+        note = f"it returns {describe_value(result)}"
+        raise_error("returns-no-kernel", title, factory.name_span, note, help="return the function under @T.prim_func")
     return result
 
 

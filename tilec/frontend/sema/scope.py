@@ -88,26 +88,17 @@ class Scope:
                 "unknown-name", f"`{name}` is not defined", span, help=help_text, fix=suggest_replacement(name, near)
             )
         if binding.ended is not None:
-            raise_error(
-                "out-of-scope",
-                f"`{name}` is used after {binding.ended} it was bound in",
-                span,
-                secondary=(Label(binding.span, "bound here"),),
-                help="allocate tiles before it; keep a value in T.alloc_var, or choose it by `T.if_then_else`",
-            )
+            title = f"`{name}` is used after {binding.ended} it was bound in"
+            way_out = "allocate tiles before it; keep a value in T.alloc_var, or choose it by `T.if_then_else`"
+            raise_error("out-of-scope", title, span, secondary=(Label(binding.span, "bound here"),), help=way_out)
         if isinstance(binding.value, PoisonedValue):
             raise CompileError
         if isinstance(binding.value, ForeignValue):
             mistake = binding.value.mistake()
             at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
-            raise_error(
-                "foreign-definition",
-                f"`{name}` is not known at compile time",
-                span,
-                "needed here",
-                secondary=at,
-                help="tilec evaluates the kernel language only, and runs no other Python",
-            )
+            title = f"`{name}` is not known at compile time"
+            way_out = "tilec evaluates the kernel language only, and runs no other Python"
+            raise_error("foreign-definition", title, span, "needed here", secondary=at, help=way_out)
         for scope in takewhile(lambda scope: name not in scope.names, self.walk_outwards()):
             scope.read_from_outside.setdefault(name, span)
         return self.apply_promise(binding.value)
@@ -138,13 +129,8 @@ class Scope:
         if name not in self.names:
             near = find_nearest_name(name, list(self.names))
             help_text = f"did you mean `{near}`?" if near else None
-            raise_error(
-                "unknown-name",
-                f"{path} does not define `{name}`",
-                span,
-                help=help_text,
-                fix=suggest_replacement(name, near),
-            )
+            title = f"{path} does not define `{name}`"
+            raise_error("unknown-name", title, span, help=help_text, fix=suggest_replacement(name, near))
         return self.read(name, span)
 
     def bind(self, name: str, value: Value, span: Span, written: Span | None = None) -> None:
@@ -158,16 +144,10 @@ class Scope:
             if name in scope.names:
                 break
             if scope.is_loop and name in scope.read_from_outside:
-                raise_error(
-                    "rebind-in-loop",
-                    f"`{name}` would have to carry a value from one iteration to the next",
-                    span,
-                    "rebound here",
-                    secondary=(
-                        Label(scope.read_from_outside[name], "read here, with its value from outside the loop"),
-                    ),
-                    help=f"make it a variable before the loop: {name} = T.alloc_var(dtype, init=0)",
-                )
+                title = f"`{name}` would have to carry a value from one iteration to the next"
+                place = Label(scope.read_from_outside[name], "read here, with its value from outside the loop")
+                way_out = f"make it a variable before the loop: {name} = T.alloc_var(dtype, init=0)"
+                raise_error("rebind-in-loop", title, span, "rebound here", secondary=(place,), help=way_out)
             if scope.is_function:
                 break
         self.names[name] = Binding(value, span, written=written)

@@ -48,12 +48,8 @@ def convert_optional(child: Child, depth: int = 0) -> ast.Expr | None:
 def convert_expression(child: Child, depth: int = 0) -> ast.Expr:
     assert isinstance(child, Branch)
     if depth > MAX_DEPTH:
-        raise_error(
-            "too-deep",
-            f"the expression is nested more than {MAX_DEPTH} deep",
-            tree_span(child),
-            help="bind parts to names",
-        )
+        title = f"the expression is nested more than {MAX_DEPTH} deep"
+        raise_error("too-deep", title, tree_span(child), help="bind parts to names")
     return _EXPRESSION_CONVERTERS[str(child.data)](child, depth + 1)
 
 
@@ -78,21 +74,13 @@ _MAX_INTEGER_CHARACTERS = 1000
 def _convert_int(tree: Branch, depth: int) -> ast.Expr:
     text = token_text(tree.children[0])
     if len(text) > _MAX_INTEGER_CHARACTERS:
-        raise_error(
-            "static-arithmetic",
-            "the number is too large",
-            tree_span(tree),
-            f"it has {len(text)} characters; the limit is {_MAX_INTEGER_CHARACTERS}",
-        )
+        note = f"it has {len(text)} characters; the limit is {_MAX_INTEGER_CHARACTERS}"
+        raise_error("static-arithmetic", "the number is too large", tree_span(tree), note)
     try:
         return ast.Number(int(text, 0), tree_span(tree))
     except ValueError:
-        raise_error(
-            "syntax",
-            "this is not a number of Python",
-            tree_span(tree),
-            help="leading zeros and stray underscores are not allowed",
-        )
+        title = "this is not a number of Python"
+        raise_error("syntax", title, tree_span(tree), help="leading zeros and stray underscores are not allowed")
 
 
 def _convert_float(tree: Branch, depth: int) -> ast.Expr:

@@ -199,12 +199,8 @@ def _emit_block_tokens(newline: lark.Token, indents: list[int]) -> Iterator[lark
         yield lark.Token.new_borrow_pos("_DEDENT", white, newline)
     if column != indents[-1]:
         line = newline.end_line or 1
-        raise_error(
-            "syntax",
-            "indentation matches no enclosing block",
-            Span(line, 1, line, len(white) + 1),
-            f"indented by {column}, the enclosing blocks by {', '.join(map(str, indents))}",
-        )
+        note = f"indented by {column}, the enclosing blocks by {', '.join(map(str, indents))}"
+        raise_error("syntax", "indentation matches no enclosing block", Span(line, 1, line, len(white) + 1), note)
 
 
 def _close_bracket(token: lark.Token, opened: list[lark.Token]) -> None:

@@ -54,13 +54,9 @@ class Defines:
         text_for_number = isinstance(file_value, int | float) and isinstance(value, str)
         fraction = isinstance(file_value, int) and isinstance(value, float)
         if number_for_text or text_for_number or fraction:
-            raise_error(
-                "bad-define",
-                f"-D {name}={value} has the wrong type",
-                span,
-                f"the file has {describe_value(file_value)} here",
-                help=f"write {name} = {file_value}.0 in the file to allow a fraction" if fraction else None,
-            )
+            title = f"-D {name}={value} has the wrong type"
+            way_out = f"write {name} = {file_value}.0 in the file to allow a fraction" if fraction else None
+            raise_error("bad-define", title, span, f"the file has {describe_value(file_value)} here", help=way_out)
         return value
 
     def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
@@ -74,12 +70,8 @@ class Defines:
                 return parsed.value
             return self.replace_value(node.name, value, node.span) if node.name in self else value
         if node.name not in self:
-            raise_error(
-                "missing-define",
-                f"{function} needs a value for `{node.name}`",
-                node.span,
-                help=f"compile with -D {node.name}=…, or give it a default",
-            )
+            title = f"{function} needs a value for `{node.name}`"
+            raise_error("missing-define", title, node.span, help=f"compile with -D {node.name}=…, or give it a default")
         parsed = self._meant(context, node.name)
         return self.given[node.name] if parsed is None else parsed.value
 
@@ -99,11 +91,8 @@ class Defines:
                 continue
             near = find_nearest_name(name, list(self.known))
             listed = ", ".join(self.known)
-            raise_error(
-                "unknown-define",
-                f"-D {name} is not a constant of the file",
-                help=f"did you mean {near}?" if near else f"the constants are {listed}" if listed else None,
-            )
+            way_out = f"did you mean {near}?" if near else f"the constants are {listed}" if listed else None
+            raise_error("unknown-define", f"-D {name} is not a constant of the file", help=way_out)
 
 
 class FileEvaluator:

@@ -173,12 +173,9 @@ def run_statement(context: Context, node: ast.Stmt) -> None:
         case ast.Evaluate(value=ast.String() | ast.Constant(name="...")) | ast.Pass():
             return
         case _:
-            raise_error(
-                "misplaced-statement",
-                "this statement cannot run at compile time",
-                node.span.first_line(),
-                help="put it into a function under @T.prim_func or @T.macro",
-            )
+            title = "this statement cannot run at compile time"
+            way_out = "put it into a function under @T.prim_func or @T.macro"
+            raise_error("misplaced-statement", title, node.span.first_line(), help=way_out)
 
 
 def _hold_argument(context: Context, argument: Argument) -> Argument:
@@ -228,12 +225,8 @@ def unpack_values(items: Sequence[ast.Expr | ast.Starred], argument: Argument, s
     """Return the values of `a, b = value`. Errors: `bad-target`."""
     value = argument.value
     if not isinstance(value, tuple):
-        raise_error(
-            "bad-target",
-            f"one value for {len(items)} names",
-            span,
-            secondary=(Label(argument.span, describe_value(value)),),
-        )
+        title = f"one value for {len(items)} names"
+        raise_error("bad-target", title, span, secondary=(Label(argument.span, describe_value(value)),))
     if len(value) != len(items):
         raise_error("bad-target", f"{len(value)} values for {len(items)} names", span)
     return value
@@ -332,12 +325,8 @@ def call_function(
     if function.kind == "kernel":
         raise_error("not-callable", f"{function.name} is a kernel", span, help="a kernel is launched, not called")
     if function.kind == "macro":
-        raise_error(
-            "not-a-value",
-            f"{function.name} is a macro",
-            span,
-            help="call a macro inside a kernel, as a statement or on the right of `=`",
-        )
+        way_out = "call a macro inside a kernel, as a statement or on the right of `=`"
+        raise_error("not-a-value", f"{function.name} is a macro", span, help=way_out)
     with _enter_call(context, function, positional, keywords, span):
         if isinstance(node, ast.Lambda):
             return context.value(node.body)

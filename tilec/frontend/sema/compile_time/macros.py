@@ -59,13 +59,9 @@ def _make_reference(context: Context, argument: Argument, name: str) -> Argument
     if isinstance(value, tile.Load | SnapshotAccess) and value.buffer.name in context.variable_names:
         return Argument(value.buffer, argument.span)
     if not isinstance(value, Access) or value.has_extent:
-        raise_error(
-            "wrong-argument",
-            f"`{name}` is a T.Ref parameter, which the macro sets",
-            argument.span,
-            f"this is {describe_value(value)}",
-            help="pass a T.alloc_var variable or an element of a buffer",
-        )
+        title = f"`{name}` is a T.Ref parameter, which the macro sets"
+        way_out = "pass a T.alloc_var variable or an element of a buffer"
+        raise_error("wrong-argument", title, argument.span, f"this is {describe_value(value)}", help=way_out)
     now = tuple(
         _freeze_index(context, index, argument.span) for index in value.indices if isinstance(index, EXPR_TYPES)
     )
@@ -120,13 +116,10 @@ def _has_return(statement: ast.Stmt) -> bool:
 def _refuse_nested_return(statement: ast.For | ast.While | ast.With) -> NoReturn:
     where = next(n for n in ast.walk_nodes(statement) if isinstance(n, ast.Return))
     what = "a `with`" if isinstance(statement, ast.With) else "a loop"
-    raise_error(
-        "misplaced-statement",
-        f"a macro cannot return inside {what}",
-        where.span,
-        secondary=(Label(statement.span.first_line(), "this one"),),
-        help="return after it, or in the branches of an `if`",
-    )
+    title = f"a macro cannot return inside {what}"
+    place = Label(statement.span.first_line(), "this one")
+    way_out = "return after it, or in the branches of an `if`"
+    raise_error("misplaced-statement", title, where.span, secondary=(place,), help=way_out)
 
 
 def _run_both_branches(
@@ -150,14 +143,10 @@ def _run_both_branches(
             context.out.append(tile.If(condition, tuple(done), tuple(otherwise), node.span))
         return None
     if acts:
-        raise_error(
-            "misplaced-statement",
-            "a macro may not both return a value and have effects under a run-time condition",
-            where,
-            "known only at run time",
-            secondary=(Label(acts[0].span, "this effect is conditional"),),
-            help="let the macro write its result to a tile, or return a value that T.if_then_else chooses",
-        )
+        title = "a macro may not both return a value and have effects under a run-time condition"
+        place = Label(acts[0].span, "this effect is conditional")
+        way_out = "let the macro write its result to a tile, or return a value that T.if_then_else chooses"
+        raise_error("misplaced-statement", title, where, "known only at run time", secondary=(place,), help=way_out)
     context.out += (*done, *otherwise)  # binds have no effect where the other side runs
     return _select_value(argument, first, second, node.span)
 

@@ -65,12 +65,8 @@ def _evaluate_owner(context: Context, node: ast.Expr) -> Value:
     """Evaluate the value to change, and refuse a value that belongs to a host program."""
     value = context.value(node)
     if isinstance(value, Member | ForeignValue | Function | Namespace):
-        raise_error(
-            "foreign-call",
-            f"{describe_value(value)} cannot be changed in a kernel file",
-            node.span,
-            "only a host program can do this",
-        )
+        title = f"{describe_value(value)} cannot be changed in a kernel file"
+        raise_error("foreign-call", title, node.span, "only a host program can do this")
     return value
 
 
@@ -90,12 +86,8 @@ def _rebind_name(context: Context, node: ast.Name, changed: Value) -> None:
     before = context.value(node)
     binding = context.scope.names.get(node.id)
     if binding is None or context.scope.is_given(node.id):
-        raise_error(
-            "bad-target",
-            f"`{node.id}` may only be changed in the scope that made it",
-            node.span,
-            help="return a new object",
-        )
+        title = f"`{node.id}` may only be changed in the scope that made it"
+        raise_error("bad-target", title, node.span, help="return a new object")
     other = next((n for n in _find_holders(context.scope, before) if n != node.id), None)
     if other is not None:
         title = f"`{other}` holds the same object, so `{node.id}` cannot be changed in place"

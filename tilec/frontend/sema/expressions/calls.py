@@ -90,12 +90,8 @@ def refuse_argument(context: Context, path: str, node: ast.Call) -> Value:
     """Refuse an argument of a prelude function, as `refuse(parameter, wanted)` says."""
     parameter, wanted = evaluate.evaluate_items(context, node.args)
     name = node.args[0].id if isinstance(node.args[0], ast.Name) else "an argument"
-    raise_error(
-        "wrong-argument",
-        f"{context.scope.region}: `{name}` must be {wanted.value}",
-        parameter.span,
-        f"this is {describe_value(parameter.value)}",
-    )
+    title = f"{context.scope.region}: `{name}` must be {wanted.value}"
+    raise_error("wrong-argument", title, parameter.span, f"this is {describe_value(parameter.value)}")
 
 
 R = TypeVar("R")

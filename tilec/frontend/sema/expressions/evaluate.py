@@ -129,13 +129,9 @@ def decide_condition(context: Context, node: ast.Expr) -> bool:
     """Evaluate a condition that is known at compile time. Errors: `not-a-constant`."""
     condition = arithmetic.as_condition(evaluate_operand(context, node))
     if not isinstance(condition, bool):
-        raise_error(
-            "not-a-constant",
-            "this condition must be known at compile time",
-            node.span,
-            "known only at run time",
-            help="use T.if_then_else to select a value at run time",
-        )
+        title = "this condition must be known at compile time"
+        note = "known only at run time"
+        raise_error("not-a-constant", title, node.span, note, help="use T.if_then_else to select a value at run time")
     return condition
 
 
@@ -149,13 +145,10 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
         shape_text = f"{buffer.name} has shape {show_shape(buffer.extents)}"
         has_none = any(isinstance(i, ast.Constant) and i.name == "None" for i in indices)
         count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"
+        title = f"{count} for {rank} dimension{'s' * (rank != 1)}"
+        way_out = "remove None: tiles are not broadcast; index the elements inside T.Parallel" if has_none else None
         raise_error(
-            "wrong-rank",
-            f"{count} for {rank} dimension{'s' * (rank != 1)}",
-            node.span,
-            shape_text,
-            secondary=(Label(buffer.span, "from here"),),
-            help="remove None: tiles are not broadcast; index the elements inside T.Parallel" if has_none else None,
+            "wrong-rank", title, node.span, shape_text, secondary=(Label(buffer.span, "from here"),), help=way_out
         )
     lanes = (IndexRange(tile.int32_const(0), buffer.lanes),) if buffer.lanes > 1 else ()
     places: list[tuple[tile.Expr | IndexRange, reading.Moment]] = []
@@ -187,13 +180,9 @@ def _evaluate_index_or_slice(
             tile.Binary("sub", _inline_definitions(context, stop), _inline_definitions(context, start), INT32)
         )
     if form.terms:
-        raise_error(
-            "dynamic-shape",
-            "the extent of a slice must be known at compile time",
-            node.span,
-            "depends on a run-time value",
-            help="loop over the elements by `for i in T.Parallel(n):`, where n may be a run-time value",
-        )
+        title = "the extent of a slice must be known at compile time"
+        way_out = "loop over the elements by `for i in T.Parallel(n):`, where n may be a run-time value"
+        raise_error("dynamic-shape", title, node.span, "depends on a run-time value", help=way_out)
     if form.constant <= 0:
         raise_error("wrong-shape", "the slice is empty", node.span, f"its extent is {form.constant}")
     return IndexRange(start, form.constant)

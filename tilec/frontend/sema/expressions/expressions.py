@@ -195,12 +195,8 @@ def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
     if node.name in python.list_methods(owner):
         return Method(owner, node.name)
     if isinstance(owner, Function):
-        raise_error(
-            "foreign-call",
-            f"{describe_value(owner)} has no `{node.name}`",
-            node.span,
-            "only a host program can call this",
-        )
+        title = f"{describe_value(owner)} has no `{node.name}`"
+        raise_error("foreign-call", title, node.span, "only a host program can call this")
     if isinstance(owner, tile.Buffer) and node.name in ("pipeline", DATA):
         return Method(owner, node.name)
     if isinstance(owner, tile.LoopLayout) and node.name in layout_maps.LAYOUT_METHODS:
@@ -213,13 +209,9 @@ def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
     ):
         return found
     if not isinstance(owner, tile.Buffer) or node.name not in ("shape", "dtype"):
-        raise_error(
-            "unknown-attribute",
-            f"there is no attribute `{node.name}` here",
-            node.span,
-            f"of {describe_value(owner)}",
-            help=_suggest_instead_of_attribute(owner, node.name),
-        )
+        title = f"there is no attribute `{node.name}` here"
+        note = f"of {describe_value(owner)}"
+        raise_error("unknown-attribute", title, node.span, note, help=_suggest_instead_of_attribute(owner, node.name))
     if owner.lanes > 1:
         return owner.extents[:-1] if node.name == "shape" else VectorType(owner.dtype, owner.lanes)
     return owner.extents if node.name == "shape" else owner.dtype
@@ -283,12 +275,8 @@ def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value
         return "cuda"
     if owner == "T.GemmWarpPolicy":
         if node.name not in WARP_POLICIES:
-            raise_error(
-                "unknown-attribute",
-                f"there is no warp policy `{node.name}`",
-                node.span,
-                f"known: {', '.join(WARP_POLICIES)}",
-            )
+            title = f"there is no warp policy `{node.name}`"
+            raise_error("unknown-attribute", title, node.span, f"known: {', '.join(WARP_POLICIES)}")
         return WarpPolicy(WARP_POLICIES[node.name])
     value = host_names.resolve_attribute(context, path)
     is_dtype = suggest_dtype(node.name) is not None  # whoever needs a dtype names the right one

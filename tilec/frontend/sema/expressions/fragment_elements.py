@@ -58,16 +58,11 @@ def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr
     if chosen is not None:
         body = tile.If(chosen, (body,), (), span)
     context.out.append(tile.Parallel(variables, buffer.shape, (body,), span))
-    context.warn(
-        make_warning(
-            "broadcast-element",
-            f"reading an element of {buffer.name} broadcasts it through shared memory",
-            span,
-            "with a barrier of all threads",
-            secondary=(Label(buffer.span, "spread over the threads"),),
-            help="use T.alloc_shared or a tensor for values that all threads read",
-        )
-    )
+    title = f"reading an element of {buffer.name} broadcasts it through shared memory"
+    note = "with a barrier of all threads"
+    place = Label(buffer.span, "spread over the threads")
+    way_out = "use T.alloc_shared or a tensor for values that all threads read"
+    context.warn(make_warning("broadcast-element", title, span, note, secondary=(place,), help=way_out))
     return tile.Load(staging, (tile.int32_const(0),))
 
 

@@ -42,12 +42,8 @@ def make_fragment_layout(context: Context, call: Call) -> tile.LoopLayout:
     values = tuple(_apply_lambda(context, call, key, variables, copy_var) for key in keys)
     pair = values[0] if keys == ["forward_fn"] else (*values, None) if keys == ["forward_thread_fn"] else values
     if not isinstance(pair, tuple) or len(pair) != 2:
-        raise_error(
-            "loop-layout",
-            "T.Fragment needs a thread and an index for each element",
-            call.span,
-            help="write forward_fn=lambda i, j: (thread, index), or forward_thread_fn= and forward_index_fn=",
-        )
+        way_out = "write forward_fn=lambda i, j: (thread, index), or forward_thread_fn= and forward_index_fn="
+        raise_error("loop-layout", "T.Fragment needs a thread and an index for each element", call.span, help=way_out)
     thread, index = (None if v is None else fold_expr(cast_expr(as_expr(Argument(v, call.span)), INT32)) for v in pair)
     assert thread is not None
     if copy_var is not None and copy_var not in {
@@ -79,12 +75,8 @@ def _repeat_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
     repetitions of the last dimension follow each other first, or those of the first one."""
     repeats = as_shape(call["repeats"], "the repetitions of a layout")
     if len(repeats) != len(layout.shape):
-        raise_error(
-            "loop-layout",
-            "a number of repetitions for each dimension is needed",
-            call["repeats"].span,
-            f"{len(repeats)} for {len(layout.shape)} dimension{'s' * (len(layout.shape) != 1)}",
-        )
+        note = f"{len(repeats)} for {len(layout.shape)} dimension{'s' * (len(layout.shape) != 1)}"
+        raise_error("loop-layout", "a number of repetitions for each dimension is needed", call["repeats"].span, note)
     variables = layout.vars[: len(repeats)]
     wrapped = {v: _fold_binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
     repetition: tile.Expr = tile.int32_const(0)
@@ -161,10 +153,6 @@ def _apply_lambda(
         variables = (*variables, copy_var)
     if len(needed) != len(variables):
         count = f"{len(needed)} parameter{'s' * (len(needed) != 1)}"
-        raise_error(
-            "loop-layout",
-            f"the lambda has {count}, the shape {len(variables)} dimension{'s' * (len(variables) != 1)}",
-            node.span,
-            secondary=(Label(call["shape"].span, "the shape"),),
-        )
+        title = f"the lambda has {count}, the shape {len(variables)} dimension{'s' * (len(variables) != 1)}"
+        raise_error("loop-layout", title, node.span, secondary=(Label(call["shape"].span, "the shape"),))
     return functions.call_function(context, function, [Argument(v, node.span) for v in variables], {}, node.span)

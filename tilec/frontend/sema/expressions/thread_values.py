@@ -36,13 +36,9 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
     if function.is_block_wide:
         per_thread.require_all_threads(context, call.span, call.name)
         if context.role is not None:
-            raise_error(
-                "thread-dependent",
-                f"{call.name} is under T.ws",
-                call.span,
-                "all threads of the block must run it together",
-                help="move it out of T.ws, or use the form for a warp",
-            )
+            note = "all threads of the block must run it together"
+            way_out = "move it out of T.ws, or use the form for a warp"
+            raise_error("thread-dependent", f"{call.name} is under T.ws", call.span, note, help=way_out)
     value = function.build(call, per_thread.join_conditions(per_thread.collect_thread_conditions(context)))
     return per_thread.bind_thread_value(context, call.name.removeprefix("T."), value, call.span)
 
@@ -50,12 +46,8 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
 def check_launched(context: Context, span: Span) -> None:
     """Refuse the thread and block indices outside T.Kernel."""
     if not context.is_launched:
-        raise_error(
-            "misplaced-statement",
-            "this belongs inside `with T.Kernel(…):`",
-            span,
-            "T.Kernel sets the numbers of threads and blocks",
-        )
+        title = "this belongs inside `with T.Kernel(…):`"
+        raise_error("misplaced-statement", title, span, "T.Kernel sets the numbers of threads and blocks")
 
 
 def evaluate_thread_value(context: Context, call: Call) -> Value:
@@ -140,13 +132,9 @@ def _evaluate_thread_binding(context: Context, call: Call) -> Value:
     dim = axes[str(thread)]
     start, stop = (0, given[0]) if given[1].value is None else (given[0].value, given[1])
     if start != 0 or stop.value != context.thread_extents[dim]:
-        raise_error(
-            "wrong-argument",
-            f"T.thread_binding must cover all threads along {str(thread)[-1]}",
-            stop.span,
-            f"T.Kernel has {context.thread_extents[dim]}",
-            help=f"write T.get_thread_binding({dim})",
-        )
+        title = f"T.thread_binding must cover all threads along {str(thread)[-1]}"
+        note = f"T.Kernel has {context.thread_extents[dim]}"
+        raise_error("wrong-argument", title, stop.span, note, help=f"write T.get_thread_binding({dim})")
     return compute_thread_index(context, dim)
 
 

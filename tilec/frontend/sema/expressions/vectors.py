@@ -170,12 +170,8 @@ def _extend_access(access: Access, call: Call, name: str, wide: WideAccess) -> A
         count *= index.extent if isinstance(index, IndexRange) else 1
     if access.has_extent:
         if count * bits != wide.bits:
-            raise_error(
-                "shape-mismatch",
-                f"{call.name} of {count * bits} bits",
-                call[name].span,
-                f"{count} {access.buffer.dtype}",
-            )
+            title = f"{call.name} of {count * bits} bits"
+            raise_error("shape-mismatch", title, call[name].span, f"{count} {access.buffer.dtype}")
         return access
     if wide.bits % bits:
         raise_error(
@@ -191,10 +187,6 @@ def _read_predicate(call: Call) -> tile.Expr:
 
 
 def _refuse_scope(call: Call, name: str, buffer: tile.Buffer, wanted: str) -> None:
-    raise_error(
-        "wrong-scope",
-        f"{call.name} is for {wanted}",
-        call[name].span,
-        f"this is a part of {describe_value(buffer)}",
-        secondary=(Label(buffer.span, "from here"),),
-    )
+    title = f"{call.name} is for {wanted}"
+    note = f"this is a part of {describe_value(buffer)}"
+    raise_error("wrong-scope", title, call[name].span, note, secondary=(Label(buffer.span, "from here"),))

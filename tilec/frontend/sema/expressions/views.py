@@ -51,13 +51,10 @@ def bind_view_call(
     call = bind_arguments(AT_DATA[path], positional, keywords, span)
     data = call["data"].value
     if not isinstance(data, Method) or not isinstance(data.owner, tile.Buffer) or data.name != DATA:
-        raise_error(
-            "wrong-argument",
-            f"{path} in a kernel is a view of a tensor or a tile",
-            call["data"].span,
-            f"`data` is {describe_value(data)}" if call.is_given("data") else "`data` is missing",
-            help=f"write {path}(shape, dtype, tile.data), or T.alloc_shared for a new tile",
-        )
+        title = f"{path} in a kernel is a view of a tensor or a tile"
+        note = f"`data` is {describe_value(data)}" if call.is_given("data") else "`data` is missing"
+        way_out = f"write {path}(shape, dtype, tile.data), or T.alloc_shared for a new tile"
+        raise_error("wrong-argument", title, call["data"].span, note, help=way_out)
     whole = Argument(data.owner, call["data"].span)
     return bind_arguments(VIEWS["T.view"].signature, [whole, call["shape"], call["dtype"]], {}, span)
 
@@ -69,12 +66,8 @@ def make_view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Bu
         call.refuse("src", "a whole tensor or tile")
     assert isinstance(source, tile.Buffer)
     if source.is_dynamic:
-        raise_error(
-            "dynamic-shape",
-            f"{call.name} of a tensor whose shape is known at launch",
-            call["src"].span,
-            f"this is {describe_value(source)}",
-        )
+        title = f"{call.name} of a tensor whose shape is known at launch"
+        raise_error("dynamic-shape", title, call["src"].span, f"this is {describe_value(source)}")
     refuse_strided(call, source)
     dtype = source.dtype
     if "dtype" in call.arguments and call["dtype"].value is not None:
@@ -238,14 +231,11 @@ class _ViewRewriter:
                 regions.append(region)
                 continue
             if seen.scope == "global":
-                raise_error(
-                    "wrong-scope",
-                    f"T.{op.name} works on tensors and tiles, not on views of tensors",
-                    op.span,
-                    f"this is a view of {self.views[seen.name].name}",
-                    secondary=(Label(seen.span, "the view"),),
-                    help="use a tile, and T.copy it to the view",
-                )
+                title = f"T.{op.name} works on tensors and tiles, not on views of tensors"
+                note = f"this is a view of {self.views[seen.name].name}"
+                place = Label(seen.span, "the view")
+                way_out = "use a tile, and T.copy it to the view"
+                raise_error("wrong-scope", title, op.span, note, secondary=(place,), help=way_out)
             buffer = replace(seen, name=self.names.take(f"{seen.name}_copy"), span=op.span)
             self.made.append(buffer)
             whole, of_view = (make_buffer_region(b, op.span) for b in (buffer, seen))

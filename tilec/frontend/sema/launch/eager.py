@@ -100,12 +100,8 @@ class EagerKernel:
             defined.add(node.id)
             self.context.scope.poison(node.id, node.span)
             with self.context.mistakes.caught():
-                raise_error(
-                    "missing-define",
-                    f"{node.id} has no value",
-                    node.span,
-                    help=f"compile with -D {node.id}=…, or define it in the file",
-                )
+                way_out = f"compile with -D {node.id}=…, or define it in the file"
+                raise_error("missing-define", f"{node.id} has no value", node.span, help=way_out)
 
     def _bind_parameter(self, function: ast.Function, node: ast.Parameter, is_declared: bool) -> None:
         name = node.name
@@ -120,12 +116,9 @@ class EagerKernel:
             return
         if node.annotation is None and node.default is None and name not in self.defines:
             self.defines.known[name] = None
-            raise_error(
-                "missing-define",
-                f"{function.name} needs a type or a value for `{name}`",
-                node.span,
-                help=f"write `{name}: T.Tensor((M, N), dtype)` in the body, or compile with -D {name}=…",
-            )
+            title = f"{function.name} needs a type or a value for `{name}`"
+            way_out = f"write `{name}: T.Tensor((M, N), dtype)` in the body, or compile with -D {name}=…"
+            raise_error("missing-define", title, node.span, help=way_out)
         value = self.defines.argument(self.context, function.name, node)
         self.context.scope.bind(name, value, node.span, node.span)
 
@@ -200,13 +193,9 @@ class EagerKernel:
             value = self.defines.given.get(name)
             if value is None:
                 absent = [n for n in names if n not in self.defines]
-                raise_error(
-                    "missing-define",
-                    f"no value is given for {', '.join(absent)}",
-                    node.span,
-                    "sizes known at compile time",
-                    help=f"compile with {' '.join(f'-D {n}=…' for n in absent)}",
-                )
+                title = f"no value is given for {', '.join(absent)}"
+                way_out = f"compile with {' '.join(f'-D {n}=…' for n in absent)}"
+                raise_error("missing-define", title, node.span, "sizes known at compile time", help=way_out)
             if not isinstance(value, int) or isinstance(value, bool):
                 raise_error("bad-define", f"-D {name}={value} is not a size", node.span, "sizes are integers")
             values.append(value)
@@ -222,13 +211,9 @@ class EagerKernel:
         listed = given if isinstance(given, tuple) else (given,)
         for result in listed:
             if not isinstance(result, Buffer) or result not in self.results:
-                raise_error(
-                    "bad-return",
-                    "a kernel returns tensors of T.empty only",
-                    node.span,
-                    f"this is {describe_value(result)}",
-                    help="parameters need not be returned: the caller has them",
-                )
+                title = "a kernel returns tensors of T.empty only"
+                way_out = "parameters need not be returned: the caller has them"
+                raise_error("bad-return", title, node.span, f"this is {describe_value(result)}", help=way_out)
         self.returned_names = tuple(r.name for r in listed if isinstance(r, Buffer))
 
     def check_returned(self) -> None:
@@ -236,13 +221,8 @@ class EagerKernel:
         for result in self.results:
             if result.name not in (self.returned_names or ()):
                 names = ", ".join(r.name for r in self.results)
-                raise_error(
-                    "bad-return",
-                    f"{result.name} is not returned",
-                    result.span,
-                    "made here",
-                    help=f"end the function with `return {names}`",
-                )
+                way_out = f"end the function with `return {names}`"
+                raise_error("bad-return", f"{result.name} is not returned", result.span, "made here", help=way_out)
         undeclared = next((n for n, p in self.inputs.items() if p is None), None)
         if undeclared is not None:
             raise_error("missing-type", f"parameter `{undeclared}` has no type", self.spans[undeclared])

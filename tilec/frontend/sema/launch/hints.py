@@ -71,21 +71,14 @@ def read_buffer_entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[t
     assert isinstance(value, Dictionary)
     for entry in value.entries:
         if not isinstance(entry.key, tile.Buffer):
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: a buffer is needed here",
-                entry.span,
-                f"this is {describe_value(entry.key)}",
-            )
+            title = f"{call.name}: a buffer is needed here"
+            raise_error("wrong-argument", title, entry.span, f"this is {describe_value(entry.key)}")
         if entry.key.scope != "global" and (source := hints.views.get(entry.key.name)) is not None:
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: a view cannot have hints of its own",
-                entry.span,
-                f"this is a view of {source.name}",
-                secondary=(Label(entry.key.span, "the view"),),
-                help=f"annotate {source.name} instead",
-            )
+            title = f"{call.name}: a view cannot have hints of its own"
+            note = f"this is a view of {source.name}"
+            place = Label(entry.key.span, "the view")
+            way_out = f"annotate {source.name} instead"
+            raise_error("wrong-argument", title, entry.span, note, secondary=(place,), help=way_out)
         yield entry.key, entry
 
 
@@ -164,13 +157,9 @@ def _refuse_layout(buffer: tile.Buffer, entry: DictionaryEntry) -> NoReturn:
 
 
 def _refuse_shape_mismatch(buffer: tile.Buffer, shape: tuple[int, ...], entry: DictionaryEntry) -> None:
-    raise_error(
-        "shape-mismatch",
-        f"the layout of {buffer.name} has another shape",
-        entry.span,
-        f"{show_shape(shape)} for {show_shape(buffer.shape)}",
-        secondary=(Label(buffer.span, "from here"),),
-    )
+    title = f"the layout of {buffer.name} has another shape"
+    note = f"{show_shape(shape)} for {show_shape(buffer.shape)}"
+    raise_error("shape-mismatch", title, entry.span, note, secondary=(Label(buffer.span, "from here"),))
 
 
 def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: DictionaryEntry) -> int:
@@ -179,27 +168,20 @@ def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: Dictionary
         return possible[0]
     if swizzle.width not in possible:
         row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
-        raise_error(
-            "wrong-argument",
-            f"{buffer.name} cannot be swizzled by {swizzle.width} bytes",
-            entry.span,
-            f"a row has {row} bytes, which is not a multiple",
-            secondary=(Label(buffer.span, "from here"),),
-            help="use tilelang.layout.make_swizzled_layout, which takes the widest that fits",
-        )
+        title = f"{buffer.name} cannot be swizzled by {swizzle.width} bytes"
+        note = f"a row has {row} bytes, which is not a multiple"
+        place = Label(buffer.span, "from here")
+        way_out = "use tilelang.layout.make_swizzled_layout, which takes the widest that fits"
+        raise_error("wrong-argument", title, entry.span, note, secondary=(place,), help=way_out)
     return swizzle.width
 
 
 def _fill_out_of_bounds(hints: Hints, call: Call, warn: Warn) -> None:
     for buffer, entry in read_buffer_entries(hints, call, "values"):
         if buffer.scope != "global":
-            raise_error(
-                "wrong-scope",
-                f"{call.name} is for tensors",
-                entry.span,
-                f"{buffer.name} is a tile, which has no elements outside",
-                secondary=(Label(buffer.span, "from here"),),
-            )
+            title = f"{call.name} is for tensors"
+            note = f"{buffer.name} is a tile, which has no elements outside"
+            raise_error("wrong-scope", title, entry.span, note, secondary=(Label(buffer.span, "from here"),))
         hints.out_of_bounds_fill[buffer] = cast_expr(as_expr(Argument(entry.value, entry.span)), buffer.dtype)
 
 
@@ -208,23 +190,16 @@ def _annotate_subtile(hints: Hints, call: Call, warn: Warn) -> None:
         counts = entry.value
         parts = counts if isinstance(counts, tuple) else (counts,)
         if buffer.scope == "global" or len(parts) != len(buffer.extents):
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: a number of parts is needed for each dimension of {buffer.name}",
-                entry.span,
-                f"{describe_value(counts)} for {describe_value(buffer)}",
-                secondary=(Label(buffer.span, "from here"),),
-                help="give one number for each dimension, as in {scores: (1, 2)}",
-            )
+            title = f"{call.name}: a number of parts is needed for each dimension of {buffer.name}"
+            note = f"{describe_value(counts)} for {describe_value(buffer)}"
+            place = Label(buffer.span, "from here")
+            way_out = "give one number for each dimension, as in {scores: (1, 2)}"
+            raise_error("wrong-argument", title, entry.span, note, secondary=(place,), help=way_out)
         numbers = tuple(n for n in parts if isinstance(n, int) and not isinstance(n, bool) and n >= 1)
         if len(numbers) != len(parts) or sum(n != 1 for n in numbers) > 1:
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: a tile is split along one dimension only",
-                entry.span,
-                f"this is {describe_value(counts)}",
-                help="give 1 for the other dimensions, or for all of them to keep the tile whole",
-            )
+            title = f"{call.name}: a tile is split along one dimension only"
+            way_out = "give 1 for the other dimensions, or for all of them to keep the tile whole"
+            raise_error("wrong-argument", title, entry.span, f"this is {describe_value(counts)}", help=way_out)
         hints.subtiles[buffer] = tile.Subtile(buffer, numbers, entry.span)
 
 

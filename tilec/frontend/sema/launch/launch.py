@@ -185,12 +185,8 @@ def _find_launch_statement(context: Context, function: ast.Function, number: int
                 "misplaced-statement", "no statement may follow the last T.Kernel block", trailing.span.first_line()
             )
     if launch is None:
-        raise_error(
-            "missing-kernel",
-            f"{function.name} launches nothing",
-            function.name_span,
-            help="write `with T.Kernel(grid, threads=128) as bx:` around the body",
-        )
+        way_out = "write `with T.Kernel(grid, threads=128) as bx:` around the body"
+        raise_error("missing-kernel", f"{function.name} launches nothing", function.name_span, help=way_out)
     return launch
 
 
@@ -217,12 +213,8 @@ def _elaborate_before_launch(context: Context, statement: ast.Stmt) -> None:
         context.out.clear()
         context.buffers.clear()
         poison_names(context.scope, statement)
-        raise_error(
-            "misplaced-statement",
-            "this belongs inside `with T.Kernel(…):`",
-            statement.span.first_line(),
-            "before the launch, only constants can be computed",
-        )
+        note = "before the launch, only constants can be computed"
+        raise_error("misplaced-statement", "this belongs inside `with T.Kernel(…):`", statement.span.first_line(), note)
 
 
 def _flatten_decided_ifs(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
@@ -288,12 +280,8 @@ def _bind_typed_parameter(context: Context, node: ast.Parameter) -> Param:
     if node.name in context.scope.names:
         raise_error("duplicate-definition", f"parameter `{node.name}` appears twice", node.span)
     if node.annotation is None:
-        raise_error(
-            "missing-type",
-            f"parameter `{node.name}` has no type",
-            node.span,
-            help=f"write `{node.name}: T.Tensor((M, N), dtype)` or `{node.name}: T.float32`",
-        )
+        way_out = f"write `{node.name}: T.Tensor((M, N), dtype)` or `{node.name}: T.float32`"
+        raise_error("missing-type", f"parameter `{node.name}` has no type", node.span, help=way_out)
     if node.default is not None:
         raise_error("unsupported-syntax", "kernel parameters have no defaults", node.default.span)
     return bind_parameter(context, node.name, node.annotation, node.span)
@@ -362,13 +350,9 @@ def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
     if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
         refuse_name(argument.value.path, annotation.span)
     if not isinstance(argument.value, DType | str):
-        raise_error(
-            "wrong-argument",
-            "a parameter is a tensor or a scalar",
-            annotation.span,
-            f"this is {describe_value(argument.value)}",
-            help="write T.Tensor((M, N), dtype) or T.float32",
-        )
+        title = "a parameter is a tensor or a scalar"
+        note = f"this is {describe_value(argument.value)}"
+        raise_error("wrong-argument", title, annotation.span, note, help="write T.Tensor((M, N), dtype) or T.float32")
     dtype = as_dtype(argument)
     if dtype == BOOL or dtype in SMALL_FLOATS or dtype in NARROW_TYPES:
         help_text = "pass T.int32" if dtype == BOOL else "pass T.float32"
@@ -387,13 +371,9 @@ def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
     value = argument.value
     if isinstance(value, EXPR_TYPES):
         if extent_to_size(value) is None:
-            raise_error(
-                "dynamic-grid",
-                "the grid must be known at launch",
-                argument.span,
-                f"depends on {describe_value(value)}",
-                help="compute it from integers and integer parameters, with + - * // % T.min and T.max",
-            )
+            title = "the grid must be known at launch"
+            way_out = "compute it from integers and integer parameters, with + - * // % T.min and T.max"
+            raise_error("dynamic-grid", title, argument.span, f"depends on {describe_value(value)}", help=way_out)
         return fold_extent(cast_expr(value, INT32))
     if not isinstance(value, int) or isinstance(value, bool):
         raise_error("wrong-argument", "grid extents are integers", argument.span, f"this is {describe_value(value)}")
@@ -421,15 +401,8 @@ def _warn_of_partial_warp(context: Context, span: Span) -> None:
     count = math.prod(context.thread_extents)
     if context.threads > count:
         title = f"a block of {count} {'thread' if count == 1 else 'threads'} takes as long as one of {context.threads}"
-        context.warn(
-            make_warning(
-                "partial-warp",
-                title,
-                span,
-                f"they run in warps of {WARP_THREADS}",
-                help=f"write threads={context.threads}, unless the threads do different work",
-            )
-        )
+        way_out = f"write threads={context.threads}, unless the threads do different work"
+        context.warn(make_warning("partial-warp", title, span, f"they run in warps of {WARP_THREADS}", help=way_out))
 
 
 def _bind_block_variables(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:

@@ -167,30 +167,18 @@ def read_unroll_factor(call: Call, bounds: LoopHeader) -> int | None:
     if factor is not None and factor.value is not None:
         value = factor.value
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: `unroll_factor` is a number of iterations",
-                factor.span,
-                describe_value(value),
-            )
+            title = f"{call.name}: `unroll_factor` is a number of iterations"
+            raise_error("wrong-argument", title, factor.span, describe_value(value))
         if is_explicit and explicit is not None:
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: `explicit` unrolls the whole loop, `unroll_factor` a part of it",
-                factor.span,
-                secondary=(Label(explicit.span, "unrolls the whole loop"),),
-                help="remove one of the two",
-            )
+            title = f"{call.name}: `explicit` unrolls the whole loop, `unroll_factor` a part of it"
+            place = Label(explicit.span, "unrolls the whole loop")
+            raise_error("wrong-argument", title, factor.span, secondary=(place,), help="remove one of the two")
         return max(value, 1)
     if not is_explicit or explicit is None:
         return None
     if bounds.trip_count is None:
-        raise_error(
-            "not-a-constant",
-            f"{call.name}: `explicit` needs a trip count known at compile time",
-            explicit.span,
-            help="give an `unroll_factor` instead",
-        )
+        title = f"{call.name}: `explicit` needs a trip count known at compile time"
+        raise_error("not-a-constant", title, explicit.span, help="give an `unroll_factor` instead")
     return bounds.trip_count or None
 
 
@@ -289,21 +277,13 @@ def read_nest_header(call: Call, warn: Warn) -> NestHeader:
         return NestHeader(bounds, None, hint.span if hint and hint.value else None, layout)
     elements = width.value
     if not isinstance(elements, int) or isinstance(elements, bool) or elements < 1:
-        raise_error(
-            "wrong-argument",
-            f"{call.name}: `coalesced_width` is a number of elements",
-            width.span,
-            describe_value(elements),
-        )
+        title = f"{call.name}: `coalesced_width` is a number of elements"
+        raise_error("wrong-argument", title, width.span, describe_value(elements))
     last = bounds[-1][1]
     if isinstance(last, int) and last % elements:
-        raise_error(
-            "wrong-argument",
-            f"{call.name}: `coalesced_width` does not divide the last extent",
-            width.span,
-            f"{elements} elements of {last}",
-            secondary=(Label(call.variadic[-1].span, f"this is {last}"),),
-        )
+        title = f"{call.name}: `coalesced_width` does not divide the last extent"
+        place = Label(call.variadic[-1].span, f"this is {last}")
+        raise_error("wrong-argument", title, width.span, f"{elements} elements of {last}", secondary=(place,))
     return NestHeader(bounds, elements, hint.span if hint and hint.value else None, layout)
 
 
@@ -311,13 +291,9 @@ def _read_loop_layout(call: Call, given: Argument) -> tile.LoopLayout:
     """Read the layout. Its inputs are compared with the loops of the nest later, at the outermost of them."""
     layout = given.value
     if not isinstance(layout, tile.LoopLayout):
-        raise_error(
-            "wrong-argument",
-            f"{call.name}: `loop_layout` is a layout",
-            given.span,
-            f"this is {describe_value(layout)}",
-            help="write T.Fragment((m, n), forward_fn=lambda i, j: (thread, index))",
-        )
+        title = f"{call.name}: `loop_layout` is a layout"
+        way_out = "write T.Fragment((m, n), forward_fn=lambda i, j: (thread, index))"
+        raise_error("wrong-argument", title, given.span, f"this is {describe_value(layout)}", help=way_out)
     return layout
 
 
@@ -450,12 +426,8 @@ def read_annotations(call: Call) -> list[tuple[str, Argument]]:
     entries = []
     for entry in value.entries:
         if not isinstance(entry.key, str):
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: annotations have names",
-                entry.span,
-                f"this is {describe_value(entry.key)}",
-            )
+            title = f"{call.name}: annotations have names"
+            raise_error("wrong-argument", title, entry.span, f"this is {describe_value(entry.key)}")
         entries.append((entry.key, Argument(entry.value, entry.span)))
     return entries
 
@@ -483,12 +455,9 @@ def read_target_names(target: ast.Expr, count: int, form: str = "for {} in …")
     if len(names) < len(items):
         raise_error("bad-target", "a loop variable is a plain name", target.span)
     if len(names) != count:
-        raise_error(
-            "wrong-variable-count",
-            f"{len(names)} variable{'s' * (len(names) != 1)} for {count} extent{'s' * (count != 1)}",
-            target.span,
-            help=f"write `{form.format(', '.join(_complete_names(names, count)))}`",
-        )
+        title = f"{len(names)} variable{'s' * (len(names) != 1)} for {count} extent{'s' * (count != 1)}"
+        way_out = f"write `{form.format(', '.join(_complete_names(names, count)))}`"
+        raise_error("wrong-variable-count", title, target.span, help=way_out)
     _refuse_duplicate_names(names)
     return names
 

@@ -51,12 +51,8 @@ def elaborate_for(context: Context, node: ast.For) -> None:
             return
     value = context.value(node.iterable)
     if not is_iterable(value):
-        raise_error(
-            "not-a-loop",
-            "a loop runs over T.serial, T.Parallel, T.Pipelined, T.unroll or range",
-            node.iterable.span,
-            f"this is {describe_value(value)}",
-        )
+        title = "a loop runs over T.serial, T.Parallel, T.Pipelined, T.unroll or range"
+        raise_error("not-a-loop", title, node.iterable.span, f"this is {describe_value(value)}")
     values = reading.snapshot_value(context, value, node.iterable.span)
     _elaborate_repetitions(context, node, Argument(values, node.iterable.span), jumps.VALUES_LOOP)
 
@@ -89,35 +85,25 @@ def elaborate_while(context: Context, node: ast.While) -> None:
     """Elaborate a `while`, or the loop of a tile scheduler."""
     per_thread.require_all_threads(context, node.condition.span, "a while")
     if context.is_parallel:
-        raise_error(
-            "loop-in-parallel",
-            f"a `while` is not allowed inside {context.nest_name}",
-            node.condition.span,
-            "its trip count could differ from thread to thread",
-            help=f"put the loop outside and {context.nest_name} inside",
-        )
+        title = f"a `while` is not allowed inside {context.nest_name}"
+        note = "its trip count could differ from thread to thread"
+        way_out = f"put the loop outside and {context.nest_name} inside"
+        raise_error("loop-in-parallel", title, node.condition.span, note, help=way_out)
     if (scheduler := tile_scheduler.find_loop_scheduler(context, node)) is not None:
         tile_scheduler.elaborate_scheduler_loop(context, node, scheduler)
         return
     with context.region("the loop", is_loop=True) as out:
         condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
         if out:
-            raise_error(
-                "misplaced-statement",
-                "the condition of a `while` may only read values, and this one needs other statements",
-                node.condition.span,
-                help="write `while True:`, and in it `if` and `break`; or set a T.alloc_var variable in each iteration",
-            )
+            title = "the condition of a `while` may only read values, and this one needs other statements"
+            way_out = "write `while True:`, and in it `if` and `break`; or set a T.alloc_var variable in each iteration"
+            raise_error("misplaced-statement", title, node.condition.span, help=way_out)
         if condition is False:
             return
         if condition is True and not jumps.may_break(context, node.body):
-            raise_error(
-                "infinite-loop",
-                "the condition of this loop never changes",
-                node.condition.span,
-                "always True",
-                help="use a T.alloc_var variable or a buffer that the loop writes in it, or use `break`",
-            )
+            title = "the condition of this loop never changes"
+            way_out = "use a T.alloc_var variable or a buffer that the loop writes in it, or use `break`"
+            raise_error("infinite-loop", title, node.condition.span, "always True", help=way_out)
         if isinstance(condition, EXPR_TYPES):
             per_thread.require_uniform(context, condition, node.condition.span, "the condition of a while")
         with context.guarded(), jumps.enter_loop(context, "while", node.condition.span):

@@ -136,13 +136,10 @@ def _build_schedule(
     if not given:
         extra = next((k for k in request.arguments if k != "num_stages"), None)
         if extra is not None:
-            raise_error(
-                "manual-schedule",
-                f"{request.quote_key(extra)} without stages",
-                request.arguments[extra].span,
-                "it refines `stage` and `order`, which are missing",
-                help="give `stage` and `order` too, or remove it",
-            )
+            title = f"{request.quote_key(extra)} without stages"
+            note = "it refines `stage` and `order`, which are missing"
+            way_out = "give `stage` and `order` too, or remove it"
+            raise_error("manual-schedule", title, request.arguments[extra].span, note, help=way_out)
         return ManualSchedule(body, num_stages)
     if num_stages == 0:
         num_stages = None  # the default, which does not override the lists
@@ -179,12 +176,8 @@ def _read_num_stages(request: ScheduleRequest) -> int | None:
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
         wanted = "must be an integer known at compile time"
-        raise_error(
-            "wrong-argument",
-            f"{request.loop}: {request.quote_key('num_stages')} {wanted}",
-            argument.span,
-            describe_value(value),
-        )
+        title = f"{request.loop}: {request.quote_key('num_stages')} {wanted}"
+        raise_error("wrong-argument", title, argument.span, describe_value(value))
     if value < 0:
         raise_error("wrong-argument", f"{request.loop}: num_stages must not be negative", argument.span)
     return value
@@ -192,13 +185,10 @@ def _read_num_stages(request: ScheduleRequest) -> int | None:
 
 def _refuse_lone_list(request: ScheduleRequest, key: str) -> NoReturn:
     missing = "stage" if key == "order" else "order"
-    raise_error(
-        "manual-schedule",
-        f"{request.quote_key(key)} without `{request.spelled[key].replace(key, missing)}`",
-        request.arguments[key].span,
-        f"{request.loop} needs both or neither",
-        help="remove it, and tilec solves the schedule",
-    )
+    title = f"{request.quote_key(key)} without `{request.spelled[key].replace(key, missing)}`"
+    note = f"{request.loop} needs both or neither"
+    way_out = "remove it, and tilec solves the schedule"
+    raise_error("manual-schedule", title, request.arguments[key].span, note, help=way_out)
 
 
 def _find_written_operand(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
@@ -260,12 +250,9 @@ class _ScheduleLists:
         )
         if not isinstance(value, tuple) or len(entries) < len(value):
             odd = next((v for v in items if not isinstance(v, int) or isinstance(v, bool)), value)
-            raise_error(
-                "wrong-argument",
-                f"{self.request.loop}: {self.request.quote_key(key)} is a list of integers",
-                argument.span,
-                f"it holds {describe_value(odd)}" if items else f"this is {describe_value(value)}",
-            )
+            title = f"{self.request.loop}: {self.request.quote_key(key)} is a list of integers"
+            note = f"it holds {describe_value(odd)}" if items else f"this is {describe_value(value)}"
+            raise_error("wrong-argument", title, argument.span, note)
         return entries
 
     def read_list(self, key: str) -> tuple[int, ...]:
@@ -287,14 +274,11 @@ class _ScheduleLists:
     def refuse_mixed_lengths(self, key: str, found: int) -> NoReturn:
         self.report_length_once()
         first = next(iter(self.lists))
-        raise_error(
-            "manual-schedule",
-            f"{self.request.quote_key(key)} has {found} entries, {self.request.quote_key(first)} has {self.longest}",
-            self.request.arguments[key].span,
-            "one of the lists has entries for replayed binds",
-            secondary=(Label(self.request.arguments[first].span, f"{self.longest} entries"),),
-            help=f"write {len(self.statements)} in both: such binds need none",
-        )
+        title = f"{self.request.quote_key(key)} has {found} entries, {self.request.quote_key(first)} has {self.longest}"
+        note = "one of the lists has entries for replayed binds"
+        place = Label(self.request.arguments[first].span, f"{self.longest} entries")
+        way_out = f"write {len(self.statements)} in both: such binds need none"
+        raise_error("manual-schedule", title, self.request.arguments[key].span, note, secondary=(place,), help=way_out)
 
     def report_length_once(self) -> None:
         """Raise without a message if a wrong length has been reported: lists mostly miss the same statement."""
@@ -330,25 +314,19 @@ class _ScheduleLists:
     def refuse_negative_entries(self, key: str, values: tuple[int, ...]) -> None:
         low = min(values, default=0)
         if low < 0:
-            raise_error(
-                "manual-schedule",
-                f"{self.request.quote_key(key)} must not hold negative numbers",
-                self.request.arguments[key].span,
-                f"this holds {low}",
-                secondary=(Label(self.statements[values.index(low)].span, f"the statement with {low}"),),
-            )
+            title = f"{self.request.quote_key(key)} must not hold negative numbers"
+            note = f"this holds {low}"
+            place = Label(self.statements[values.index(low)].span, f"the statement with {low}")
+            raise_error("manual-schedule", title, self.request.arguments[key].span, note, secondary=(place,))
 
     def refuse_deep_stage(self, stage: tuple[int, ...]) -> None:
         """Refuse more than `MAX_STAGES` stages: code for each is written out in the prologue."""
         high = max(stage, default=0)
         if high >= MAX_STAGES:
-            raise_error(
-                "manual-schedule",
-                f"{self.request.quote_key('stage')} holds {high}",
-                self.request.arguments["stage"].span,
-                f"a pipeline has at most {MAX_STAGES} stages",
-                secondary=(Label(self.statements[stage.index(high)].span, f"stage {high}"),),
-            )
+            title = f"{self.request.quote_key('stage')} holds {high}"
+            note = f"a pipeline has at most {MAX_STAGES} stages"
+            place = Label(self.statements[stage.index(high)].span, f"stage {high}")
+            raise_error("manual-schedule", title, self.request.arguments["stage"].span, note, secondary=(place,))
 
     def refuse_duplicates(self, order: tuple[int, ...]) -> None:
         twice = next((o for o in order if order.count(o) > 1), None)
@@ -387,16 +365,9 @@ class _ScheduleLists:
         if bind_at[0] != user_at[0]:
             problem = "in another stage"
             help = f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none"
-        raise_error(
-            "bind-stage",
-            f"`{name}` is used {problem}",
-            user.span,
-            f"uses `{name}` in stage {user_at[0]}, place {user_at[1]} of the order",
-            secondary=(
-                Label(bind.span, f"reads {read}, which the loop writes: stage {bind_at[0]}, place {bind_at[1]}"),
-            ),
-            help=help,
-        )
+        note = f"uses `{name}` in stage {user_at[0]}, place {user_at[1]} of the order"
+        place = Label(bind.span, f"reads {read}, which the loop writes: stage {bind_at[0]}, place {bind_at[1]}")
+        raise_error("bind-stage", f"`{name}` is used {problem}", user.span, note, secondary=(place,), help=help)
 
     def warn_of_legacy_entries(self, warn: Warn) -> None:
         """Warn of a list entry for a replayed bind with several users: one entry cannot place all replays."""
@@ -503,13 +474,10 @@ class _ScheduleLists:
             stages = self.read_integers("async_stages")
             absent = [s for s in stages if s not in stage]
             if absent:
-                raise_error(
-                    "manual-schedule",
-                    f"{self.request.quote_key('async_stages')} names a stage without statements",
-                    arguments["async_stages"].span,
-                    f"no statement has stage {absent[0]}",
-                    secondary=(Label(arguments["stage"].span, "the stages"),),
-                )
+                title = f"{self.request.quote_key('async_stages')} names a stage without statements"
+                note = f"no statement has stage {absent[0]}"
+                place = Label(arguments["stage"].span, "the stages")
+                raise_error("manual-schedule", title, arguments["async_stages"].span, note, secondary=(place,))
             found = tuple(
                 s in stages and _is_shared_tile_load(stmt) for s, stmt in zip(stage, self.statements, strict=True)
             )
@@ -540,14 +508,11 @@ class _ScheduleLists:
                     )
                 if flag and not _is_shared_tile_load(stmt):
                     with self.mistakes.caught():
-                        raise_error(
-                            "async-impossible",
-                            "this statement cannot be asynchronous",
-                            stmt.span,
-                            "not a copy from a tensor to a shared tile",
-                            secondary=(Label(arguments["async_producers"].span, "requested here"),),
-                            help="give it the entry 0",
-                        )
+                        title = "this statement cannot be asynchronous"
+                        note = "not a copy from a tensor to a shared tile"
+                        place = Label(arguments["async_producers"].span, "requested here")
+                        way_out = "give it the entry 0"
+                        raise_error("async-impossible", title, stmt.span, note, secondary=(place,), help=way_out)
         return found
 
     def convert_nests_to_copies(self, scheduling_hints: tile.SchedulingHints) -> tuple[tile.Stmt, ...]:
@@ -581,13 +546,10 @@ class _ScheduleLists:
         for number, members in enumerate(self.read_index_lists("group")):
             for member in members:
                 if found[member] >= 0:
-                    raise_error(
-                        "manual-schedule",
-                        "a statement is in two groups",
-                        arguments["group"].span,
-                        f"statement {member} appears twice",
-                        secondary=(Label(self.statements[member].span, f"statement {member}"),),
-                    )
+                    title = "a statement is in two groups"
+                    note = f"statement {member} appears twice"
+                    place = Label(self.statements[member].span, f"statement {member}")
+                    raise_error("manual-schedule", title, arguments["group"].span, note, secondary=(place,))
                 found[member] = number
         return tuple(found)
 
@@ -597,12 +559,8 @@ class _ScheduleLists:
         value = argument.value
         lists = value if isinstance(value, tuple) else None
         if lists is None or not all(isinstance(m, tuple) and all(type(i) is int for i in m) for m in lists):
-            raise_error(
-                "wrong-argument",
-                f"{self.request.loop}: {self.request.quote_key(key)} is a list of lists of integers",
-                argument.span,
-                f"this is {describe_value(value)}",
-            )
+            title = f"{self.request.loop}: {self.request.quote_key(key)} is a list of lists of integers"
+            raise_error("wrong-argument", title, argument.span, f"this is {describe_value(value)}")
         found = tuple(tuple(i for i in m if isinstance(i, int)) for m in lists if isinstance(m, tuple))
         wrong = next((i for m in found for i in m if not 0 <= i < len(self.statements)), None)
         if wrong is not None:

@@ -25,12 +25,8 @@ _ITERATIONS_PER_STEP = 256  # two for each thread of most blocks
 
 def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
     if context.is_parallel:
-        raise_error(
-            "loop-in-parallel",
-            f"{path} inside {context.nest_name}",
-            iterable.span,
-            help="write one loop: `for i, j in T.Parallel(m, n):`",
-        )
+        title = f"{path} inside {context.nest_name}"
+        raise_error("loop-in-parallel", title, iterable.span, help="write one loop: `for i, j in T.Parallel(m, n):`")
     nest = _collect_nest(context, node, iterable, path)
     steps = {
         place: _StepLoop(
@@ -137,13 +133,10 @@ def _collect_nest(context: Context, node: ast.For, iterable: ast.Call, path: str
     for key in ("coalesced_width", "loop_layout", "prefer_async"):
         keyword = next((k for k in last.iterable.keywords if k.name == key), None)
         if keyword is not None and path != "T.vectorized":
-            raise_error(
-                "wrong-argument",
-                f"`{key}` belongs to the outermost loop of a nest",
-                keyword.span,
-                secondary=(Label(iterable.span, "the outermost loop"),),
-                help="move it there: it applies to the whole nest",
-            )
+            title = f"`{key}` belongs to the outermost loop of a nest"
+            place = Label(iterable.span, "the outermost loop")
+            way_out = "move it there: it applies to the whole nest"
+            raise_error("wrong-argument", title, keyword.span, secondary=(place,), help=way_out)
     return _Nest(
         names + inner.names, head.bounds + inner.bounds, (*statements, *inner.body), head.width or inner.width,
         head.asynchronous, head.layout,

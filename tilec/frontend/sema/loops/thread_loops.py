@@ -40,14 +40,11 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
         return
     if path == "T.Parallel" and (context.masks or any(s.buffer.scope != "local" for s in stores)):
         per_thread.require_all_threads(context, made.span, "T.Parallel")
-        raise_error(
-            "thread-dependent",
-            "an element of T.Parallel depends on the thread",
-            (varying or stores)[0].span,
-            "tilec chooses the thread of each element",
-            secondary=(Label(made.span, "distributes its elements over the threads"),),
-            help="write T.vectorized or T.serial for work of each thread",
-        )
+        title = "an element of T.Parallel depends on the thread"
+        note = "tilec chooses the thread of each element"
+        place = Label(made.span, "distributes its elements over the threads")
+        way_out = "write T.vectorized or T.serial for work of each thread"
+        raise_error("thread-dependent", title, (varying or stores)[0].span, note, secondary=(place,), help=way_out)
     loaded, fastest = {e.buffer for e in _list_loads(made.body)}, made.vars[-1]
     is_independent = len(kept) == len(everything) and all(
         s.buffer not in loaded
@@ -80,14 +77,10 @@ def _distribute_over_warps(made: tile.Parallel, span: Span, is_own: bool) -> til
     elif made.extents[-1] % WARP_THREADS or made.layout is not None:
         why = f"the last extent is {made.extents[-1]}"
     if why:
-        raise_error(
-            "thread-dependent",
-            "warp-wide calls are not defined in this loop",
-            span,
-            why,
-            secondary=(Label(made.span, "the lanes of a warp must be 32 consecutive elements of the last dimension"),),
-            help="use only tensors and shared tiles in it, and a multiple of 32 as its last extent",
-        )
+        title = "warp-wide calls are not defined in this loop"
+        place = Label(made.span, "the lanes of a warp must be 32 consecutive elements of the last dimension")
+        way_out = "use only tensors and shared tiles in it, and a multiple of 32 as its last extent"
+        raise_error("thread-dependent", title, span, why, secondary=(place,), help=way_out)
     return replace(made, width=1)
 
 
@@ -130,13 +123,9 @@ def compute_common_bounds(context: Context, bounds: LoopHeader, written: LoopHea
 
 def _make_bound(bound: float, span: Span) -> tile.Expr:
     if math.isinf(bound):
-        raise_error(
-            "thread-dependent",
-            "the trip count of this loop depends on the thread",
-            span,
-            "and has no bound that is known at compile time",
-            help="give it a bound, as in T.min(n, 64): threads with fewer iterations wait for the others",
-        )
+        title = "the trip count of this loop depends on the thread"
+        way_out = "give it a bound, as in T.min(n, 64): threads with fewer iterations wait for the others"
+        raise_error("thread-dependent", title, span, "and has no bound that is known at compile time", help=way_out)
     return tile.int32_const(int(bound))
 
 

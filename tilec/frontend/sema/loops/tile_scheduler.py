@@ -73,12 +73,8 @@ def resolve_attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
     if node.name in _METHOD_SIGNATURES:
         return Method(scheduler, node.name)
     if node.name not in _STATE_ATTRIBUTES:
-        raise_error(
-            "unknown-attribute",
-            f"a tile scheduler has no `{node.name}`",
-            node.span,
-            f"it has {', '.join(_STATE_ATTRIBUTES)}",
-        )
+        title = f"a tile scheduler has no `{node.name}`"
+        raise_error("unknown-attribute", title, node.span, f"it has {', '.join(_STATE_ATTRIBUTES)}")
     if scheduler.now is None:
         _refuse_misplaced(f"`{node.name}` is known in the scheduler's loop only", scheduler, node.span)
     return scheduler.now[_STATE_ATTRIBUTES.index(node.name)]
@@ -97,13 +93,10 @@ def call_scheduler_method(context: Context, function: Method, node: ast.Call) ->
         case name if scheduler.is_stateful:
             _refuse_misplaced(f".{name}() is not allowed here", scheduler, node.span)
         case name:
-            raise_error(
-                "misplaced-statement",
-                f"a scheduler with stateful=False has no .{name}()",
-                node.span,
-                secondary=(Label(scheduler.span, "from here"),),
-                help="use s.coord(i), or remove stateful=False",
-            )
+            title = f"a scheduler with stateful=False has no .{name}()"
+            place = Label(scheduler.span, "from here")
+            way_out = "use s.coord(i), or remove stateful=False"
+            raise_error("misplaced-statement", title, node.span, secondary=(place,), help=way_out)
     return None
 
 

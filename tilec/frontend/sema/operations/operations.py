@@ -71,12 +71,9 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
             _keep_previous_values(context, stores, given, node.span)
             return
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"{path} works on whole tiles and is not allowed inside {context.nest_name}",
-            node.span,
-            help="move it out of the loop, or access the elements one by one",
-        )
+        title = f"{path} works on whole tiles and is not allowed inside {context.nest_name}"
+        way_out = "move it out of the loop, or access the elements one by one"
+        raise_error("tile-op-in-parallel", title, node.span, help=way_out)
     if path in _FILL_OPERATIONS and _try_set_element(context, bind(), node.span):
         return
     pipelines.add_stage_barrier(path, arguments)
@@ -201,13 +198,9 @@ def elaborate_reducer_update(context: Context, call: Call) -> None:
         call.refuse("target", "an element of a T.alloc_reducer buffer")
         return
     if not context.is_parallel:
-        raise_error(
-            "fragment-index",
-            f"{call.name} is outside of T.Parallel",
-            call.span,
-            "T.Parallel distributes the updates over the threads",
-            help="write `for i in T.Parallel(n):` around it",
-        )
+        title = f"{call.name} is outside of T.Parallel"
+        note = "T.Parallel distributes the updates over the threads"
+        raise_error("fragment-index", title, call.span, note, help="write `for i in T.Parallel(n):` around it")
     check_access(context, access, call.span, "written")
     store = build_contribution(reducer, access, value, call)
     check_loads(context, store.value, call.span)
@@ -271,32 +264,22 @@ def _check_tile_scopes(name: str, arguments: tuple[list[Argument], dict[str, Arg
     for argument in (*arguments[0], *arguments[1].values()):
         value = argument.value.buffer if isinstance(argument.value, Access) else argument.value
         if isinstance(value, tile.Buffer) and value.scope == "barrier" and name not in TAKING_BARRIERS:
-            raise_error(
-                "wrong-scope",
-                f"{name} of a barrier",
-                argument.span,
-                f"{value.name} holds no values",
-                secondary=(Label(value.span, "from here"),),
-                help="write T.barrier_arrive or T.barrier_wait",
-            )
+            note = f"{value.name} holds no values"
+            place = Label(value.span, "from here")
+            way_out = "write T.barrier_arrive or T.barrier_wait"
+            raise_error("wrong-scope", f"{name} of a barrier", argument.span, note, secondary=(place,), help=way_out)
         if isinstance(value, tile.Buffer) and value.scope == "tmem" and name not in _TENSOR_MEMORY_OPERATIONS:
-            raise_error(
-                "wrong-scope",
-                f"{name} of a tile in tensor memory",
-                argument.span,
-                f"{value.name} is written by T.gemm or T.tcgen05_gemm, and read by T.copy to a fragment",
-                secondary=(Label(value.span, "from here"),),
-                help="T.copy it to a fragment first",
-            )
+            title = f"{name} of a tile in tensor memory"
+            note = f"{value.name} is written by T.gemm or T.tcgen05_gemm, and read by T.copy to a fragment"
+            place = Label(value.span, "from here")
+            way_out = "T.copy it to a fragment first"
+            raise_error("wrong-scope", title, argument.span, note, secondary=(place,), help=way_out)
         if isinstance(value, tile.Buffer) and value.scope == "local" and name not in _LOCAL_ARRAY_OPERATIONS:
-            raise_error(
-                "thread-dependent",
-                f"{name} works on tiles of the whole block",
-                argument.span,
-                f"each thread has an array {value.name} of its own",
-                secondary=(Label(value.span, "from here"),),
-                help="allocate it with T.alloc_fragment",
-            )
+            title = f"{name} works on tiles of the whole block"
+            note = f"each thread has an array {value.name} of its own"
+            place = Label(value.span, "from here")
+            way_out = "allocate it with T.alloc_fragment"
+            raise_error("thread-dependent", title, argument.span, note, secondary=(place,), help=way_out)
 
 
 def _elaborate_local_operation(context: Context, op: tile.TileOp) -> None:

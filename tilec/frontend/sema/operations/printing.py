@@ -75,12 +75,8 @@ def _emit_for_threads(context: Context, statements: tuple[tile.Stmt, ...], span:
 
 def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> None:
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"T.print of the whole {buffer.name} is not allowed inside {context.nest_name}",
-            call.span,
-            help="print an element, or move it out of the loop",
-        )
+        title = f"T.print of the whole {buffer.name} is not allowed inside {context.nest_name}"
+        raise_error("tile-op-in-parallel", title, call.span, help="print an element, or move it out of the loop")
     if buffer.scope in ("tmem", "barrier"):
         raise_error(
             "wrong-scope",
@@ -94,12 +90,8 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
         )
     printer = WARPGROUP_THREADS * call.read_integer("warp_group_id") + WARP_THREADS * call.read_integer("warp_id")
     if not 0 <= printer < context.threads:
-        raise_error(
-            "wrong-argument",
-            "the printing thread is outside the block",
-            call.span,
-            f"T.Kernel has {context.threads} threads",
-        )
+        title = "the printing thread is outside the block"
+        raise_error("wrong-argument", title, call.span, f"T.Kernel has {context.threads} threads")
     source = buffer
     if buffer.scope == "fragment":
         per_thread.require_all_threads(context, call.span, f"T.print of {buffer.name}")

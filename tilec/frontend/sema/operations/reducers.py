@@ -67,14 +67,11 @@ class _PartsRewriter:
         if isinstance(op, ReducerInit | FinalizeReducer):
             reducer = self.reducers.get(op.regions[0].buffer.name)
             if reducer is None:
-                raise_error(
-                    "wrong-argument",
-                    f"T.{op.name} needs a buffer of T.alloc_reducer",
-                    op.regions[0].span,
-                    f"{op.regions[0].buffer.name} is a fragment",
-                    secondary=(Label(op.regions[0].buffer.span, "from here"),),
-                    help="allocate it with T.alloc_reducer",
-                )
+                title = f"T.{op.name} needs a buffer of T.alloc_reducer"
+                note = f"{op.regions[0].buffer.name} is a fragment"
+                place = Label(op.regions[0].buffer.span, "from here")
+                way_out = "allocate it with T.alloc_reducer"
+                raise_error("wrong-argument", title, op.regions[0].span, note, secondary=(place,), help=way_out)
             return self.begin_reduction(op, reducer) if isinstance(op, ReducerInit) else self.end_reduction(op, reducer)
         written = next((b for b in find_writes(op) if b.name in self.reducers), None)
         if written is not None and isinstance(op, Fill) and op.tile.is_whole:
@@ -160,14 +157,10 @@ class _PartsRewriter:
         name = reducer.result.name
         update = f"T.reducer_update({name}[i], value)"
         also = _UPDATE_FORMS.get(reducer.kind)
-        raise_error(
-            "reducer-update",
-            f"{name} is set to something other than its {reducer.kind} with a value",
-            span,
-            "not an update with its operator",
-            secondary=(Label(reducer.result.span, f'a reducer with op="{reducer.kind}"'),),
-            help=f"write {update}" + (f" or {also.replace('acc', name)}" if also else ""),
-        )
+        title = f"{name} is set to something other than its {reducer.kind} with a value"
+        place = Label(reducer.result.span, f'a reducer with op="{reducer.kind}"')
+        way_out = f"write {update}" + (f" or {also.replace('acc', name)}" if also else "")
+        raise_error("reducer-update", title, span, "not an update with its operator", secondary=(place,), help=way_out)
 
 
 def _retarget_region(buffer: tile.Buffer, like: tile.Region) -> tile.Region:

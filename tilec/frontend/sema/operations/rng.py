@@ -32,12 +32,9 @@ _UNIFORM_STEP = 2.0**-32
 def initialise_generator(context: Context, call: Arguments) -> None:
     """Give every thread a generator; without `seq` every thread of the grid has a sequence of its own."""
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"T.rng_init is not allowed inside {context.nest_name}",
-            call.span,
-            help="each thread has one generator: move this before the loop",
-        )
+        title = f"T.rng_init is not allowed inside {context.nest_name}"
+        way_out = "each thread has one generator: move this before the loop"
+        raise_error("tile-op-in-parallel", title, call.span, help=way_out)
     if call["generator"].value != _PHILOX_GENERATOR:
         call.refuse("generator", f'"{_PHILOX_GENERATOR}", the only generator')
     seed, offset = (_read_integer(call, name) for name in ("seed", "off"))
@@ -81,12 +78,8 @@ def draw_number(context: Context, call: Arguments) -> tile.Expr:
     """Draw the next number of each running thread; inside T.Parallel, of the thread that has the element."""
     generator = context.generator
     if generator is None:
-        raise_error(
-            "uninitialised-generator",
-            f"{call.name} before T.rng_init",
-            call.span,
-            help="write T.rng_init(seed) before it, under no condition",
-        )
+        way_out = "write T.rng_init(seed) before it, under no condition"
+        raise_error("uninitialised-generator", f"{call.name} before T.rng_init", call.span, help=way_out)
     if call.name == RAND_SIGNATURE.name:
         return _draw_word(context, generator, call.span)
     bit, dist = call["bit"].value, call["dist"].value

@@ -62,13 +62,8 @@ def _check_thread_count(kernel: tile.Kernel, op: BlockBarrier) -> None:
     if op.id is not None:
         return  # threads of several roles (`sema.roles.explicit_roles`)
     if threads not in (None, kernel.threads):
-        raise_error(
-            "divergent-barrier",
-            "T.sync_threads needs all threads of the block",
-            op.span,
-            f"{threads} of {kernel.threads}",
-            help="remove arrive_count",
-        )
+        title = "T.sync_threads needs all threads of the block"
+        raise_error("divergent-barrier", title, op.span, f"{threads} of {kernel.threads}", help="remove arrive_count")
 
 
 class _CopyGroupWalker:
@@ -148,16 +143,11 @@ class _CopyGroupWalker:
         if copy in self.warned:
             return
         self.warned.add(copy)
-        self.warn(
-            make_warning(
-                "unwaited-copy",
-                f"no T.ptx_wait_group waits for this copy before {buffer.name} is used",
-                copy,
-                "may still be pending there",
-                secondary=(Label(stmt.span, f"tilec adds a wait for {buffer.name} here"),),
-                help="put T.ptx_wait_group(0) before that statement, or write T.copy, which needs no wait",
-            )
-        )
+        title = f"no T.ptx_wait_group waits for this copy before {buffer.name} is used"
+        note = "may still be pending there"
+        place = Label(stmt.span, f"tilec adds a wait for {buffer.name} here")
+        way_out = "put T.ptx_wait_group(0) before that statement, or write T.copy, which needs no wait"
+        self.warn(make_warning("unwaited-copy", title, copy, note, secondary=(place,), help=way_out))
 
 
 def _with_awaited_tiles(op: BlockBarrier | Rendezvous | WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:

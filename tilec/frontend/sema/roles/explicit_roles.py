@@ -40,12 +40,8 @@ def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffe
     assert spelling is not None
     counts = read_arrival_counts(evaluate.bind_call(context, spelling.signature, node))
     if context.loops or context.masks or context.role is not None:
-        raise_error(
-            "misplaced-statement",
-            "barriers are allocated once, before roles, loops and branches",
-            node.span,
-            help="move it to the beginning of the kernel",
-        )
+        title = "barriers are allocated once, before roles, loops and branches"
+        raise_error("misplaced-statement", title, node.span, help="move it to the beginning of the kernel")
     buffer = tile.Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
     context.buffers.append(buffer)
     context.out.append(build_allocation(buffer, counts))
@@ -63,13 +59,9 @@ def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> 
         raise_error("missing-argument", "T.ws needs the number of a warpgroup", call.span, help="write `with T.ws(0):`")
     warpgroups = find_active_warpgroups(context)
     if not len(warpgroups):
-        raise_error(
-            "bad-threads",
-            "T.ws needs a block of whole warpgroups",
-            call.span,
-            f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}",
-            help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel",
-        )
+        title = "T.ws needs a block of whole warpgroups"
+        note = f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}"
+        raise_error("bad-threads", title, call.span, note, help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel")
     groups = sorted(_read_warpgroup(argument, warpgroups) for argument in numbers)
     elaborate_role(context, check_neighbours(groups, call.span), lambda: context.block(node.body), call.span)
 
@@ -79,26 +71,18 @@ def _read_warpgroup(argument: Argument, available: range) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise_error("wrong-argument", "T.ws takes numbers of warpgroups, known at compile time", argument.span)
     if value not in available:
-        raise_error(
-            "out-of-range",
-            f"there is no warpgroup {value} here",
-            argument.span,
-            f"the warpgroups here are {_describe_warpgroups(available)}",
-            help=f"a warpgroup is {WARPGROUP_THREADS} threads; T.Kernel(…, threads=n) sets their number",
-        )
+        note = f"the warpgroups here are {_describe_warpgroups(available)}"
+        way_out = f"a warpgroup is {WARPGROUP_THREADS} threads; T.Kernel(…, threads=n) sets their number"
+        raise_error("out-of-range", f"there is no warpgroup {value} here", argument.span, note, help=way_out)
     return value
 
 
 def check_neighbours(groups: list[int], span: Span) -> range:
     contiguous = range(groups[0], groups[-1] + 1)
     if list(contiguous) != groups:
-        raise_error(
-            "noncontiguous-warpgroups",
-            "the warpgroups of a role must be consecutive, each named once",
-            span,
-            f"these are {', '.join(map(str, groups))}",
-            help="name consecutive warpgroups, or write a `with T.ws(…):` for each",
-        )
+        title = "the warpgroups of a role must be consecutive, each named once"
+        way_out = "name consecutive warpgroups, or write a `with T.ws(…):` for each"
+        raise_error("noncontiguous-warpgroups", title, span, f"these are {', '.join(map(str, groups))}", help=way_out)
     return contiguous
 
 
@@ -210,10 +194,7 @@ def find_leader(context: Context, span: Span) -> int:
     conditions = ((thread, compute_expr(mask, {tile.THREAD: thread})) for thread in threads)
     leader, is_here = next((entry for entry in conditions if entry[1] is not False), (first, None))
     if not is_here:
-        raise_error(
-            "thread-dependent",
-            "one thread runs this, but the threads that reach it are not known at compile time, or there are none",
-            span,
-            help="put it under an `if` on the thread index only, such as `if tx == 0:`, or under no condition",
-        )
+        title = "one thread runs this, but the threads that reach it are not known at compile time, or there are none"
+        way_out = "put it under an `if` on the thread index only, such as `if tx == 0:`, or under no condition"
+        raise_error("thread-dependent", title, span, help=way_out)
     return leader

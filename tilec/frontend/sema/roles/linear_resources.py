@@ -78,24 +78,17 @@ class Ledger:
             _refuse_second_release(resource, span, first_release)
         if self.loops > resource.loops:
             self.state[resource] = span
-            raise_error(
-                "unbalanced-release",
-                f"{resource.what} is acquired before this loop and released inside it",
-                span,
-                "runs once per iteration: any number of times, also never",
-                secondary=(acquired,),
-                help="acquire it inside the loop, or release it after the loop",
-            )
+            title = f"{resource.what} is acquired before this loop and released inside it"
+            note = "runs once per iteration: any number of times, also never"
+            way_out = "acquire it inside the loop, or release it after the loop"
+            raise_error("unbalanced-release", title, span, note, secondary=(acquired,), help=way_out)
         self.state[resource] = span
         if role != resource.role:
-            raise_error(
-                "divergent-release",
-                f"{resource.what} is released by a role that has not acquired it here",
-                span,
-                f"run by {_describe_role(role)}",
-                secondary=(Label(resource.span, f"{_describe_role(resource.role)} acquired it here"),),
-                help="release it where it was acquired: all threads of a role arrive",
-            )
+            title = f"{resource.what} is released by a role that has not acquired it here"
+            note = f"run by {_describe_role(role)}"
+            place = Label(resource.span, f"{_describe_role(resource.role)} acquired it here")
+            way_out = "release it where it was acquired: all threads of a role arrive"
+            raise_error("divergent-release", title, span, note, secondary=(place,), help=way_out)
 
     def held(self) -> list[Resource]:
         """Return the resources that are not released yet, the last one taken first."""

@@ -84,14 +84,10 @@ def _check_roles(pipeline: Pipeline) -> None:
                 Label(span, f"{_describe_role(role)} {_SIDE_VERBS[other_side]} it")
                 for role, span in pipeline.ends[other_side].roles.items()
             )
-            raise_error(
-                "pipeline-role",
-                f"{pipeline.name} has no {side}",
-                pipeline.span,
-                f"no role acquires a stage as its {side}",
-                secondary=acquires,
-                help=f"write `with {pipeline.name}.{side}().acquire() as tiles:` under the `with T.ws(…):` of a role",
-            )
+            title = f"{pipeline.name} has no {side}"
+            note = f"no role acquires a stage as its {side}"
+            way_out = f"write `with {pipeline.name}.{side}().acquire() as tiles:` under the `with T.ws(…):` of a role"
+            raise_error("pipeline-role", title, pipeline.span, note, secondary=acquires, help=way_out)
     acquires_by_role = [(side, role, span) for side in SIDES for role, span in pipeline.ends[side].roles.items()]
     for (side, role, span), (other_side, other_role, other_span) in combinations(acquires_by_role, 2):
         if not set(role) & set(other_role):
@@ -117,14 +113,11 @@ def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
         return
     for role, span in producer.roles.items():
         if role not in producer.drained:
-            raise_error(
-                "pipeline-drain",
-                f"the producer of {pipeline.name} ends without draining it",
-                span,
-                f"{_describe_role(role)} may end while stages are still in use",
-                secondary=(Label(cluster.span, "a block of this cluster may still signal them"),),
-                help="write `producer.drain()` after its last stage",
-            )
+            title = f"the producer of {pipeline.name} ends without draining it"
+            note = f"{_describe_role(role)} may end while stages are still in use"
+            place = Label(cluster.span, "a block of this cluster may still signal them")
+            way_out = "write `producer.drain()` after its last stage"
+            raise_error("pipeline-drain", title, span, note, secondary=(place,), help=way_out)
 
 
 # ---- order -----------------------------------------------------------------------------------------------------------

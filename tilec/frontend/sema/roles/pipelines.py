@@ -83,12 +83,8 @@ def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
     assert path is not None
     call = evaluate.bind_call(context, PIPELINE_SIGNATURES[path], node)
     if context.loops or context.masks or context.role is not None:
-        raise_error(
-            "misplaced-statement",
-            "pipelines are allocated once, before roles, loops and branches",
-            node.span,
-            help="move it to the beginning of the kernel",
-        )
+        title = "pipelines are allocated once, before roles, loops and branches"
+        raise_error("misplaced-statement", title, node.span, help="move it to the beginning of the kernel")
     stages = _read_stage_count(call)
     form, tiles = _read_payload(context, call, path)
     staged = {key: replace(stage_tile, extents=(stages, *stage_tile.extents)) for key, stage_tile in tiles.items()}
@@ -116,13 +112,9 @@ def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
 def _read_stage_count(call: Call) -> int:
     stages = call.read_integer("stages")
     if stages < 1:
-        raise_error(
-            "pipeline-stages",
-            "a pipeline needs at least one stage",
-            call["stages"].span,
-            "no role could ever acquire one",
-            help="use 2, to fill one stage while another is read, or more, to hide a longer latency",
-        )
+        title = "a pipeline needs at least one stage"
+        way_out = "use 2, to fill one stage while another is read, or more, to hide a longer latency"
+        raise_error("pipeline-stages", title, call["stages"].span, "no role could ever acquire one", help=way_out)
     if stages > MAX_STAGES:
         raise_error(
             "pipeline-stages", f"a pipeline has at most {MAX_STAGES} stages", call["stages"].span, f"not {stages}"
@@ -219,14 +211,10 @@ def resolve_attribute(context: Context, owner: MethodOwner | StageTile, node: as
         return Method(owner, node.name)
     if node.name not in values:
         near = find_nearest_name(node.name, (*known, *values))
-        raise_error(
-            "unknown-attribute",
-            f"{describe_value(owner)} has no `{node.name}`",
-            node.span,
-            f"it has {', '.join((*values, *known))}",
-            help=f"did you mean `{near}`?" if near else _suggest_owner(owner, node.name),
-            fix=suggest_replacement(node.name, near),
-        )
+        title = f"{describe_value(owner)} has no `{node.name}`"
+        note = f"it has {', '.join((*values, *known))}"
+        way_out = f"did you mean `{near}`?" if near else _suggest_owner(owner, node.name)
+        raise_error("unknown-attribute", title, node.span, note, help=way_out, fix=suggest_replacement(node.name, near))
     return values[node.name]
 
 
@@ -279,14 +267,9 @@ def check_stage_names(value: Value, targets: tuple[ast.Expr, ...], node: ast.Exp
 
 
 def _refuse_escape(stage: PipelineStage, span: Span, how: str) -> NoReturn:
-    raise_error(
-        "stage-escapes",
-        f"{stage.taken.what} has one owner, the name that it was acquired by",
-        span,
-        how,
-        secondary=(Label(stage.taken.span, "acquired here"),),
-        help="release it by that name; its tiles can have other names, as in `A, B = stage`",
-    )
+    title = f"{stage.taken.what} has one owner, the name that it was acquired by"
+    way_out = "release it by that name; its tiles can have other names, as in `A, B = stage`"
+    raise_error("stage-escapes", title, span, how, secondary=(Label(stage.taken.span, "acquired here"),), help=way_out)
 
 
 def access_stage_tile(context: Context, stage_tile: StageTile, node: ast.Subscript) -> StageTile:
@@ -341,12 +324,8 @@ def call_pipeline_method(context: Context, function: Method, node: ast.Call) -> 
         case PipelineStage() as stage, "expect_bytes":
             announce_bytes(context, stage, call)
         case _, name:
-            raise_error(
-                "not-a-value",
-                f".{name}() belongs in a with statement",
-                node.span,
-                help=f"write `with ….{name}() as tiles:`, or `stage = ….acquire_stage()` and `stage.release()`",
-            )
+            way_out = f"write `with ….{name}() as tiles:`, or `stage = ….acquire_stage()` and `stage.release()`"
+            raise_error("not-a-value", f".{name}() belongs in a with statement", node.span, help=way_out)
     return None
 
 
@@ -363,12 +342,8 @@ def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) ->
     function = context.value(call.function)
     assert isinstance(function, Method)
     if function.name not in ("acquire", "acquire_if_needed", *SIDES):
-        raise_error(
-            "misplaced-statement",
-            f".{function.name}() cannot be used in a `with`",
-            call.span,
-            help="write `with producer.acquire() as tiles:`; a stage of .acquire_stage() needs .release() instead",
-        )
+        way_out = "write `with producer.acquire() as tiles:`; a stage of .acquire_stage() needs .release() instead"
+        raise_error("misplaced-statement", f".{function.name}() cannot be used in a `with`", call.span, help=way_out)
     if function.name in SIDES:
         handle = context.value(call)
         assert isinstance(handle, PipelineHandle)
@@ -453,14 +428,10 @@ def apply_stage_rules(
     for stage_tile, span in given:
         stage = stage_tile.stage
         if loads and stage.side == "consumer":
-            raise_error(
-                "stage-access",
-                "a consumer writes its stage",
-                span,
-                "no role waits for this copy",
-                secondary=(Label(stage.taken.span, "acquired here, by the consumer"),),
-                help=f"fill it in the producer, after `{stage.pipeline.name}.producer()`",
-            )
+            title = "a consumer writes its stage"
+            place = Label(stage.taken.span, "acquired here, by the consumer")
+            way_out = f"fill it in the producer, after `{stage.pipeline.name}.producer()`"
+            raise_error("stage-access", title, span, "no role waits for this copy", secondary=(place,), help=way_out)
         if loads and isinstance(op, Copy) and op.barrier is None and op.asynchronous is None:
             element = tile.Load(stage.barrier.buffer, (stage.index,))
             return replace(op, signals=element, leader=roles.find_leader(context, span))

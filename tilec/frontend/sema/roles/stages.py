@@ -77,23 +77,15 @@ def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> t
 def _require_role(context: Context, handle: PipelineHandle, span: Span) -> range:
     made = handle.pipeline
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"a stage of {made.name} cannot be acquired inside {context.nest_name}",
-            span,
-            "all threads of a role acquire it together",
-            help="acquire it before the loop",
-        )
+        title = f"a stage of {made.name} cannot be acquired inside {context.nest_name}"
+        note = "all threads of a role acquire it together"
+        raise_error("tile-op-in-parallel", title, span, note, help="acquire it before the loop")
     per_thread.require_all_threads(context, span, f"acquiring a stage of {made.name}")
     if context.role is None:
-        raise_error(
-            "pipeline-role",
-            f"no role acquires this stage of {made.name}",
-            span,
-            "all warpgroups of the block run this",
-            secondary=(Label(made.span, "the pipeline needs two roles"),),
-            help="put it under `with T.ws(…):`",
-        )
+        title = f"no role acquires this stage of {made.name}"
+        note = "all warpgroups of the block run this"
+        place = Label(made.span, "the pipeline needs two roles")
+        raise_error("pipeline-role", title, span, note, secondary=(place,), help="put it under `with T.ws(…):`")
     return context.role
 
 
@@ -142,14 +134,10 @@ def _flip_parity(parity: tile.Expr) -> tile.Expr:
 
 def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span) -> None:
     if stage.taken.returns:
-        raise_error(
-            "double-release",
-            f"{stage.taken.what} is released twice",
-            span,
-            "released here",
-            secondary=(Label(stage.taken.span, "and at the end of this `with`"),),
-            help="remove this, or write `stage = ….acquire_stage()` in place of the `with`",
-        )
+        title = f"{stage.taken.what} is released twice"
+        place = Label(stage.taken.span, "and at the end of this `with`")
+        way_out = "remove this, or write `stage = ….acquire_stage()` in place of the `with`"
+        raise_error("double-release", title, span, "released here", secondary=(place,), help=way_out)
     release_stage(context, stage, span)
 
 
@@ -165,21 +153,13 @@ def drain_pipeline(context: Context, handle: PipelineHandle, span: Span) -> None
     made = handle.pipeline
     role = _require_role(context, handle, span)
     if handle.side == "consumer":
-        raise_error(
-            "misplaced-statement",
-            f"the consumer of {made.name} has nothing to drain",
-            span,
-            "releasing its last stage is enough",
-            help="drain it in the producer",
-        )
+        title = f"the consumer of {made.name} has nothing to drain"
+        note = "releasing its last stage is enough"
+        raise_error("misplaced-statement", title, span, note, help="drain it in the producer")
     if any(t.owner.pipeline is made for t in context.ledger.held()):
-        raise_error(
-            "misplaced-statement",
-            f"{made.name} is drained while a stage of it is held",
-            span,
-            "this would wait for the held stage for ever",
-            help="drain it after the last release",
-        )
+        title = f"{made.name} is drained while a stage of it is held"
+        note = "this would wait for the held stage for ever"
+        raise_error("misplaced-statement", title, span, note, help="drain it after the last release")
     made.ends["producer"].drained.add(role)
     index, parity = _read_stage_and_parity(context, made, "producer", span)
     step, place, stage, phase = (
@@ -201,13 +181,9 @@ def announce_bytes(context: Context, stage: PipelineStage, call: Call) -> None:
     are known after mechanism selection (`explicit_roles.compute_expected_bytes`)."""
     context.ledger.use(stage.taken, call.span)
     if stage.side == "consumer":
-        raise_error(
-            "misplaced-statement",
-            "a consumer cannot announce bytes",
-            call.span,
-            secondary=(Label(stage.taken.span, "acquired here, full"),),
-            help="call it in the producer",
-        )
+        title = "a consumer cannot announce bytes"
+        place = Label(stage.taken.span, "acquired here, full")
+        raise_error("misplaced-statement", title, call.span, secondary=(place,), help="call it in the producer")
     is_payload = call["bytes"].value is None
     announced = compute_payload_bytes(stage.pipeline) if is_payload else call.read_integer("bytes")
     if not 0 < announced <= MAX_ARRIVALS:

@@ -88,32 +88,20 @@ OTHER_ALLOCATIONS: dict[str, Callable[[Context, str, ast.Call], Buffer | Pipelin
 def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call: Call) -> None:
     """Check a tile of tensor memory. It has lanes, and columns of 32 bits, which hold whole elements."""
     if dtype.bits not in (8, 16, 32):
-        raise_error(
-            "unsupported-type",
-            f"tensor memory has no elements of {dtype}",
-            call["dtype"].span,
-            f"a column has 32 bits, {name} has elements of {dtype.bits}",
-            help="use a type of 8, 16 or 32 bits",
-        )
+        title = f"tensor memory has no elements of {dtype}"
+        note = f"a column has 32 bits, {name} has elements of {dtype.bits}"
+        raise_error("unsupported-type", title, call["dtype"].span, note, help="use a type of 8, 16 or 32 bits")
     if len(extents) < 2:
-        raise_error(
-            "wrong-shape",
-            f"{name} needs two dimensions",
-            call["shape"].span,
-            "tensor memory has rows and columns",
-            help="write (rows, columns), or allocate it in shared memory",
-        )
+        title = f"{name} needs two dimensions"
+        way_out = "write (rows, columns), or allocate it in shared memory"
+        raise_error("wrong-shape", title, call["shape"].span, "tensor memory has rows and columns", help=way_out)
 
 
 def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
     """Elaborate `name = T.alloc_…(…)`."""
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"{path} is not allowed inside {context.nest_name}",
-            node.span,
-            help="allocate before the loop",
-        )
+        title = f"{path} is not allowed inside {context.nest_name}"
+        raise_error("tile-op-in-parallel", title, node.span, help="allocate before the loop")
     if path in OTHER_ALLOCATIONS:
         return OTHER_ALLOCATIONS[path](context, name, node)
     scope, signature = TILE_SIGNATURES[path]
@@ -124,13 +112,9 @@ def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call)
         call.refuse("scope", f'"{scope}"')
     shape = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP)
     if scope == "tmem" and len(shape) < 2:
-        raise_error(
-            "wrong-shape",
-            f"{path} needs rows and columns",
-            call["shape"].span,
-            f"{len(shape)} dimension",
-            help=f"write ({shape[0]}, 1), or allocate it with T.alloc_shared",
-        )
+        title = f"{path} needs rows and columns"
+        way_out = f"write ({shape[0]}, 1), or allocate it with T.alloc_shared"
+        raise_error("wrong-shape", title, call["shape"].span, f"{len(shape)} dimension", help=way_out)
     dtype, lanes = as_element_type(call["dtype"])
     extents = (*shape, lanes) if lanes > 1 else shape
     if scope == "tmem":

@@ -101,16 +101,11 @@ def _warn_of_rebound_tensor(context: Context, name: str, argument: Argument, spa
     binding, value = context.scope.find(name), argument.value
     tensor = binding.value if binding is not None and binding.ended is None else None
     if isinstance(tensor, tile.Buffer) and isinstance(value, tile.Buffer) and tensor.scope == "global" != value.scope:
-        context.warn(
-            make_warning(
-                "rebound-tensor",
-                f"`{name}` is rebound to a tile, and nothing is copied",
-                span,
-                f"from here on this is {describe_value(value)}",
-                secondary=(Label(tensor.span, "the tensor stays as it is"),),
-                help=f"write T.copy({value.name}, {name})",
-            )
-        )
+        title = f"`{name}` is rebound to a tile, and nothing is copied"
+        note = f"from here on this is {describe_value(value)}"
+        place = Label(tensor.span, "the tensor stays as it is")
+        way_out = f"write T.copy({value.name}, {name})"
+        context.warn(make_warning("rebound-tensor", title, span, note, secondary=(place,), help=way_out))
 
 
 def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DType | None, span: Span) -> Value:

@@ -208,12 +208,9 @@ def elaborate_iteration(context: Context, kind: str, body: Body) -> None:
         try:
             context.block(body)
         except _EscapedAtomicResult as found:
-            raise_error(
-                "misplaced-statement",
-                "an unrolled loop of a nest is left after an atomic operation whose result is used",
-                found.span,
-                help="keep the value in a fragment, and leave the loop in an `if` of its own",
-            )
+            title = "an unrolled loop of a nest is left after an atomic operation whose result is used"
+            way_out = "keep the value in a fragment, and leave the loop in an `if` of its own"
+            raise_error("misplaced-statement", title, found.span, help=way_out)
 
 
 def elaborate_unrolled_iterations(
@@ -407,21 +404,14 @@ def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
     word = "break" if isinstance(node, ast.Break) else "continue"
     iteration = context.iterations[-1] if context.iterations else None
     if iteration is None and context.loops and context.calls:
-        raise_error(
-            "misplaced-statement",
-            f"`{word}` is in a macro, but its loop is outside the macro",
-            node.span,
-            help=f"let the macro return whether to leave, and write `if …: {word}` in the loop",
-        )
+        title = f"`{word}` is in a macro, but its loop is outside the macro"
+        way_out = f"let the macro return whether to leave, and write `if …: {word}` in the loop"
+        raise_error("misplaced-statement", title, node.span, help=way_out)
     if iteration is None:
         raise_error("misplaced-statement", f"`{word}` is outside of any loop", node.span)
     if context.with_depth:
-        raise_error(
-            "misplaced-statement",
-            f"`{word}` would leave a `with` inside the loop",
-            node.span,
-            help="put the statements that it skips under an `if`, or use `.acquire_stage()` and release before it",
-        )
+        way_out = "put the statements that it skips under an `if`, or use `.acquire_stage()` and release before it"
+        raise_error("misplaced-statement", f"`{word}` would leave a `with` inside the loop", node.span, help=way_out)
     if isinstance(node, ast.Break):
         _check_breakable(context, iteration, node.span)
     if iteration.loop is None:
@@ -439,13 +429,9 @@ def _check_breakable(context: Context, iteration: Iteration, span: Span) -> None
     if iteration.loop is None:
         per_thread.require_all_threads(context, span, "`break`")
     if iteration.kind not in _BREAKABLE_LOOPS:
-        raise_error(
-            "misplaced-statement",
-            f"{iteration.kind} cannot be left with `break`",
-            span,
-            "its iterations do not run one after another",
-            help="use T.serial, or guard the rest of the body with `if`",
-        )
+        title = f"{iteration.kind} cannot be left with `break`"
+        way_out = "use T.serial, or guard the rest of the body with `if`"
+        raise_error("misplaced-statement", title, span, "its iterations do not run one after another", help=way_out)
 
 
 def _end_iteration(context: Context, iteration: Iteration, node: ast.Break | ast.Continue, word: str) -> None:

@@ -67,13 +67,9 @@ def require_uniform(context: Context, expr: tile.Expr, span: Span, what: str) ->
 def require_all_threads(context: Context, span: Span, what: str) -> None:
     """Refuse a collective operation where only some threads of the block run."""
     if context.masks:
-        raise_error(
-            "thread-dependent",
-            f"{what} is under a condition on the thread",
-            span,
-            "all threads of the block must run it together",
-            help="move it out of the `if`",
-        )
+        title = f"{what} is under a condition on the thread"
+        note = "all threads of the block must run it together"
+        raise_error("thread-dependent", title, span, note, help="move it out of the `if`")
 
 
 def emit_for_each_thread(

@@ -147,12 +147,8 @@ def _elaborate_import(context: Context, node: ast.Import | ast.Foreign) -> None:
 
 
 def refuse_early_return(node: ast.Return) -> NoReturn:
-    raise_error(
-        "misplaced-statement",
-        "a kernel cannot be left early by `return`",
-        node.span,
-        help="put the following statements under an `if`",
-    )
+    title = "a kernel cannot be left early by `return`"
+    raise_error("misplaced-statement", title, node.span, help="put the following statements under an `if`")
 
 
 def _refuse_return(context: Context, node: ast.Return) -> None:
@@ -170,12 +166,8 @@ def _elaborate_assert(context: Context, node: ast.Assert) -> None:
         check_assert(context, node)
         return
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"an assertion about run-time values is not allowed inside {context.nest_name}",
-            node.span,
-            help="move it out of the loop",
-        )
+        title = f"an assertion about run-time values is not allowed inside {context.nest_name}"
+        raise_error("tile-op-in-parallel", title, node.span, help="move it out of the loop")
     message = () if node.message is None else (Argument(context.value(node.message), node.message.span),)
     given = DEVICE_ASSERT.spellings[0]
     op = given.check(bind_arguments(given.signature, [condition, *message], {}, node.span))

@@ -21,14 +21,10 @@ def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span
         context.per_thread_spans.add(buffer.span)
         return
     if context.is_parallel:
-        raise_error(
-            "wrong-scope",
-            f"{buffer.name} is set inside {context.nest_name}",
-            span,
-            "every iteration would set it",
-            secondary=(Label(buffer.span, "the block has only one"),),
-            help="use a fragment, and a reduction such as T.reduce_sum",
-        )
+        title = f"{buffer.name} is set inside {context.nest_name}"
+        place = Label(buffer.span, "the block has only one")
+        way_out = "use a fragment, and a reduction such as T.reduce_sum"
+        raise_error("wrong-scope", title, span, "every iteration would set it", secondary=(place,), help=way_out)
     emit_uniform_set(context, buffer, value, span)
 
 
