@@ -392,7 +392,7 @@ def _find_jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | N
         case ast.Evaluate(value=ast.Call(args=(), keywords=(), function=function) as call):
             name = function.name if isinstance(function, ast.Attribute) else getattr(function, "id", "")
             is_break = name == "loop_break" and evaluate.find_callee(context, call) == LOOP_BREAK.name
-            return ast.Break(stmt.span) if is_break else None
+            return ast.Break(span=stmt.span) if is_break else None
         case _:
             return None
 
