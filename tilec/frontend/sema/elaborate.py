@@ -101,13 +101,8 @@ def _find_kernels(module: ast.Module) -> list[ast.Function]:
 def _collect_other_names(module: ast.Module, function: ast.Function) -> set[str]:
     """Return the names of the other kernels of the file. A kernel whose name is among them is renamed after its
     function."""
-    others = (f for f in _find_kernels(module) if f is not function)
-    return {
-        n.name
-        for f in others
-        for n in ast.walk_nodes(f)
-        if isinstance(n, ast.Function) and find_function_kind(n) == "kernel"
-    }
+    parts = (n for f in _find_kernels(module) if f is not function for n in ast.walk_nodes(f))
+    return {n.name for n in parts if isinstance(n, ast.Function) and find_function_kind(n) == "kernel"}
 
 
 def _select_launch(kernels: tuple[Kernel, ...], number: int | None) -> Kernel:
@@ -156,14 +151,12 @@ def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) ->
         raise_error("no-kernel", title, function.name_span if function else None, note, help=way_out)
     if len(kernels) > 1:
         first, *others = kernels.values()
-        raise_error(
-            "ambiguous-entry",
+        title, places = (
             f"{source.path} has {len(kernels)} kernels",
-            first.name_span,
-            "one of them",
-            secondary=tuple(Label(f.name_span, "another") for f in others),
-            help=f"choose with --entry {first.name}",
+            tuple(Label(f.name_span, "another") for f in others),
         )
+        way_out = f"choose with --entry {first.name}"
+        raise_error("ambiguous-entry", title, first.name_span, "one of them", secondary=places, help=way_out)
     (only,) = kernels.values()
     return only, None
 
@@ -289,12 +282,9 @@ def _elaborate_factory(function: ast.Function, constants: FileEvaluator, warn: W
     )
     targets = (t for s in returned.node.body if isinstance(s, ast.Assign) for t in s.targets)
     names = {target.id for target in targets if isinstance(target, ast.Name)}
-    return tuple(
-        configs.apply_options(
-            replace(each, outputs=configs.find_outputs(each, out, names) if out else ()), (*each.asks, *options)
-        )
-        for each in built
-    )
+    outputs = (configs.find_outputs(each, out, names) if out else () for each in built)
+    whole = (replace(each, outputs=names) for each, names in zip(built, outputs, strict=True))
+    return tuple(configs.apply_options(each, (*each.asks, *options)) for each in whole)
 
 
 def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Scope | None = None) -> Function:

@@ -10,8 +10,6 @@ from tilec.frontend.syntax.lalr import MAX_DEPTH, Branch, Child, Token, token_sp
 from tilec.support.diagnostics import raise_error
 from tilec.support.source import Span
 
-_COMPOUND_RULES = {"if_stmt", "elif_part", "for_stmt", "while_stmt", "with_stmt", "function"}
-
 
 def _convert_block(tree: Child, depth: int) -> tuple[ast.Stmt, ...]:
     assert isinstance(tree, Branch)
@@ -28,8 +26,6 @@ def convert_statement(tree: Branch, depth: int) -> ast.Stmt:
     """Convert the parse tree of a statement. Errors: `too-deep`."""
     parts, span = tree.children, tree_span(tree)
     _check_depth(depth, span)
-    if tree.data in _COMPOUND_RULES:
-        return _convert_compound(tree, depth)
     match str(tree.data):
         case "assign":
             targets = tuple(check_assignable(convert_expression(c)) for c in parts[:-1])
@@ -59,8 +55,8 @@ def convert_statement(tree: Branch, depth: int) -> ast.Stmt:
             return ast.Import(tuple(_convert_alias(c) for c in parts), None, span=span)
         case "import_from":
             return ast.Import(tuple(_convert_alias(c) for c in parts[1:]), _convert_module_path(parts[0]), span=span)
-        case other:
-            raise AssertionError(f"no node for grammar rule {other}")
+        case _:
+            return _convert_compound(tree, depth)
 
 
 def _convert_compound(tree: Branch, depth: int) -> ast.Stmt:
@@ -148,17 +144,11 @@ def _convert_parameter(child: Child) -> ast.Parameter:
     if child.data == "starred_parameter":
         stars, starred, collected = child.children
         kind: Literal["*", "**"] = "*" if token_text(stars) == "*" else "**"
-        return ast.Parameter(
-            "" if starred is None else token_text(starred),
-            convert_optional(collected),
-            None,
-            kind,
-            span=tree_span(child),
-        )
-    name, annotation, default = child.children
-    return ast.Parameter(
-        token_text(name), convert_optional(annotation), convert_optional(default), "", span=tree_span(child)
-    )
+        shown = "" if starred is None else token_text(starred)
+        return ast.Parameter(shown, convert_optional(collected), None, kind, span=tree_span(child))
+    name, annotation, value = child.children
+    default = convert_optional(value)
+    return ast.Parameter(token_text(name), convert_optional(annotation), default, span=tree_span(child))
 
 
 def _convert_module_path(child: Child) -> str:

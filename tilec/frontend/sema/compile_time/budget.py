@@ -59,11 +59,8 @@ class Budget:
     def step(self, span: Span, count: int = 1) -> None:
         self.steps += count
         if self.steps > MAX_STEPS:
-            self._end(
-                "the evaluation at compile time takes too long",
-                span,
-                f"the limit of {MAX_STEPS} steps was reached here",
-            )
+            note = f"the limit of {MAX_STEPS} steps was reached here"
+            self._end("the evaluation at compile time takes too long", span, note)
 
     def count_comprehension(self, span: Span) -> None:
         self.step(span, _STEPS_PER_COMPREHENSION)
@@ -114,9 +111,8 @@ class Budget:
         try:
             if self.calls > MAX_CALLS:
                 self.is_spent = True
-                raise_error(
-                    "evaluation-too-long", "calls are nested too deeply", span, f"the limit is {MAX_CALLS} levels"
-                )
+                note = f"the limit is {MAX_CALLS} levels"
+                raise_error("evaluation-too-long", "calls are nested too deeply", span, note)
             yield
         finally:
             self.calls -= 1

@@ -27,9 +27,8 @@ def _bind_arguments(
     context: Context, function: Function, positional: Sequence[Argument], keywords: dict[str, Argument], span: Span
 ) -> Scope:
     """Return the scope of a call: the parameters bound to their arguments, or to their defaults."""
-    node, name = function.node, function.name
+    parameters, name = function.node.params, function.name
     scope = Scope(function.scope, name, is_function=True)
-    parameters = node.params
     rest, unbound, only_keywords = list(positional), dict(keywords), False
     for p in parameters:
         if p.kind == "**":
@@ -257,13 +256,9 @@ def refuse_raise(context: Context, node: ast.Raise) -> NoReturn:
 
 def find_function_kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
     """Return the kind that its decorators give a function."""
-    if any(_is_decorator_named(d, "prim_func") for d in node.decorators):
+    if _is_decorated(node, "prim_func"):
         return "kernel"
-    return (
-        "macro"
-        if any(_is_decorator_named(d, word) for d in node.decorators for word in ("macro", "inline"))
-        else "function"
-    )
+    return "macro" if _is_decorated(node, "macro", "inline") else "function"
 
 
 def is_launch(node: ast.Node) -> bool:
@@ -289,18 +284,23 @@ def list_parameters(node: ast.Function) -> tuple[ast.Parameter, ...]:
 def is_eager(node: ast.Function) -> bool:
     """Return whether the function is a kernel in the eager style: under @tilelang.jit, by any of its names, and with a
     launch."""
-    is_jit = any(_is_decorator_named(d, word) for d in node.decorators for word in ("jit", "lazy_jit", "eager_jit"))
-    return is_jit and has_launch(node)
+    return _is_decorated(node, "jit", "lazy_jit", "eager_jit") and has_launch(node)
 
 
-def _is_decorator_named(decorator: ast.Expr, word: str) -> bool:
-    match decorator:
+def _is_decorated(node: ast.Function, *names: str) -> bool:
+    """Return whether a decorator of the function, or what it calls, has one of these names."""
+    return any(_get_last_name(decorator) in names for decorator in node.decorators)
+
+
+def _get_last_name(node: ast.Expr) -> str | None:
+    """Return `c` for `c`, `a.b.c` and `a.b.c(…)`."""
+    match node:
         case ast.Attribute(name=name) | ast.Name(id=name):
-            return name == word
+            return name
         case ast.Call(function=function):
-            return _is_decorator_named(function, word)
+            return _get_last_name(function)
         case _:
-            return False
+            return None
 
 
 def call_function(

@@ -165,9 +165,7 @@ def _evaluate_astype(context: Context, function: Method, node: ast.Call) -> Valu
 
 _METHOD_EVALUATORS: dict[type, Callable[[Context, Method, ast.Call], Value]] = {
     TileScheduler: tile_scheduler.call_scheduler_method,
-    Pipeline: pipelines.call_pipeline_method,
-    PipelineHandle: pipelines.call_pipeline_method,
-    PipelineStage: pipelines.call_pipeline_method,
+    **dict.fromkeys((Pipeline, PipelineHandle, PipelineStage), pipelines.call_pipeline_method),
     LoopLayout: layout_maps.call_layout_method,
     Buffer: _refuse_buffer_method,
     **dict.fromkeys((Access, *EXPR_TYPES), _evaluate_astype),

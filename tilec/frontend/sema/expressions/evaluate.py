@@ -158,11 +158,8 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
     if not reading.list_statements_since(context, begin):
         return Access(buffer, (*(place for place, _ in places), *lanes))
     # A later index changes something that an earlier one may read.
-    settled = (
-        reading.settle_place(context, Access(buffer, (place,)), moment, node.span).indices[0]
-        for place, moment in places
-    )
-    return Access(buffer, (*settled, *lanes))
+    settled = (reading.settle_place(context, Access(buffer, (place,)), moment, node.span) for place, moment in places)
+    return Access(buffer, (*(access.indices[0] for access in settled), *lanes))
 
 
 def _evaluate_index_or_slice(
@@ -238,12 +235,8 @@ def _narrow_index(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.
 
 
 def _fits_int32(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> bool:
-    if (
-        isinstance(expr, tile.Cast)
-        and expr.a.dtype.kind != "float"
-        and expr.a.dtype.bits < 64
-        and expr.a.dtype != UINT32
-    ):
+    source = expr.a.dtype if isinstance(expr, tile.Cast) else None
+    if source is not None and source.kind != "float" and source.bits < 64 and source != UINT32:
         return True
     low, high = value_interval(expr, ranges)
     return low >= _LOW and high <= _HIGH

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import assert_never
 
 from tilec.frontend.sema.compile_time.functions import bind_target, make_function
 from tilec.frontend.sema.context import Context, ExpressionEvaluator
@@ -92,20 +91,9 @@ def _format_part(context: Context, part: ast.String | ast.Formatted) -> str:
     return python.format_value(evaluate.evaluate_operand(context, part.value), part.conversion, part.spec)
 
 
-def _evaluate_tuple(context: Context, node: ast.Tuple) -> Value:
-    return _count_value_parts(
-        context,
-        tuple(pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items)),
-        node.span,
-    )
-
-
-def _evaluate_list(context: Context, node: ast.List) -> Value:
-    return _count_value_parts(
-        context,
-        ListValue(pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items)),
-        node.span,
-    )
+def _evaluate_sequence(context: Context, node: ast.Tuple | ast.List) -> Value:
+    items = (pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items))
+    return _count_value_parts(context, ListValue(items) if isinstance(node, ast.List) else tuple(items), node.span)
 
 
 def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
@@ -145,12 +133,9 @@ def _iterate_clauses(
 ) -> Iterator[DictionaryEntry]:
     """Yield an entry for each item that the clauses run over. Entries of a list have no key."""
     if not clauses:
-        key = pipelines.check_container_item(evaluate.evaluate_argument(context, node.element))
-        yield (
-            DictionaryEntry(None, key, node.span)
-            if node.value is None
-            else DictionaryEntry(key, context.value(node.value), node.span)
-        )
+        element = pipelines.check_container_item(evaluate.evaluate_argument(context, node.element))
+        key, value = (None, element) if node.value is None else (element, context.value(node.value))
+        yield DictionaryEntry(key, value, node.span)
         return
     first, *rest = clauses
     iterable = evaluate.evaluate_operand(context, first.iterable)
@@ -197,16 +182,13 @@ def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
     if isinstance(owner, Function):
         title = f"{describe_value(owner)} has no `{node.name}`"
         raise_error("foreign-call", title, node.span, "only a host program can call this")
-    if isinstance(owner, tile.Buffer) and node.name in ("pipeline", DATA):
-        return Method(owner, node.name)
-    if isinstance(owner, tile.LoopLayout) and node.name in layout_maps.LAYOUT_METHODS:
+    methods = ("pipeline", DATA) if isinstance(owner, tile.Buffer) else layout_maps.LAYOUT_METHODS
+    if isinstance(owner, tile.Buffer | tile.LoopLayout) and node.name in methods:
         return Method(owner, node.name)
     if isinstance(owner, DType) and node.name in _DTYPE_ATTRIBUTES:
         return _DTYPE_ATTRIBUTES[node.name](owner)
-    if (
-        isinstance(owner, (*EXPR_TYPES, Access))
-        and (found := _evaluate_element_attribute(owner, node.name)) is not None
-    ):
+    found = _evaluate_element_attribute(owner, node.name) if isinstance(owner, (*EXPR_TYPES, Access)) else None
+    if found is not None:
         return found
     if not isinstance(owner, tile.Buffer) or node.name not in ("shape", "dtype"):
         title = f"there is no attribute `{node.name}` here"
@@ -290,19 +272,15 @@ def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value
 
 def _evaluate_unary(context: Context, node: ast.Unary) -> Value:
     operand = evaluate.evaluate_operand(context, node.operand)
-    result: Value
-    match node.op:
-        case "-":
-            result = arithmetic.apply_negation(operand)
-        case "+":
-            result = operand.value if isinstance(operand.value, int | float) else as_expr(operand)
-        case "~":
-            result = arithmetic.apply_inversion(operand)
-        case "not":
-            result = arithmetic.apply_not(operand)
-        case _:
-            assert_never(node.op)
-    return _check_value_size(context, result, node.span)
+    return _check_value_size(context, _UNARY_OPERATORS[node.op](operand), node.span)
+
+
+_UNARY_OPERATORS: dict[ast.UnaryOp, Callable[[Argument], Value]] = {
+    "-": arithmetic.apply_negation,
+    "+": lambda operand: operand.value if isinstance(operand.value, int | float) else as_expr(operand),
+    "~": arithmetic.apply_inversion,
+    "not": arithmetic.apply_not,
+}
 
 
 def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
@@ -310,11 +288,8 @@ def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
     moment = reading.mark_moment(context)
     right = evaluate.evaluate_operand(context, node.right)
     operands = reading.read_if_changed_since(context, left, moment), right
-    return _count_value_parts(
-        context,
-        _check_value_size(context, arithmetic.apply_binary(node.op, *operands, node.span), node.span),
-        node.span,
-    )
+    value = arithmetic.apply_binary(node.op, *operands, node.span)
+    return _count_value_parts(context, _check_value_size(context, value, node.span), node.span)
 
 
 def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
@@ -408,8 +383,8 @@ EXPRESSION_EVALUATORS: dict[type[ast.Expr], ExpressionEvaluator] = {
     ast.Constant: _evaluate_constant,
     ast.Name: _evaluate_name,
     ast.JoinedString: _evaluate_joined_string,
-    ast.Tuple: _evaluate_tuple,
-    ast.List: _evaluate_list,
+    ast.Tuple: _evaluate_sequence,
+    ast.List: _evaluate_sequence,
     ast.Dict: _evaluate_dict,
     ast.Comprehension: _evaluate_comprehension,
     ast.Lambda: _evaluate_lambda,

@@ -20,14 +20,10 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
     """Evaluate a call of `ops.functions.warp_functions`, which all threads compute here, once."""
     function = WARP_FUNCTIONS[call.name]
     if context.is_parallel and (function.is_block_wide or context.guards):
-        raise_error(
-            "thread-dependent",
-            f"{call.name} is under a condition inside T.Parallel" if context.guards else
-            f"{call.name} is inside T.Parallel or T.vectorized",
-            call.span,
-            "all threads that have elements must run it together",
-            help="move it outside, or into T.serial",
-        )  # fmt: skip
+        where = "under a condition inside T.Parallel" if context.guards else "inside T.Parallel or T.vectorized"
+        note = "all threads that have elements must run it together"
+        way_out = "move it outside, or into T.serial"
+        raise_error("thread-dependent", f"{call.name} is {where}", call.span, note, help=way_out)
     if context.is_parallel:
         value = function.build(call, None)
         var = tile.Var(context.unique.take(f"{tile.ONCE_PREFIX}_{call.name.removeprefix('T.')}"), value.dtype)
@@ -90,9 +86,8 @@ def evaluate_thread_value(context: Context, call: Call) -> Value:
             extent = call.read_integer("thread_extent")
             if extent < 0 or extent % WARP_THREADS:
                 call.refuse("thread_extent", "a number of threads in whole warps, or 0")
-            return tile.Binary(
-                "eq", _make_remainder(tile.THREAD, extent) if extent else tile.THREAD, tile.int32_const(0), BOOL
-            )
+            index = _make_remainder(tile.THREAD, extent) if extent else tile.THREAD
+            return tile.Binary("eq", index, tile.int32_const(0), BOOL)
         case _:
             return _evaluate_thread_binding(context, call)
 

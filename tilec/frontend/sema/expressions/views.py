@@ -73,44 +73,34 @@ def make_view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Bu
     if "dtype" in call.arguments and call["dtype"].value is not None:
         dtype = as_dtype(call["dtype"])
     is_resized = dtype.bits != source.dtype.bits
-    if dtype != source.dtype and (
-        BOOL in (dtype, source.dtype) or (is_resized and min(dtype.bits, source.dtype.bits) < 8)
-    ):
-        raise_error(
-            "wrong-dtype",
-            f"{source.dtype} cannot be viewed as {dtype}",
-            call["dtype"].span,
-            "bool has no view of another type"
-            if BOOL in (dtype, source.dtype)
-            else "elements of less than a byte keep their size",
-            secondary=(Label(source.span, "from here"),),
-            help="convert it, as by T.copy"
-            if BOOL in (dtype, source.dtype)
-            else "pack elements with shifts, and unpack them with T.reinterpret",
-        )
+    is_of_bool = BOOL in (dtype, source.dtype)
+    if dtype != source.dtype and (is_of_bool or (is_resized and min(dtype.bits, source.dtype.bits) < 8)):
+        title, place = f"{source.dtype} cannot be viewed as {dtype}", Label(source.span, "from here")
+        note, way_out = "bool has no view of another type", "convert it, as by T.copy"
+        if not is_of_bool:
+            note = "elements of less than a byte keep their size"
+            way_out = "pack elements with shifts, and unpack them with T.reinterpret"
+        raise_error("wrong-dtype", title, call["dtype"].span, note, secondary=(place,), help=way_out)
     has_shape = call["shape"].value is not None
     resized_shape = resize_shape(source.shape, source.dtype, dtype)
     shape = as_shape(call["shape"], f"the shape of {call.name}") if has_shape else resized_shape
     total = math.prod(source.shape) * source.dtype.bits // dtype.bits
     if shape is None or math.prod(shape) != total or resize_shape(shape, dtype, source.dtype) is None:
-        found = f"{source.name} has rows of {source.shape[-1]} elements" if shape is None else f"{show_shape(shape)}"
-        raise_error(
-            "shape-mismatch",
-            f"{call.name} keeps all elements" if not is_resized else f"{call.name} keeps all bytes of each row",
-            call["shape" if has_shape else "dtype"].span,
-            f"{found}, which cannot hold {total} {dtype}"
-            if is_resized
-            else f"{show_shape(shape or ())} has {math.prod(shape or ())} elements, {source.name} has {total}",
-            secondary=(Label(source.span, f"{source.dtype}{show_shape(source.shape)}"),),
-        )
+        kept = "all bytes of each row" if is_resized else "all elements"
+        note = f"{show_shape(shape or ())} has {math.prod(shape or ())} elements, {source.name} has {total}"
+        if is_resized:
+            found = f"{source.name} has rows of {source.shape[-1]} elements" if shape is None else show_shape(shape)
+            note = f"{found}, which cannot hold {total} {dtype}"
+        place = Label(source.span, f"{source.dtype}{show_shape(source.shape)}")
+        where = call["shape" if has_shape else "dtype"].span
+        raise_error("shape-mismatch", f"{call.name} keeps {kept}", where, note, secondary=(place,))
     return tile.Buffer(names.take(f"{source.name}_view"), shape, dtype, source.scope, call.span), source
 
 
 def evaluate_view(context: Context, path: str, node: ast.Call) -> tile.Buffer:
     """Evaluate T.reshape, T.view or T.Tensor(shape, dtype, tile.data) as a buffer, recorded in `context.views`."""
-    made, source = make_view(
-        bind_view_call(path, *evaluate.evaluate_arguments(context, node), node.span), context.unique
-    )
+    call = bind_view_call(path, *evaluate.evaluate_arguments(context, node), node.span)
+    made, source = make_view(call, context.unique)
     context.views[made.name] = context.views.get(source.name, source)
     return made
 
@@ -145,23 +135,18 @@ class _ViewRewriter:
         value, buffer = self.replace_loads(store.value), store.buffer
         indices = tuple(self.replace_loads(i) for i in store.indices)
         if buffer.name not in self.views:
-            return _guard_stores(
-                build_bounds_condition(buffer, indices) if buffer.name in self.tensors else None,
-                (replace(store, indices=self.locate_element(buffer, indices), value=value),),
-            )
+            exists = build_bounds_condition(buffer, indices) if buffer.name in self.tensors else None
+            moved = replace(store, indices=self.locate_element(buffer, indices), value=value)
+            return _guard_stores(exists, (moved,))
         source = self.views[buffer.name]
         if buffer.dtype != source.dtype and (store.atomic is not None or buffer.dtype.bits < source.dtype.bits):
-            what = "an atomic operation on" if store.atomic is not None else "an element is set through"
-            raise_error(
-                "wrong-dtype",
-                f"{what} a view of {source.name} as {buffer.dtype}",
-                store.span,
-                f"{source.name} holds {source.dtype}",
-                secondary=(Label(buffer.span, "the view"),),
-                help="use the type of the elements"
-                if store.atomic is not None
-                else f"allocate the tile as {buffer.dtype}, and view it as {source.dtype} where it is read",
-            )
+            what, way_out = "an atomic operation on", "use the type of the elements"
+            if store.atomic is None:
+                what = "an element is set through"
+                way_out = f"allocate the tile as {buffer.dtype}, and view it as {source.dtype} where it is read"
+            title, view = f"{what} a view of {source.name} as {buffer.dtype}", Label(buffer.span, "the view")
+            note = f"{source.name} holds {source.dtype}"
+            raise_error("wrong-dtype", title, store.span, note, secondary=(view,), help=way_out)
         made: list[tile.Stmt] = []
         for part, place in enumerate(list_source_indices(buffer, source, indices)):
             there = self.locate_element(source, place)
@@ -179,11 +164,9 @@ class _ViewRewriter:
         """Return the condition that the indices are within the view, or None if no check is needed.
 
         Indices out of bounds would address another element of the source."""
-        return (
-            build_bounds_condition(seen, indices)
-            if source.name in self.tensors
-            else build_view_condition(seen, source, indices)
-        )
+        if source.name in self.tensors:
+            return build_bounds_condition(seen, indices)
+        return build_view_condition(seen, source, indices)
 
     def replace_loads(self, expr: tile.Expr) -> tile.Expr:
         return rewrite_expression(expr, self.replace_load)
@@ -196,10 +179,8 @@ class _ViewRewriter:
         if source is None and expr.buffer.name not in self.tensors:
             return expr
         source = source or expr.buffer
-        loads = [
-            tile.Load(source, self.locate_element(source, place))
-            for place in list_source_indices(expr.buffer, source, expr.indices)
-        ]
+        places = list_source_indices(expr.buffer, source, expr.indices)
+        loads = [tile.Load(source, self.locate_element(source, place)) for place in places]
         value = assemble_view_element(expr.buffer, loads, expr.indices)
         exists = self.make_bounds_condition(expr.buffer, source, expr.indices)
         return value if exists is None else tile.Select(exists, value, make_constant(0, expr.dtype), expr.dtype)
@@ -291,10 +272,8 @@ class _ViewRewriter:
                 fold_expr(add_exprs(next(walked), start)) if extent != 1 else start for start, extent in places
             )
 
-        store = op.element(
-            index_region(destination), tuple(tile.Load(source.buffer, index_region(source)) for source in sources)
-        )
-        return tile.Parallel(variables, shape, (store,), op.span)
+        loads = tuple(tile.Load(source.buffer, index_region(source)) for source in sources)
+        return tile.Parallel(variables, shape, (op.element(index_region(destination), loads),), op.span)
 
 
 def _guard_stores(exists: tile.Expr | None, stores: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:

@@ -42,13 +42,16 @@ class Hints:
     threads: int = 1024
 
 
+HintKeeper = Callable[[Hints, Call, Warn], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Hint:
     """A hint: its signature, its documentation, and the function that keeps its arguments."""
 
     signature: Signature
     doc: str
-    keep: Callable[[Hints, Call, Warn], None]
+    keep: HintKeeper
 
 
 def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
@@ -98,8 +101,7 @@ def _read_layout(
     """Read the layout of a tile, or None where tilec cannot follow it, or follows it by changing indices."""
     layout = entry.value
     if buffer.scope == "fragment" and isinstance(layout, tile.LoopLayout):
-        if layout.shape != buffer.shape:
-            _refuse_shape_mismatch(buffer, layout.shape, entry)
+        _check_layout_shape(buffer, layout.shape, entry)
         _check_fragment_size(buffer, layout, hints.threads)
         if (reason := why_irregular(layout)) is not None:
             title = f"this layout of {buffer.name} is not used"
@@ -108,15 +110,13 @@ def _read_layout(
             return None
         return layout
     if buffer.scope == "global" and isinstance(layout, IndexMap) and not buffer.is_dynamic:
-        if layout.shape != buffer.shape:
-            _refuse_shape_mismatch(buffer, layout.shape, entry)
+        _check_layout_shape(buffer, layout.shape, entry)
         hints.tensors[buffer.name] = check_tensor_map(buffer, layout, entry.span)
         return None
     if buffer.scope == "shared" and isinstance(layout, Swizzle):
         return _read_swizzle_width(buffer, layout, entry)
     if buffer.scope == "shared" and isinstance(layout, IndexMap):
-        if layout.shape != buffer.shape:
-            _refuse_shape_mismatch(buffer, layout.shape, entry)
+        _check_layout_shape(buffer, layout.shape, entry)
         return build_placement(buffer, layout, entry.span)
     return _refuse_layout(buffer, entry)
 
@@ -127,14 +127,11 @@ def _check_fragment_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: 
 
     registers = -(-math.prod(buffer.shape) * layout.copies * buffer.dtype.bits // (32 * threads))
     if registers > MAX_REGISTERS:
-        raise_error(
-            "fragment-overflow",
-            f"{buffer.name} takes {registers} registers of a thread, "
-            f"which has 255: up to {MAX_REGISTERS} are spilled, more are refused",
-            buffer.span,
-            secondary=(Label(layout.span, "with this layout"),),
-            help="use smaller tiles, or more threads to share them",
-        )
+        title = f"{buffer.name} takes {registers} registers of a thread, "
+        title += f"which has 255: up to {MAX_REGISTERS} are spilled, more are refused"
+        way_out = "use smaller tiles, or more threads to share them"
+        place = Label(layout.span, "with this layout")
+        raise_error("fragment-overflow", title, buffer.span, secondary=(place,), help=way_out)
 
 
 def _refuse_layout(buffer: tile.Buffer, entry: DictionaryEntry) -> NoReturn:
@@ -143,23 +140,20 @@ def _refuse_layout(buffer: tile.Buffer, entry: DictionaryEntry) -> NoReturn:
         "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
         "global": "T.Layout(shape, lambda i, j: place)",
     }
-    form = forms.get(buffer.scope)
-    raise_error(
-        "wrong-argument",
-        f"T.annotate_layout: this is not a layout for {buffer.name}",
-        entry.span,
-        f"{describe_value(entry.value)} for {describe_value(buffer)}",
-        secondary=(Label(buffer.span, "from here"),),
-        help=f"write {form}"
-        if form is not None and not buffer.is_dynamic
-        else "give layouts to shared tiles and fragments",
-    )
+    form = None if buffer.is_dynamic else forms.get(buffer.scope)
+    title = f"T.annotate_layout: this is not a layout for {buffer.name}"
+    note = f"{describe_value(entry.value)} for {describe_value(buffer)}"
+    way_out = "give layouts to shared tiles and fragments" if form is None else f"write {form}"
+    place = Label(buffer.span, "from here")
+    raise_error("wrong-argument", title, entry.span, note, secondary=(place,), help=way_out)
 
 
-def _refuse_shape_mismatch(buffer: tile.Buffer, shape: tuple[int, ...], entry: DictionaryEntry) -> None:
-    title = f"the layout of {buffer.name} has another shape"
-    note = f"{show_shape(shape)} for {show_shape(buffer.shape)}"
-    raise_error("shape-mismatch", title, entry.span, note, secondary=(Label(buffer.span, "from here"),))
+def _check_layout_shape(buffer: tile.Buffer, shape: tuple[int, ...], entry: DictionaryEntry) -> None:
+    """Check that a layout has the shape of its tensor or tile. Errors: `shape-mismatch`."""
+    if shape != buffer.shape:
+        title = f"the layout of {buffer.name} has another shape"
+        note = f"{show_shape(shape)} for {show_shape(buffer.shape)}"
+        raise_error("shape-mismatch", title, entry.span, note, secondary=(Label(buffer.span, "from here"),))
 
 
 def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: DictionaryEntry) -> int:
@@ -241,7 +235,7 @@ def _add_stage_request(hints: Hints, buffer: tile.Buffer, stages: Value, span: S
     hints.stages.append(StageRequest(buffer, stages, span))
 
 
-def _ignore_hint(instead: str) -> Callable[[Hints, Call, Warn], None]:
+def _ignore_hint(instead: str) -> HintKeeper:
     """Make the `keep` of a hint that has no effect; `instead` says why."""
 
     def warn_of_no_effect(hints: Hints, call: Call, warn: Warn) -> None:
@@ -250,9 +244,7 @@ def _ignore_hint(instead: str) -> Callable[[Hints, Call, Warn], None]:
     return warn_of_no_effect
 
 
-def _make_hint(
-    name: str, parameters: tuple[Parameter, ...], doc: str, keep: Callable[[Hints, Call, Warn], None]
-) -> Hint:
+def _make_hint(name: str, parameters: tuple[Parameter, ...], doc: str, keep: HintKeeper) -> Hint:
     return Hint(Signature(f"T.{name}", parameters), doc, keep)
 
 

@@ -124,33 +124,24 @@ def _build_kernel(
     context.out[:] = finish_pipelines(context.out, context.pipelines, context.cluster, context.mistakes)
     context.out[:] = resolve_cluster_masks(tuple(context.out), shape.block_vars, context.cluster)
     context.out[:] = add_grid_counter(tuple(context.out), context.unique, context.buffers)
-    statements, copies = replace_views(tuple(context.out), context.views, context.hints.tensors, context.unique)
+    hints = context.hints
+    statements, copies = replace_views(tuple(context.out), context.views, hints.tensors, context.unique)
     statements, buffers = replace_reducers_by_parts(statements, context.reducers, [*context.buffers, *copies])
     if uses_rank(statements):
-        statements = bind_block_rank(
-            statements, build_block_rank(shape.block_vars, context.cluster), function.name_span
-        )
+        rank = build_block_rank(shape.block_vars, context.cluster)
+        statements = bind_block_rank(statements, rank, function.name_span)
     built = tile.Kernel(
-        function.name,
-        resolve_pointers(context, params()),
-        shape.grid,
-        shape.block_vars,
-        context.threads,
-        buffers,
-        statements,
-        function.name_span,
-        tuple(context.hints.layouts.values()),
-        cluster=context.cluster,
-        raster=context.hints.raster,
-        subtiles=tuple(context.hints.subtiles.values()),
-    )
-    built = fill_out_of_bounds_reads(built, context.hints.out_of_bounds_fill, context.unique.take)
+        function.name, resolve_pointers(context, params()), shape.grid, shape.block_vars, context.threads, buffers,
+        statements, function.name_span, tuple(hints.layouts.values()), cluster=context.cluster, raster=hints.raster,
+        subtiles=tuple(hints.subtiles.values()),
+    )  # fmt: skip
+    built = fill_out_of_bounds_reads(built, hints.out_of_bounds_fill, context.unique.take)
     warn_of_ignored_registers(built, context.has_explicit_roles, context.warn)
     if not context.mistakes.met:  # a mistake may be where they were to be used
         warn_of_unused_parameters(context, function, built.params)
     if not context.mistakes.met:  # a missing statement may have been a load
-        built = apply_requested_stages(built, context.hints.stages, context.schedule_mistakes)
-        built = apply_register_stages(built, context.hints.stages, context.schedule_mistakes)
+        built = apply_requested_stages(built, hints.stages, context.schedule_mistakes)
+        built = apply_register_stages(built, hints.stages, context.schedule_mistakes)
     return parameters.add_size_parameters(resolve_awaited_tiles(built, context.warn, context.schedule_mistakes))
 
 
@@ -181,9 +172,8 @@ def _find_launch_statement(context: Context, function: ast.Function, number: int
                 _elaborate_before_launch(context, statement)
     if trailing is not None:
         with context.mistakes.caught():
-            raise_error(
-                "misplaced-statement", "no statement may follow the last T.Kernel block", trailing.span.first_line()
-            )
+            title = "no statement may follow the last T.Kernel block"
+            raise_error("misplaced-statement", title, trailing.span.first_line())
     if launch is None:
         way_out = "write `with T.Kernel(grid, threads=128) as bx:` around the body"
         raise_error("missing-kernel", f"{function.name} launches nothing", function.name_span, help=way_out)
@@ -201,10 +191,8 @@ def _take_intermediate_tensors(context: Context) -> tuple[Param, ...]:
 
 
 def _is_launch(context: Context, statement: ast.With) -> bool:
-    return (
-        isinstance(statement.context, ast.Call)
-        and evaluate.find_callee(context, statement.context) in LAUNCH_SIGNATURES
-    )
+    call = statement.context
+    return isinstance(call, ast.Call) and evaluate.find_callee(context, call) in LAUNCH_SIGNATURES
 
 
 def _elaborate_before_launch(context: Context, statement: ast.Stmt) -> None:
@@ -308,32 +296,23 @@ def read_tensor_type(context: Context, annotation: ast.Expr, name: str, span: Sp
         case ast.Call() if (
             signature := _TENSOR_SIGNATURES.get(evaluate.find_callee(context, annotation) or "")
         ) is not None:
-            return build_tensor(
-                evaluate.bind_call(context, signature, annotation),
-                name,
-                span,
-            )
+            return build_tensor(evaluate.bind_call(context, signature, annotation), name, span)
         case ast.Subscript(value=value, indices=indices) if (
             signature := _find_tensor_signature(context, value)
         ) is not None:
-            items = [i for i in indices if not isinstance(i, ast.Slice)]
-            return build_tensor(
-                bind_arguments(signature, [evaluate.evaluate_argument(context, i) for i in items], {}, annotation.span),
-                name,
-                span,
-            )
+            items = [evaluate.evaluate_argument(context, i) for i in indices if not isinstance(i, ast.Slice)]
+            return build_tensor(bind_arguments(signature, items, {}, annotation.span), name, span)
         case _:
             return None
 
 
 def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
     """Return whether the annotation is T.ptr, or T.ptr(dtype)."""
-    if isinstance(annotation, ast.Call) and evaluate.find_callee(context, annotation) == POINTER_SIGNATURE.name:
+    name = POINTER_SIGNATURE.name
+    if isinstance(annotation, ast.Call) and evaluate.find_callee(context, annotation) == name:
         evaluate.bind_call(context, POINTER_SIGNATURE, annotation)
         return True
-    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) == Member(
-        POINTER_SIGNATURE.name
-    )
+    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) == Member(name)
 
 
 def fold_extent(extent: tile.Extent) -> tile.Extent:

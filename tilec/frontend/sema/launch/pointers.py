@@ -15,23 +15,15 @@ from tilec.support.source import Span
 STRIDED_TENSOR_SIGNATURE = Signature(
     "T.StridedTensor", (Parameter("shape"), Parameter("strides"), Parameter("dtype", "float32"))
 )
-POINTER_SIGNATURE = Signature(
-    "T.ptr",
-    (
-        Parameter("dtype", None),
-        Parameter("storage_scope", "global", supported=False),
-        Parameter("is_size_var", False, supported=False, keyword_only=True),
-    ),
-)
+_SCOPE = Parameter("storage_scope", "global", supported=False)
+_IS_SIZE = Parameter("is_size_var", False, supported=False, keyword_only=True)
+POINTER_SIGNATURE = Signature("T.ptr", (Parameter("dtype", None), _SCOPE, _IS_SIZE))
 _TENSOR_PARAMETERS = (Parameter("shape"), Parameter("dtype", "float32"), Parameter("strides", None))
 MAKE_TENSOR_SIGNATURES = {
     s.name: s
     for s in (
         Signature("T.make_tensor", (Parameter("ptr"), *_TENSOR_PARAMETERS)),
-        Signature(
-            "T.make_tensor_from_addr",
-            (Parameter("addr"), *_TENSOR_PARAMETERS, Parameter("storage_scope", "global", supported=False)),
-        ),
+        Signature("T.make_tensor_from_addr", (Parameter("addr"), *_TENSOR_PARAMETERS, _SCOPE)),
     )
 }
 

@@ -33,12 +33,11 @@ _STEP = Parameter("step", None)
 _ANNOTATIONS = Parameter("annotations", None, keyword_only=True)
 
 _SERIAL = (*_BOUNDS, _STEP, _ANNOTATIONS)
-_UNROLL = (
-    *_BOUNDS,
-    _STEP,
-    Parameter("explicit", False, keyword_only=True),
-    Parameter("unroll_factor", None, keyword_only=True),
-    _ANNOTATIONS,
+_UNROLL_OPTIONS = Parameter("explicit", False, keyword_only=True), Parameter("unroll_factor", None, keyword_only=True)
+_UNROLL = (*_BOUNDS, _STEP, *_UNROLL_OPTIONS, _ANNOTATIONS)
+_PIPELINE_OPTIONS = tuple(Parameter(name, None) for name in ("num_stages", "order", "stage", "sync", "group"))
+_NEST_OPTIONS = tuple(
+    Parameter(name, None, keyword_only=True) for name in ("coalesced_width", "loop_layout", "prefer_async")
 )
 
 SEQUENTIAL_LOOPS: dict[str, tuple[tile.LoopKind, Signature]] = {
@@ -47,36 +46,13 @@ SEQUENTIAL_LOOPS: dict[str, tuple[tile.LoopKind, Signature]] = {
     "T.Serial": ("serial", Signature("T.Serial", _SERIAL)),
     "T.unroll": ("unroll", Signature("T.unroll", _UNROLL)),
     "T.Unroll": ("unroll", Signature("T.Unroll", _UNROLL)),
-    "T.Pipelined": (
-        "pipelined",
-        Signature(
-            "T.Pipelined",
-            (
-                *_BOUNDS,
-                Parameter("num_stages", None),
-                Parameter("order", None),
-                Parameter("stage", None),
-                Parameter("sync", None),
-                Parameter("group", None),
-                _ANNOTATIONS,
-            ),
-        ),
-    ),
+    "T.Pipelined": ("pipelined", Signature("T.Pipelined", (*_BOUNDS, *_PIPELINE_OPTIONS, _ANNOTATIONS))),
 }
 
 _VECTORIZED = (*_BOUNDS, _ANNOTATIONS)
 
 NEST_SIGNATURES: dict[str, Signature] = {
-    "T.Parallel": Signature(
-        "T.Parallel",
-        (
-            Parameter("coalesced_width", None, keyword_only=True),
-            Parameter("loop_layout", None, keyword_only=True),
-            Parameter("prefer_async", None, keyword_only=True),
-            _ANNOTATIONS,
-        ),
-        variadic=True,
-    ),
+    "T.Parallel": Signature("T.Parallel", (*_NEST_OPTIONS, _ANNOTATIONS), variadic=True),
     "T.vectorized": Signature("T.vectorized", _VECTORIZED),
     "T.Vectorized": Signature("T.Vectorized", _VECTORIZED),
     "T.parallel": Signature("T.parallel", (), variadic=True),
@@ -100,29 +76,33 @@ class LoopHeader:
     first_and_step: tuple[tile.Expr, int] | None = None
 
     @property
+    def _counts(self) -> range | None:
+        """The values of the counter that runs from `start` to `stop`, if these are constants."""
+        match self.start, self.stop:
+            case tile.Const(value=start), tile.Const(value=stop):
+                return range(int(start), int(stop), self.step)
+            case _:
+                return None
+
+    @property
     def values(self) -> tuple[int, int] | None:
-        """The smallest and largest value of the loop variable, if the bounds are constants."""
-        start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
-        if start is None or stop is None:
-            return None
-        values = range(start, stop, self.step)
-        return (values[0], values[-1]) if values else None
+        """The smallest and largest value of the counter, if the bounds are constants."""
+        return (self._counts[0], self._counts[-1]) if self._counts else None
 
     @property
     def iterations(self) -> range | None:
         """All values of the loop variable, if they are constants."""
-        match self:
-            case LoopHeader(tile.Const(value=start), tile.Const(value=stop), step, None):
-                return range(int(start), int(stop), step)
-            case LoopHeader(_, tile.Const(value=count), _, (tile.Const(value=first), step)):
-                return range(int(first), int(first) + int(count) * step, step)
+        match self.first_and_step:
+            case None:
+                return self._counts
+            case (tile.Const(value=first), step) if self._counts is not None:
+                return range(int(first), int(first) + len(self._counts) * step, step)
             case _:
                 return None
 
     @property
     def trip_count(self) -> int | None:
-        start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
-        return None if start is None or stop is None else len(range(start, stop, self.step))
+        return None if self._counts is None else len(self._counts)
 
     def value(self, count: tile.Expr) -> tile.Expr:
         """Return the kernel's loop variable, given the variable that runs from `start` to `stop`."""
@@ -146,10 +126,9 @@ def read_loop_header(call: Call) -> LoopHeader:
         return LoopHeader(start, stop, step)
     # max(0, ⌈(start − stop) / −step⌉)
     span = tile.Binary("add", tile.Binary("sub", start, stop, INT32), tile.int32_const(-step - 1), INT32)
-    trip_count = tile.Binary(
-        "max", tile.Binary("floordiv", span, tile.int32_const(-step), INT32), tile.int32_const(0), INT32
-    )
-    return LoopHeader(tile.int32_const(0), fold_expr(trip_count), 1, (start, step))
+    rounded = tile.Binary("floordiv", span, tile.int32_const(-step), INT32)
+    trip_count = fold_expr(tile.Binary("max", rounded, tile.int32_const(0), INT32))
+    return LoopHeader(tile.int32_const(0), trip_count, 1, (start, step))
 
 
 _MAX_UNROLLED_COPIES = 1024  # copies of a statement
@@ -193,22 +172,14 @@ def apply_unroll_factor(loop: tile.For, factor: int | None, span: Span) -> tile.
     if factor is None:
         return replace(loop, kind="serial")
     nesting_note = "" if copies == _count_unrolled_iterations(unrolled_loop) else ", inner loops included"
-    return raise_error(
-        "wrong-argument",
-        f"T.unroll makes {copies} copies of the body{nesting_note}; the limit is {_MAX_UNROLLED_COPIES}",
-        span,
-    )
+    title = f"T.unroll makes {copies} copies of the body{nesting_note}; the limit is {_MAX_UNROLLED_COPIES}"
+    return raise_error("wrong-argument", title, span)
 
 
 def _count_copies(body: tuple[tile.Stmt, ...]) -> int:
     """Return how many copies unrolling makes of a statement of the body, at most."""
-    return max(
-        (
-            _count_unrolled_iterations(stmt) * max(map(_count_copies, tile.nested_bodies(stmt)), default=1)
-            for stmt in body
-        ),
-        default=1,
-    )
+    inner = (max(map(_count_copies, tile.nested_bodies(stmt)), default=1) for stmt in body)
+    return max((_count_unrolled_iterations(stmt) * n for stmt, n in zip(body, inner, strict=True)), default=1)
 
 
 def _count_unrolled_iterations(stmt: tile.Stmt) -> int:
@@ -244,7 +215,8 @@ class NestHeader:
 def read_nest_header(call: Call, warn: Warn) -> NestHeader:
     """Read the arguments of T.Parallel or T.vectorized."""
     if "stop" in call.arguments:
-        start, stop = read_loop_header(call).start, read_loop_header(call).stop
+        header = read_loop_header(call)
+        start, stop = header.start, header.stop
         for name, bound in (("start", start), ("stop", stop)):
             if not isinstance(bound, tile.Const):
                 raise_error("dynamic-shape", f"{call.name}: the bounds must be known at compile time", call[name].span)
@@ -255,9 +227,8 @@ def read_nest_header(call: Call, warn: Warn) -> NestHeader:
             warn(make_unknown_annotation_warning(call, annotation, argument, {}))
         return NestHeader(((first, end),), end - first, None)
     bounds = tuple((0, extent) for extent in read_parallel_extents(call))
-    given = {
-        key: call[key] for key in _NEST_ANNOTATIONS.values() if key in call.arguments and call[key].value is not None
-    }
+    options = (key for key in _NEST_ANNOTATIONS.values() if key in call.arguments)
+    given = {key: call[key] for key in options if call[key].value is not None}
     for annotation, argument in read_annotations(call):
         key = _NEST_ANNOTATIONS.get(annotation)
         if key is None:
@@ -269,12 +240,12 @@ def read_nest_header(call: Call, warn: Warn) -> NestHeader:
         given.setdefault(key, argument)
     width, hint = given.get("coalesced_width"), given.get("prefer_async")
     if hint is not None and not isinstance(hint.value, bool):
-        raise_error(
-            "wrong-argument", f"{call.name}: `prefer_async` is True or False", hint.span, describe_value(hint.value)
-        )
+        title = f"{call.name}: `prefer_async` is True or False"
+        raise_error("wrong-argument", title, hint.span, describe_value(hint.value))
+    asynchronous = hint.span if hint and hint.value else None
     layout = _read_loop_layout(call, given["loop_layout"]) if "loop_layout" in given else None
     if width is None:
-        return NestHeader(bounds, None, hint.span if hint and hint.value else None, layout)
+        return NestHeader(bounds, None, asynchronous, layout)
     elements = width.value
     if not isinstance(elements, int) or isinstance(elements, bool) or elements < 1:
         title = f"{call.name}: `coalesced_width` is a number of elements"
@@ -284,7 +255,7 @@ def read_nest_header(call: Call, warn: Warn) -> NestHeader:
         title = f"{call.name}: `coalesced_width` does not divide the last extent"
         place = Label(call.variadic[-1].span, f"this is {last}")
         raise_error("wrong-argument", title, width.span, f"{elements} elements of {last}", secondary=(place,))
-    return NestHeader(bounds, elements, hint.span if hint and hint.value else None, layout)
+    return NestHeader(bounds, elements, asynchronous, layout)
 
 
 def _read_loop_layout(call: Call, given: Argument) -> tile.LoopLayout:
@@ -354,8 +325,8 @@ def read_persistent_walk(call: Call) -> PersistentWalk:
     assert isinstance(domain.value, tuple)
     extents = tuple(_read_integer(call, "domain", Argument(v, domain.span)) for v in domain.value)
     wave_size, index, group_size = (_read_integer(call, k, call[k]) for k in ("wave_size", "index", "group_size"))
-    for name, value in (("domain", e) for e in extents):
-        _refuse_empty(call, name, value)
+    for extent in extents:
+        _refuse_empty(call, "domain", extent)
     _refuse_empty(call, "wave_size", wave_size)
     group = _fold_binary("max", _fold_binary("min", group_size, extents[-1]), tile.int32_const(1))
     return PersistentWalk(extents, wave_size, index, group, _fold_ceildiv(extents[-1], group))
@@ -403,9 +374,8 @@ def _read_extent(argument: Argument) -> int | tile.Expr:
             return expr
         value = int(expr.value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise_error(
-            "wrong-argument", "T.Parallel: extents are integers", argument.span, f"this is {describe_value(value)}"
-        )
+        note = f"this is {describe_value(value)}"
+        raise_error("wrong-argument", "T.Parallel: extents are integers", argument.span, note)
     if value <= 0:
         raise_error("wrong-shape", "the extents of T.Parallel must be positive", argument.span, f"this is {value}")
     make_literal(value, INT32, argument.span)
@@ -436,13 +406,8 @@ def make_unknown_annotation_warning(
     call: Call, annotation: str, argument: Argument, known: Iterable[str]
 ) -> Diagnostic:
     near = find_nearest_name(annotation, known)
-    return make_warning(
-        "unknown-annotation",
-        f"{call.name}: unknown annotation {annotation!r}",
-        argument.span,
-        "it is ignored",
-        help=f"did you mean {near!r}?" if near else None,
-    )
+    title, way_out = f"{call.name}: unknown annotation {annotation!r}", f"did you mean {near!r}?" if near else None
+    return make_warning("unknown-annotation", title, argument.span, "it is ignored", help=way_out)
 
 
 # ---- variables -------------------------------------------------------------------------------------------------------

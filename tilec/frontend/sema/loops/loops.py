@@ -156,14 +156,9 @@ def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, p
         )
         pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None
         loop = replace(
-            loop,
-            kind="pipelined" if pipelined else kind,
-            body=manual.body,
-            num_stages=manual.num_stages,
-            stage=manual.stage,
-            order=manual.order,
-            scheduling_hints=manual.scheduling_hints,
-        )
+            loop, kind="pipelined" if pipelined else kind, body=manual.body, num_stages=manual.num_stages,
+            stage=manual.stage, order=manual.order, scheduling_hints=manual.scheduling_hints,
+        )  # fmt: skip
     context.out.append(loop)
 
 
@@ -204,11 +199,8 @@ def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, p
         exists = walk.exists(wave, coordinates[-1])
         context.out += inner if exists is None else [tile.If(exists, tuple(inner), (), node.span)]
     distinct_by = tuple(var.name for var in coordinates)
-    context.out.append(
-        tile.For(
-            "serial", wave, tile.int32_const(0), walk.waves, 1, tuple(out), span=node.span, distinct_by=distinct_by
-        )
-    )
+    loop = tile.For("serial", wave, tile.int32_const(0), walk.waves, 1, tuple(out), span=node.span)
+    context.out.append(replace(loop, distinct_by=distinct_by))
 
 
 def _repeat_in_nest(context: Context, node: ast.For, iterable: ast.Call, path: str, bounds: LoopHeader) -> None:
@@ -227,14 +219,11 @@ def _check_outside_nest(context: Context, iterable: ast.Call, path: str) -> None
 
 
 def _refuse_in_nest(context: Context, iterable: ast.Call, path: str, why: str = "") -> NoReturn:
-    raise_error(
-        "loop-in-parallel",
-        f"{path} is not allowed inside {context.nest_name}",
-        iterable.span,
-        why,
-        help=f"put the loop outside and {context.nest_name} inside"
-        + ", or use a reduction such as T.reduce_sum" * (context.nest_name == "T.Parallel"),
-    )
+    title = f"{path} is not allowed inside {context.nest_name}"
+    way_out = f"put the loop outside and {context.nest_name} inside"
+    if context.nest_name == "T.Parallel":
+        way_out += ", or use a reduction such as T.reduce_sum"
+    raise_error("loop-in-parallel", title, iterable.span, why, help=way_out)
 
 
 _LOOP_ELABORATORS: dict[str, Callable[[Context, ast.For, ast.Call, str], None]] = {

@@ -202,16 +202,10 @@ def _warn_of_depth_override(request: ScheduleRequest, num_stages: int, implied: 
         label = f"`stage` alone means {implied} versions of each tile"
     else:
         label = f"each tile has {num_stages} version{'s' * (num_stages != 1)}, not the {implied} that `stage` means"
-    warn(
-        make_warning(
-            "depth-override",
-            "num_stages overrides the depth of a manual schedule",
-            request.arguments["num_stages"].span,
-            label,
-            secondary=(Label(request.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
-            help="remove num_stages unless this is intended",
-        )
-    )
+    title, span = "num_stages overrides the depth of a manual schedule", request.arguments["num_stages"].span
+    place = Label(request.arguments["stage"].span, f"max(stage) + 1 is {implied}")
+    way_out = "remove num_stages unless this is intended"
+    warn(make_warning("depth-override", title, span, label, secondary=(place,), help=way_out))
 
 
 class _ScheduleLists:
@@ -227,6 +221,7 @@ class _ScheduleLists:
     # ---- the lists ----
 
     def read_stages(self) -> tuple[int, ...]:
+        """Read `stage`, which has no negative entries and at most `MAX_STAGES` stages."""
         stage = self.read_list("stage")
         self.refuse_negative_entries("stage", stage)
         self.refuse_deep_stage(stage)
@@ -292,24 +287,18 @@ class _ScheduleLists:
         lines = ", ".join(str(s.span.line) for s in self.statements)
         notes = []
         for bind in find_scheduled_binds(self.body):
-            read = _find_written_operand(bind, self.body)
-            notes.append(
-                f"`{bind.var.name}` in {bind.span.place} needs an entry: it reads {read}, which the loop writes"
-            )
+            read = f"it reads {_find_written_operand(bind, self.body)}, which the loop writes"
+            notes.append(f"`{bind.var.name}` in {bind.span.place} needs an entry: {read}")
         aliases = [s.var.name for s, r in zip(self.body, self.replayed, strict=True) if r and isinstance(s, tile.Bind)]
         if aliases:
             verb = "needs" if len(aliases) == 1 else "need"
             names = " and ".join(f"`{a}`" for a in aliases)
             notes.append(f"{names} {verb} no entry: binds are replayed at each use")
-        raise_error(
-            "manual-schedule",
-            f"{self.request.quote_key(key)} has {found} entr{'y' if found == 1 else 'ies'}"
-            f" for {wanted} statement{'s' * (wanted != 1)}",
-            self.request.arguments[key].span,
-            f"one entry for the statement on each of the lines {lines}",
-            secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
-            notes=tuple(notes),
-        )
+        title = f"{self.request.quote_key(key)} has {found} entr{'y' if found == 1 else 'ies'}"
+        title += f" for {wanted} statement{'s' * (wanted != 1)}"
+        note, span = f"one entry for the statement on each of the lines {lines}", self.request.arguments[key].span
+        places = tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements))
+        raise_error("manual-schedule", title, span, note, secondary=places, notes=tuple(notes))
 
     def refuse_negative_entries(self, key: str, values: tuple[int, ...]) -> None:
         low = min(values, default=0)
@@ -332,13 +321,9 @@ class _ScheduleLists:
         twice = next((o for o in order if order.count(o) > 1), None)
         if twice is not None:
             same = [s for s, o in zip(self.statements, order, strict=True) if o == twice]
-            raise_error(
-                "manual-schedule",
-                f"two statements have the same number in {self.request.quote_key('order')}",
-                self.request.arguments["order"].span,
-                f"{twice} appears twice",
-                secondary=tuple(Label(s.span, f"order {twice}") for s in same),
-            )
+            title = f"two statements have the same number in {self.request.quote_key('order')}"
+            places, span = tuple(Label(s.span, f"order {twice}") for s in same), self.request.arguments["order"].span
+            raise_error("manual-schedule", title, span, f"{twice} appears twice", secondary=places)
 
     # ---- binds ----
 
@@ -358,10 +343,8 @@ class _ScheduleLists:
         self, bind: tile.Bind, user: tile.Stmt, bind_at: tuple[int, int], user_at: tuple[int, int]
     ) -> NoReturn:
         name, read = bind.var.name, _find_written_operand(bind, self.body)
-        problem, help = (
-            "before it has its value",
-            f"give `{name}` a lower place in `order` than the statement that uses it",
-        )
+        problem = "before it has its value"
+        help = f"give `{name}` a lower place in `order` than the statement that uses it"
         if bind_at[0] != user_at[0]:
             problem = "in another stage"
             help = f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none"
@@ -377,23 +360,15 @@ class _ScheduleLists:
         for bind, is_replayed, is_name in zip(self.body, self.replayed, self.forms.is_name, strict=True):
             if not is_replayed or is_name or not isinstance(bind, tile.Bind):
                 continue
-            users = [
-                s
-                for place, (s, r) in enumerate(zip(self.body, self.replayed, strict=True))
-                if not r and bind.var in needed[place]
-            ]
+            numbered = enumerate(zip(self.body, self.replayed, strict=True))
+            users = [s for number, (s, r) in numbered if not r and bind.var in needed[number]]
             if len(users) > 1:
                 shorter = ", ".join(self.request.format_list(key, entries) for key, entries in self.lists.items())
-                warn(
-                    make_warning(
-                        "legacy-schedule",
-                        f"the entries for `{bind.var.name}` are ignored: it is replayed at each use",
-                        self.request.arguments["stage"].span,
-                        f"{self.longest} entries for {len(self.statements)} statements",
-                        secondary=(Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)),
-                        help=f"write {shorter}",
-                    )
-                )
+                title = f"the entries for `{bind.var.name}` are ignored: it is replayed at each use"
+                note = f"{self.longest} entries for {len(self.statements)} statements"
+                places = Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)
+                span, way_out = self.request.arguments["stage"].span, f"write {shorter}"
+                warn(make_warning("legacy-schedule", title, span, note, secondary=places, help=way_out))
 
     # ---- other lists ----
 
@@ -423,17 +398,14 @@ class _ScheduleLists:
             (waiting, number), *others = wrong
             is_later = number >= waiting
             places = dict.fromkeys((waiting, number))
-            raise_error(
-                "manual-schedule",
-                f"statement {waiting} cannot wait for statement {number}",
-                argument.span,
-                self.explain_impossible_wait(waiting, number),
-                secondary=tuple(Label(self.statements[place].span, f"statement {place}") for place in places),
-                notes=tuple(
-                    f"nor can statement {i} for statement {j}: {self.explain_impossible_wait(i, j)}" for i, j in others
-                ),
-                help="set the sequence of the two with `order`" if is_later else f"remove {number}",
+            title = f"statement {waiting} cannot wait for statement {number}"
+            note = self.explain_impossible_wait(waiting, number)
+            labels = tuple(Label(self.statements[place].span, f"statement {place}") for place in places)
+            notes = tuple(
+                f"nor can statement {i} for statement {j}: {self.explain_impossible_wait(i, j)}" for i, j in others
             )
+            way_out = "set the sequence of the two with `order`" if is_later else f"remove {number}"
+            raise_error("manual-schedule", title, argument.span, note, secondary=labels, notes=notes, help=way_out)
         self.warn_of_missing_waits(waits, warn)
         return waits
 
@@ -452,19 +424,12 @@ class _ScheduleLists:
         read = {b.name for b in find_reads(self.statements[waiting])}
         buffer = next(b.name for b in find_writes(self.statements[awaited]) if b.name in read)
         whole = [sorted({*given, *js}) for given, js in zip(waits, needed, strict=True)]
-        warn(
-            make_warning(
-                "sync-incomplete",
-                f"statement {waiting} must also wait for statement {awaited}, which `sync` does not list",
-                self.request.arguments["sync"].span,
-                f"statement {waiting} reads {buffer}",
-                secondary=(
-                    Label(self.statements[waiting].span, f"statement {waiting}"),
-                    Label(self.statements[awaited].span, f"statement {awaited} writes {buffer}"),
-                ),
-                help=f"write sync={whole}",
-            )
-        )
+        title = f"statement {waiting} must also wait for statement {awaited}, which `sync` does not list"
+        note, span = f"statement {waiting} reads {buffer}", self.request.arguments["sync"].span
+        reader = Label(self.statements[waiting].span, f"statement {waiting}")
+        writer = Label(self.statements[awaited].span, f"statement {awaited} writes {buffer}")
+        way_out = f"write sync={whole}"
+        warn(make_warning("sync-incomplete", title, span, note, secondary=(reader, writer), help=way_out))
 
     def read_asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
         """Return for each statement whether it must be asynchronous, or None if no list says so."""
@@ -483,20 +448,11 @@ class _ScheduleLists:
             )
             begun = {s for s, flag in zip(stage, found, strict=True) if flag}
             if idle := [s for s in stages if s not in begun]:
-                warn(
-                    make_warning(
-                        "hint-not-used",
-                        f"nothing in stage {idle[0]} can be asynchronous",
-                        arguments["async_stages"].span,
-                        "only copies from a tensor to a shared tile can be asynchronous",
-                        secondary=tuple(
-                            Label(stmt.span, f"stage {s}")
-                            for s, stmt in zip(stage, self.statements, strict=True)
-                            if s == idle[0]
-                        ),
-                        help=f"remove {idle[0]}",
-                    )
-                )
+                title, span = f"nothing in stage {idle[0]} can be asynchronous", arguments["async_stages"].span
+                note = "only copies from a tensor to a shared tile can be asynchronous"
+                within = (stmt for s, stmt in zip(stage, self.statements, strict=True) if s == idle[0])
+                places = tuple(Label(stmt.span, f"stage {idle[0]}") for stmt in within)
+                warn(make_warning("hint-not-used", title, span, note, secondary=places, help=f"remove {idle[0]}"))
         if "async_producers" in arguments:
             flags = self.read_list("async_producers")
             found = tuple(bool(f) for f in flags)
@@ -532,13 +488,9 @@ class _ScheduleLists:
             for stmt, group, producer in zip(self.statements, groups, producers or (True,) * len(groups), strict=True):
                 if group < -1 or (group >= 0 and not producer):
                     reason = "is not an asynchronous producer" if group >= 0 else "belongs to no group: write -1"
-                    raise_error(
-                        "manual-schedule",
-                        f"{self.request.quote_key('async_producer_groups')} does not fit the producers",
-                        arguments["async_producer_groups"].span,
-                        f"holds {group}",
-                        secondary=(Label(stmt.span, reason),),
-                    )
+                    title = f"{self.request.quote_key('async_producer_groups')} does not fit the producers"
+                    span, place = arguments["async_producer_groups"].span, Label(stmt.span, reason)
+                    raise_error("manual-schedule", title, span, f"holds {group}", secondary=(place,))
             return groups
         if "group" not in arguments:
             return None
@@ -564,13 +516,9 @@ class _ScheduleLists:
         found = tuple(tuple(i for i in m if isinstance(i, int)) for m in lists if isinstance(m, tuple))
         wrong = next((i for m in found for i in m if not 0 <= i < len(self.statements)), None)
         if wrong is not None:
-            raise_error(
-                "manual-schedule",
-                f"{self.request.quote_key(key)} names statement {wrong} of {len(self.statements)}",
-                argument.span,
-                "statements are counted from 0",
-                secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
-            )
+            title = f"{self.request.quote_key(key)} names statement {wrong} of {len(self.statements)}"
+            places = tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements))
+            raise_error("manual-schedule", title, argument.span, "statements are counted from 0", secondary=places)
         return found
 
 
