@@ -107,6 +107,7 @@ def _is_only_folder(path: str, source: SourceFile) -> bool:
 
 
 def _read_import(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> ast.Module:
+    """Read and parse an imported file, whose nodes get spans in that file. `at` is the import, for errors."""
     place = Path(source.path).parent / path
     _check_inside_folder(place, at, source)
     try:

@@ -87,6 +87,7 @@ def elaborate_all(
 
 
 def _find_style(function: ast.Function) -> KernelStyle | None:
+    """Return how a function makes a kernel, or None if it makes none."""
     if find_function_kind(function) == "kernel":
         return "bare"
     if any(isinstance(n, ast.Function) and find_function_kind(n) == "kernel" for n in ast.walk_nodes(function)):
@@ -224,6 +225,7 @@ def _name_launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
 
 
 def _warn_of_several_launches(function: ast.Function, kernels: Sequence[Kernel], warn: Warn) -> None:
+    """Warn that a function has become several kernels, and name them in their order."""
     names = ", then ".join(kernel.name for kernel in kernels)
     title = f"{function.name} launches {len(kernels)} kernels"
     note = f"{names}: a program launches them in this order, with the same arguments"

@@ -360,6 +360,7 @@ def walk_nodes(node: Node) -> Iterator[Node]:
 
 
 def _walk_value(value: object) -> Iterator[Node]:
+    """Yield the nodes in the value of a field, a node or nested tuples of them."""
     if isinstance(value, tuple):
         for item in value:
             yield from _walk_value(item)

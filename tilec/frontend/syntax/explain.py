@@ -79,6 +79,7 @@ def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Toke
 
 
 def _get_found_span(token: lark.Token) -> Span:
+    """Return the span of an unexpected token, one character wide at a line end."""
     line, column = token.line or 1, token.column or 1
     if token.type in ("_NEWLINE", "_DEDENT", "$END"):
         # A line feed token includes the blank lines and comments after it: point at its start.
@@ -87,6 +88,7 @@ def _get_found_span(token: lark.Token) -> Span:
 
 
 def _describe_expected(accepts: set[str]) -> str:
+    """Describe the terminals that the parser would accept, the most likely ones."""
     if "_INDENT" in accepts:
         return _EXPECTED_WORDS["_INDENT"]
     if "INT" in accepts:
@@ -103,6 +105,7 @@ def _describe_expected(accepts: set[str]) -> str:
 
 
 def _find_open_bracket(tokens: list[lark.Token]) -> lark.Token | None:
+    """Return the innermost bracket that these tokens leave open."""
     opened: list[lark.Token] = []
     for token in tokens:
         if token.type in CLOSING_BRACKETS:

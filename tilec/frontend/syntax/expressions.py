@@ -68,6 +68,7 @@ _MAX_INTEGER_CHARACTERS = 1000
 
 
 def _convert_int(tree: Branch, depth: int) -> ast.Expr:
+    """Convert an integer literal. Errors: too many characters, or no number of Python."""
     text = token_text(tree.children[0])
     if len(text) > _MAX_INTEGER_CHARACTERS:
         note = f"it has {len(text)} characters; the limit is {_MAX_INTEGER_CHARACTERS}"
@@ -80,6 +81,7 @@ def _convert_int(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_float(tree: Branch, depth: int) -> ast.Expr:
+    """Convert a float literal. Errors: no number of Python."""
     try:
         return ast.Number(float(token_text(tree.children[0])), span=tree_span(tree))
     except ValueError:
@@ -89,6 +91,7 @@ def _convert_float(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_string(tree: Branch, depth: int) -> ast.Expr:
+    """Convert adjacent string literals to one string, or to one f-string."""
     span = tree_span(tree)
     parts: list[ast.String | ast.Formatted] = []
     for token in tree.children:
@@ -136,6 +139,7 @@ def _has_fstring(tree: Branch) -> bool:
 
 
 def _evaluate_literal(text: str, span: Span) -> str:
+    """Return the text of a string literal. Errors: escapes, bytes and characters not allowed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -151,6 +155,7 @@ def _evaluate_literal(text: str, span: Span) -> str:
 
 
 def _convert_call(tree: Branch, depth: int) -> ast.Expr:
+    """Convert a call. Errors: a keyword given twice, a positional argument after keywords."""
     function = convert_expression(tree.children[0], depth)
     args: list[ast.Expr | ast.Starred] = []
     keywords: list[ast.Keyword] = []
@@ -173,6 +178,7 @@ def _convert_call(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_subscript(tree: Branch, depth: int) -> ast.Expr:
+    """Convert `value[…]`, whose indices may be slices."""
     indices: list[ast.Expr | ast.Slice] = []
     for child in tree.children[1:]:
         assert isinstance(child, Branch)
@@ -213,6 +219,7 @@ def _convert_tuple(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_group(tree: Branch, depth: int) -> ast.Expr:
+    """Convert what is in round brackets, an expression or a generator."""
     (inner,) = tree.children
     if isinstance(inner, Branch) and inner.data == "comprehension":
         return _convert_comprehension("generator", inner, depth)
@@ -234,6 +241,7 @@ def _convert_dict_comprehension(tree: Branch, depth: int) -> ast.Expr:
 def _convert_comprehension(
     kind: Literal["list", "generator"], tree: Branch, depth: int, span: Span | None = None
 ) -> ast.Comprehension:
+    """Convert a comprehension that makes a list or a generator."""
     element, *clauses = tree.children
     made = tuple(_convert_clause(c, depth) for c in clauses)
     return ast.Comprehension(kind, convert_expression(element, depth), None, made, span=span or tree_span(tree))

@@ -42,6 +42,7 @@ def format_kernel_bytes(data: bytes, source: SourceFile) -> bytes:
 
 
 def _run_ruff(source: SourceFile) -> str:
+    """Return the text as ruff formats it. Errors: `no-formatter`, `formatting-failed`."""
     try:
         from ruff import find_ruff_bin
 

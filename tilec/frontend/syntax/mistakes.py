@@ -46,6 +46,7 @@ def explain_mistake(text: str, cache_dir: Path | None = None) -> NoReturn:
 
 
 def _lex_tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
+    """Return the tokens of a text, up to where an open bracket ends it."""
     tokens: list[lark.Token] = []
     try:
         for token in parser.lex(text):
@@ -57,6 +58,7 @@ def _lex_tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
 
 
 def _get_parser(text: str, cache_dir: Path | None) -> lark.Lark:
+    """Return Lark's parser of a grammar, made once for each process."""
     if text not in _built_parsers:
         _built_parsers[text] = _load_parser(text, cache_dir)
         # Otherwise Lark builds a lexer for each call of `lex`, and a file may have many mistakes.
@@ -65,6 +67,7 @@ def _get_parser(text: str, cache_dir: Path | None) -> lark.Lark:
 
 
 def _load_parser(text: str, cache_dir: Path | None) -> lark.Lark:
+    """Load Lark's parser from the cache, or build and store it."""
     if cache_dir is None:
         return _build_parser(text)
     version = (
@@ -136,6 +139,7 @@ def extract_tables(text: str) -> Tables:
 
 
 def _extract_rule(rule: LarkRule) -> Rule:
+    """Extract one rule of Lark's grammar as plain data."""
     options, expansion = rule.options, rule.expansion
     kept: Any = maybe_create_child_filter(expansion, options.keep_all_tokens, False, list(options.empty_indices))
     included, trailing = (None, 0) if kept is None else (kept.args[0], kept.args[1] if len(kept.args) > 1 else 0)
@@ -161,6 +165,7 @@ class IndentationPostLex(PostLex):
     always_accept = ("_NEWLINE",)
 
     def process(self, stream: Iterator[lark.Token]) -> Iterator[lark.Token]:
+        """Yield the tokens with block tokens. Errors: brackets and indentation that do not fit."""
         indents = [0]
         opened: list[lark.Token] = []
         last: lark.Token | None = None
@@ -188,6 +193,7 @@ class IndentationPostLex(PostLex):
 
 
 def _emit_block_tokens(newline: lark.Token, indents: list[int]) -> Iterator[lark.Token]:
+    """Yield the block tokens that the white space after a line feed stands for."""
     white = newline.rsplit("\n", 1)[1]
     column = white.count(" ") + white.count("\t") * _TAB_WIDTH
     if column > indents[-1]:
@@ -204,6 +210,7 @@ def _emit_block_tokens(newline: lark.Token, indents: list[int]) -> Iterator[lark
 
 
 def _close_bracket(token: lark.Token, opened: list[lark.Token]) -> None:
+    """Remove the bracket that a token closes from `opened`. Errors: none fits."""
     if not opened:
         raise_error("syntax", f"`{token}` closes nothing", token_span(token), "no bracket is open here")
     opener = opened.pop()

@@ -60,6 +60,7 @@ def convert_statement(tree: Branch, depth: int) -> ast.Stmt:
 
 
 def _convert_compound(tree: Branch, depth: int) -> ast.Stmt:
+    """Convert the parse tree of a statement with a block."""
     parts = tree.children
     # The tree ends at the start of the next line; the node ends with its last statement.
     start = tree_span(tree)
@@ -140,6 +141,7 @@ def _list_entered_items(context: Child, target: Child) -> list[Child]:
 
 
 def _convert_parameter(child: Child) -> ast.Parameter:
+    """Convert a parameter of a function, with or without stars."""
     assert isinstance(child, Branch)
     if child.data == "starred_parameter":
         stars, starred, collected = child.children
@@ -158,6 +160,7 @@ def _convert_module_path(child: Child) -> str:
 
 
 def _convert_alias(child: Child) -> ast.Alias:
+    """Convert one name of an import, or the `*`."""
     assert isinstance(child, Branch)
     if child.data == "import_all":
         return ast.Alias("*", None, span=tree_span(child))

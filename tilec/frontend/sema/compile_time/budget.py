@@ -57,6 +57,7 @@ class Budget:
     """By identity of an expression: the number and the depth of its operations."""
 
     def step(self, span: Span, count: int = 1) -> None:
+        """Count steps of the evaluation at compile time. Errors: more than `MAX_STEPS`."""
         self.steps += count
         if self.steps > MAX_STEPS:
             note = f"the limit of {MAX_STEPS} steps was reached here"
@@ -66,6 +67,7 @@ class Budget:
         self.step(span, _STEPS_PER_COMPREHENSION)
 
     def expression(self, span: Span) -> None:
+        """Count an evaluated expression. Errors: more than `MAX_EXPRESSIONS`."""
         self.expressions += 1
         if self.expressions > MAX_EXPRESSIONS:
             note = f"the limit of {MAX_EXPRESSIONS} expressions was reached here"
@@ -92,6 +94,7 @@ class Budget:
                 self._end("the expression becomes too large", span, limits)
 
     def _measure_expression(self, expr: Expr) -> tuple[int, int]:
+        """Return the number of operations of an expression, and how deeply they are nested."""
         if (cached := self.sizes.get(IdentityKey(expr))) is not None:
             return cached
         inner = [self._measure_expression(part) for part in direct_operands(expr)]
@@ -106,6 +109,7 @@ class Budget:
 
     @contextmanager
     def call(self, span: Span) -> Iterator[None]:
+        """Enter a call of a function at compile time. Errors: more than `MAX_CALLS` inside each other."""
         self.step(span)
         self.calls += 1
         try:

@@ -86,6 +86,7 @@ class Defines:
         return evaluate.evaluate_argument(context, statement.value)
 
     def check_all_used(self) -> None:
+        """Refuse a -D for a name that the file does not have."""
         for name in self.given:
             if name in self.known:
                 continue
@@ -123,6 +124,7 @@ class FileEvaluator:
         return self.scope
 
     def _run_statements(self, statements: tuple[ast.Stmt, ...]) -> None:
+        """Run statements of the file. After a mistake it goes on with the next one."""
         for statement in statements:
             try:
                 self._statement(statement)
@@ -142,6 +144,7 @@ class FileEvaluator:
         return True
 
     def _statement(self, node: ast.Stmt) -> None:
+        """Run one statement at the top of the file."""
         match node:
             case ast.Import():
                 self.imported(self.context, node)
@@ -189,12 +192,14 @@ class FileEvaluator:
             self.context.value(call)
 
     def _claim_name(self, name: str, span: Span) -> None:
+        """Note the definition of a name, and refuse a second one."""
         if name in self.defined:
             first = Label(self.defined[name], "first here")
             raise_error("duplicate-definition", f"`{name}` is defined twice", span, secondary=(first,))
         self.defined[name] = span
 
     def _define(self, target: ast.Expr, argument: Argument) -> None:
+        """Bind the names of `target = value` at the top of the file; -D may replace the value."""
         match target:
             case ast.Name(id=name):
                 self._claim_name(name, target.span)

@@ -75,6 +75,7 @@ def make_function(
 
 
 def _evaluate_default(context: Context, function: Function, p: ast.Parameter) -> Value:
+    """Return the default of a parameter, as evaluated at the definition of the function if possible."""
     assert p.default is not None
     if function.defaults and p.name in function.defaults:
         value: Value = function.defaults[p.name]
@@ -126,6 +127,7 @@ def run_function(context: Context, node: ast.Function) -> Value:
 
 
 def run_statement(context: Context, node: ast.Stmt) -> None:
+    """Run one statement of a function at compile time."""
     context.budget.step(node.span)
     match node:
         case ast.Return(value=value):
@@ -183,6 +185,7 @@ def _hold_argument(context: Context, argument: Argument) -> Argument:
 
 
 def _assign_target(context: Context, target: ast.Expr, argument: Argument) -> None:
+    """Assign a value to a name, a tuple of names, or an item of a list or dictionary."""
     if isinstance(target, ast.Subscript | ast.Attribute):
         argument = Argument(reading.snapshot_value(context, argument.value, argument.span), argument.span)
         mutation.assign_item(context, target, argument)
@@ -340,6 +343,7 @@ def call_function(
 def _enter_call(
     context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
 ) -> Iterator[None]:
+    """Enter the scope of a call, in which the parameters are bound to the arguments."""
     scope = _bind_arguments(context, function, positional, keywords, span)
     scope.given = {name: binding.value for name, binding in scope.names.items()}
     with context.budget.call(span), context.enter_scope(scope):

@@ -69,6 +69,7 @@ def _make_reference(context: Context, argument: Argument, name: str) -> Argument
 
 
 def _freeze_index(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
+    """Return the index, bound to a variable first if it reads elements that may change."""
     if not reads_elements(index):
         return index
     now = tile.Var(context.unique.take("index"), index.dtype)
@@ -114,6 +115,7 @@ def _has_return(statement: ast.Stmt) -> bool:
 
 
 def _refuse_nested_return(statement: ast.For | ast.While | ast.With) -> NoReturn:
+    """Refuse a `return` of a macro inside a loop or a `with`."""
     where = next(n for n in ast.walk_nodes(statement) if isinstance(n, ast.Return))
     what = "a `with`" if isinstance(statement, ast.With) else "a loop"
     title = f"a macro cannot return inside {what}"

@@ -71,6 +71,7 @@ def _evaluate_owner(context: Context, node: ast.Expr) -> Value:
 
 
 def _set_item(owner: Value, key: Value, argument: Argument, span: Span) -> Value:
+    """Return a copy of a list or dictionary with one item replaced."""
     if isinstance(owner, Dictionary):
         return python.make_dictionary((*owner.entries, DictionaryEntry(key, argument.value, argument.span)))
     if not isinstance(owner, tuple):
@@ -83,6 +84,7 @@ def _set_item(owner: Value, key: Value, argument: Argument, span: Span) -> Value
 
 
 def _rebind_name(context: Context, node: ast.Name, changed: Value) -> None:
+    """Bind a name to its changed value, where no other name can hold the old one. Errors: `bad-target`."""
     before = context.value(node)
     binding = context.scope.names.get(node.id)
     if binding is None or context.scope.is_given(node.id):
@@ -106,6 +108,7 @@ def _find_holders(scope: Scope, value: Value) -> list[str]:
 
 
 def _has_value(container: Value, value: Value) -> bool:
+    """Return whether a value is this very object, or contains it at any depth."""
     if container is value:
         return True
     parts = container if isinstance(container, tuple) else ()
@@ -130,6 +133,7 @@ def _extend_list(owner: Value, positional: list[Argument], keywords: dict[str, A
 
 
 def _insert_item(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
+    """Return the list with an item inserted, as `items.insert(position, item)` does."""
     assert isinstance(owner, tuple)
     at, given = _check_count(2, positional, keywords, span)
     if not isinstance(at.value, int):

@@ -110,6 +110,7 @@ def evaluate_call(context: Context, node: ast.Call) -> Value:
 
 
 def _dispatch_call(context: Context, node: ast.Call) -> Value:
+    """Evaluate a call by the kind of its function: a type, a method, a function or a name."""
     function = context.value(node.function)
     match function:
         case DType():
@@ -201,6 +202,7 @@ def _evaluate_tile_scheduler(context: Context, path: str, node: ast.Call) -> Til
 
 
 def _evaluate_scalar_function(context: Context, path: str, node: ast.Call) -> Value:
+    """Evaluate a function of `ops.functions.scalar`, as T.max or T.if_then_else."""
     function = FUNCTIONS[path]
     if not function.is_guarded:
         positional, keywords = evaluate.evaluate_operands(context, node)
@@ -240,6 +242,7 @@ def _evaluate_guarded_operands(
 
 
 def _evaluate_builtin(context: Context, path: str, node: ast.Call) -> Value:
+    """Evaluate a builtin function of Python, and count what it looks at in the budget."""
     if path in python.CONSTANT_TIME_NAMES:
         return python.call_builtin(path, *evaluate.evaluate_operands(context, node), node.span)
     positional, keywords = _evaluate_counted_operands(context, node)

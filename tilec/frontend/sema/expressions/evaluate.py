@@ -72,6 +72,7 @@ def evaluate_items(context: Context, nodes: tuple[ast.Expr | ast.Starred, ...]) 
 
 
 def _add_item(context: Context, node: ast.Expr | ast.Starred, values: PendingValues) -> None:
+    """Add a value to `values`, or the items of `*value`."""
     if not isinstance(node, ast.Starred):
         values.add(evaluate_argument(context, node))
         return
@@ -165,6 +166,7 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
 def _evaluate_index_or_slice(
     context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, dim: int
 ) -> tile.Expr | IndexRange:
+    """Evaluate one index: an expression, or the range of a slice `start:stop`."""
     if not isinstance(node, ast.Slice):
         return evaluate_index(context, node)
     if node.step is not None and context.value(node.step) not in (None, 1):
@@ -216,6 +218,7 @@ def as_index(expr: tile.Expr, ranges: Mapping[str, tuple[int, int]]) -> tile.Exp
 
 
 def _narrow_index(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr:
+    """Return a 64-bit expression as int32, computed in 32 bits where `ranges` prove that it fits."""
     if expr.dtype.bits < 64:
         return cast_expr(expr, INT32)
     match expr:
@@ -235,6 +238,7 @@ def _narrow_index(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.
 
 
 def _fits_int32(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> bool:
+    """Return whether all values of a 64-bit expression are known to fit int32."""
     source = expr.a.dtype if isinstance(expr, tile.Cast) else None
     if source is not None and source.kind != "float" and source.bits < 64 and source != UINT32:
         return True

@@ -97,6 +97,7 @@ def _evaluate_sequence(context: Context, node: ast.Tuple | ast.List) -> Value:
 
 
 def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
+    """Evaluate `{key: value, …}`, keys and values in the order of the text."""
     pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
     keys, values = [], evaluate.PendingValues(context)
     for key, value, span in pairs:
@@ -107,6 +108,7 @@ def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
 
 
 def _evaluate_comprehension(context: Context, node: ast.Comprehension) -> Value:
+    """Evaluate a comprehension to a list or a dictionary; a generator becomes a list."""
     context.budget.count_comprehension(node.span)
     with context.enter_scope(Scope(context.scope, "the comprehension", is_function=True)):
         if node.kind == "generator":
@@ -166,6 +168,7 @@ def _count_value_parts(context: Context, value: Value, span: Span) -> Value:
 
 
 def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
+    """Evaluate `owner.name`: a name of a module, or an attribute or method of a value."""
     _refuse_foreign(context, node)
     owner = context.value(node.value)
     if isinstance(owner, Member):
@@ -244,6 +247,7 @@ def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
 
 
 def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value:
+    """Evaluate a dotted name of a module: a constant, a type, or a name that can be called."""
     path = f"{owner}.{node.name}"
     if owner == "tilelang" and node.name == "language":
         return Member("T")
@@ -284,6 +288,7 @@ _UNARY_OPERATORS: dict[ast.UnaryOp, Callable[[Argument], Value]] = {
 
 
 def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
+    """Evaluate `left op right`; the left operand keeps its value if the right one changes it."""
     left = evaluate.evaluate_operand(context, node.left)
     moment = reading.mark_moment(context)
     right = evaluate.evaluate_operand(context, node.right)
@@ -293,6 +298,7 @@ def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
 
 
 def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
+    """Evaluate a chain of comparisons, as `0 <= i < n`, up to the first that is known to fail."""
     result: Value = True
     left = evaluate.evaluate_operand(context, node.first)
     for op, right_node in zip(node.ops, node.rest, strict=True):
@@ -313,6 +319,7 @@ def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
 
 
 def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
+    """Compare two operands, also by `in` and `is`."""
     for side in (left, right):
         if not isinstance(side.value, range):
             context.budget.look(side.value, side.span)
@@ -325,6 +332,7 @@ def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Ar
 
 
 def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
+    """Evaluate `and` or `or`; the right side only where the left one does not decide."""
     left = arithmetic.as_condition(evaluate.evaluate_operand(context, node.left))
     if isinstance(left, bool) and left == (node.op == "or"):
         # As in Python, the other side is not evaluated.
@@ -338,6 +346,7 @@ def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
 
 
 def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
+    """Evaluate `then if condition else orelse`: one side, or a selection at run time."""
     test = evaluate.evaluate_operand(context, node.condition)
     decided = arithmetic.as_condition(test)
     if isinstance(decided, bool):
@@ -355,6 +364,7 @@ def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
 
 
 def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
+    """Evaluate `owner[…]`: an access of a buffer or of a stage's tile, or an item of a Python value."""
     owner = context.value(node.value)
     if isinstance(owner, StageTile):
         return pipelines.access_stage_tile(context, owner, node)
@@ -368,6 +378,7 @@ def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
 
 
 def _evaluate_item(context: Context, owner: tuple[Value, ...] | str | range | Dictionary, node: ast.Subscript) -> Value:
+    """Evaluate an item or a slice of a tuple, string, range or dictionary."""
     if len(node.indices) != 1:
         raise_error("wrong-argument", "a tuple is indexed by one number known at compile time", node.span)
     (index,) = node.indices

@@ -54,6 +54,7 @@ LAYOUT_METHODS = {
 
 
 def call_layout_method(context: Context, method: Method, node: ast.Call) -> tile.LoopLayout:
+    """Evaluate `layout.repeat(…)` or `layout.replicate(…)`."""
     layout = method.owner
     assert isinstance(layout, tile.LoopLayout)
     call = evaluate.bind_call(context, LAYOUT_METHODS[method.name], node)

@@ -152,6 +152,7 @@ def _find_root_name(context: Context, buffer: tile.Buffer) -> str:
 
 
 def _may_change(context: Context, stmt: tile.Stmt, read: set[str]) -> bool:
+    """Return whether a statement may change one of the buffers with the names `read`."""
     if isinstance(stmt, tile.Bind):
         return False
     written = find_writes(stmt)
@@ -227,6 +228,7 @@ def snapshot_value(context: Context, value: Value, span: Span) -> Value:
 
 
 def _snapshot_element(context: Context, access: Access, span: Span) -> Access:
+    """Return the access with its indices read now; its value is that of now, too, read if needed."""
     placed = _freeze_indices(context, access, span)
     is_element = not access.has_extent or access.is_vector
     if not is_element or access.buffer.scope in ("barrier", "tmem") or access.buffer.name in context.reducers:

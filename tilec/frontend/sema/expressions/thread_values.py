@@ -103,6 +103,7 @@ def compute_thread_index(context: Context, dim: int) -> Value:
 
 
 def _read_dimension(call: Call, count: int) -> int:
+    """Read the argument `dim`, one of `count` dimensions."""
     dim = call.read_integer("dim")
     if not 0 <= dim < count:
         call.refuse("dim", f"0 to {count - 1}" if count > 1 else "0")

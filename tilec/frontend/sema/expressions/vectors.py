@@ -134,6 +134,7 @@ def _list_element_indices(
 
 
 def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
+    """Read the element or slice that a wide access is given. A whole buffer means its first element."""
     value = call[name].value
     if isinstance(value, tile.Buffer):
         value = Access(value, tuple(tile.int32_const(0) for _ in value.extents))

@@ -122,6 +122,7 @@ class _ViewRewriter:
         return map_statements(body, self.rewrite_statement)
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        """Rewrite a statement, with those inside it, to one or several without views."""
         match stmt:
             case tile.TileOp():
                 return self.rewrite_operation(stmt)
@@ -188,6 +189,7 @@ class _ViewRewriter:
     # ---- operations on tiles -----------------------------------------------------------------------------------------
 
     def rewrite_operation(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
+        """Rewrite an operation on views: its boxes moved, its elements expanded, or run on copies."""
         op = map_expressions(op, self.replace_loads)
         if any(r.buffer.name in self.tensors for r in op.regions) and op.is_elementwise:
             return self.rewrite_statement(self.expand_elements(op))
@@ -264,6 +266,7 @@ class _ViewRewriter:
         variables = tuple(tile.Var(self.names.take("element")) for _ in shape)
 
         def index_region(region: tile.Region) -> tuple[tile.Expr, ...]:
+            """Return the indices in a region of the element at `variables`."""
             if all(extent == 1 for extent in region.extent):
                 return region.start
             walked = iter(variables)

@@ -104,6 +104,7 @@ class EagerKernel:
                 raise_error("missing-define", f"{node.id} has no value", node.span, help=way_out)
 
     def _bind_parameter(self, function: ast.Function, node: ast.Parameter, is_declared: bool) -> None:
+        """Bind a parameter of the header: by its type, or to a value known at compile time."""
         name = node.name
         if name in self.inputs or name in self.context.scope.names:
             raise_error("duplicate-definition", f"parameter `{name}` appears twice", node.span)
@@ -144,6 +145,7 @@ class EagerKernel:
     # ---- declarations in the body ------------------------------------------------------------------------------------
 
     def _elaborate_annotated_assign(self, context: Context, node: ast.AnnotatedAssign) -> None:
+        """Elaborate `A: T.Tensor(…)`, which declares a parameter, or `a: dtype = value`."""
         match node:
             case ast.AnnotatedAssign(target=ast.Name(id=name), value=None) if name in self.inputs:
                 self._declare(name, node)
@@ -151,6 +153,7 @@ class EagerKernel:
                 assignments.elaborate_annotated_assign(context, node)
 
     def _declare(self, name: str, node: ast.AnnotatedAssign) -> None:
+        """Give a parameter the type that the body declares. Errors: `duplicate-definition`."""
         if self.inputs[name] is not None:
             first = Label(self.spans[name], "first here")
             raise_error("duplicate-definition", f"`{name}` is declared twice", node.span, secondary=(first,))
@@ -158,6 +161,7 @@ class EagerKernel:
         self.inputs[name] = bind_parameter(self.context, name, node.annotation, node.span)
 
     def _elaborate_assign(self, context: Context, node: ast.Assign) -> None:
+        """Elaborate `C = T.empty(…)`, which declares a result, or another assignment."""
         match node:
             case ast.Assign(targets=(ast.Name(id=name) as target,), value=ast.Call() as call) if (
                 evaluate.find_callee(context, call) == EMPTY_SIGNATURE.name
@@ -167,6 +171,7 @@ class EagerKernel:
                 assignments.elaborate_assign(context, node)
 
     def _declare_empty(self, name: str, node: ast.Call) -> Buffer:
+        """Make the tensor of a `T.empty`, a result of the kernel."""
         call = evaluate.bind_call(self.context, EMPTY_SIGNATURE, node)
         shape = tuple(map(fold_extent, as_extents(call["shape"], f"the shape of {name}")))
         dtype, lanes = as_element_type(call["dtype"])
@@ -204,6 +209,7 @@ class EagerKernel:
     # ---- what it returns ---------------------------------------------------------------------------------------------
 
     def _elaborate_return(self, context: Context, node: ast.Return) -> None:
+        """Note the tensors that the kernel returns. Errors: `bad-return`, `misplaced-statement`."""
         # Outside T.Kernel the branch is chosen at compile time, and nothing after the `return` is elaborated.
         if context.is_launched and (node.span not in self.last or context.scope is not self.scope):
             refuse_early_return(node)

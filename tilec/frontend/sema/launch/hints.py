@@ -55,6 +55,7 @@ class Hint:
 
 
 def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
+    """Keep the order of blocks that T.use_swizzle gives."""
     size, order = call.read_integer("panel_size"), call["order"].value
     if size < 1:
         call.refuse("panel_size", "at least 1")
@@ -86,6 +87,7 @@ def read_buffer_entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[t
 
 
 def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
+    """Keep the layouts that T.annotate_layout gives."""
     for buffer, entry in read_buffer_entries(hints, call, "layout_map"):
         if buffer in hints.layouts:
             first = Label(hints.layouts[buffer].span, "first here")
@@ -135,6 +137,7 @@ def _check_fragment_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: 
 
 
 def _refuse_layout(buffer: tile.Buffer, entry: DictionaryEntry) -> NoReturn:
+    """Refuse a layout of the wrong kind for its buffer, and show the kind that fits."""
     forms = {
         "fragment": "T.Fragment(shape, forward_fn=lambda i, j: (thread, index))",
         "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
@@ -157,6 +160,7 @@ def _check_layout_shape(buffer: tile.Buffer, shape: tuple[int, ...], entry: Dict
 
 
 def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: DictionaryEntry) -> int:
+    """Return the swizzle width in bytes: the requested one, or the widest that fits."""
     possible = (*list_swizzle_widths(buffer), 0)
     if swizzle.width is None:
         return possible[0]
@@ -171,6 +175,7 @@ def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: Dictionary
 
 
 def _fill_out_of_bounds(hints: Hints, call: Call, warn: Warn) -> None:
+    """Keep the values outside tensors that T.annotate_safe_value gives."""
     for buffer, entry in read_buffer_entries(hints, call, "values"):
         if buffer.scope != "global":
             title = f"{call.name} is for tensors"
@@ -180,6 +185,7 @@ def _fill_out_of_bounds(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def _annotate_subtile(hints: Hints, call: Call, warn: Warn) -> None:
+    """Keep the numbers of parts that T.annotate_subtile gives tiles."""
     for buffer, entry in read_buffer_entries(hints, call, "subtile_map"):
         counts = entry.value
         parts = counts if isinstance(counts, tuple) else (counts,)
@@ -225,6 +231,7 @@ def _annotate_pipeline(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def _add_stage_request(hints: Hints, buffer: tile.Buffer, stages: Value, span: Span, name: str) -> None:
+    """Keep the number of stages of a tile. `name` is the call in the text, for errors."""
     if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
         title = f"{name}: a tile has a number of stages, at least 1, known at compile time"
         raise_error("wrong-argument", title, span, f"this is {describe_value(stages)}", help="give a number, such as 3")

@@ -121,6 +121,7 @@ def _add_refused_statement(kernel: tile.Kernel) -> tile.Kernel:
 def _build_kernel(
     function: ast.Function, context: Context, shape: _LaunchShape, params: Callable[[], tuple[Param, ...]]
 ) -> tile.Kernel:
+    """Build the kernel from the statements of the context, without views, reducers and pipelines."""
     context.out[:] = finish_pipelines(context.out, context.pipelines, context.cluster, context.mistakes)
     context.out[:] = resolve_cluster_masks(tuple(context.out), shape.block_vars, context.cluster)
     context.out[:] = add_grid_counter(tuple(context.out), context.unique, context.buffers)
@@ -196,6 +197,7 @@ def _is_launch(context: Context, statement: ast.With) -> bool:
 
 
 def _elaborate_before_launch(context: Context, statement: ast.Stmt) -> None:
+    """Elaborate a statement before T.Kernel, which may only compute constants."""
     context.block((statement,))
     if context.out or any(b.scope != "global" for b in context.buffers):
         context.out.clear()
@@ -222,6 +224,7 @@ def _flatten_decided_ifs(context: Context, statements: tuple[ast.Stmt, ...]) -> 
 
 
 def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
+    """Read the arguments of T.Kernel into the context, and bind the block indices."""
     assert isinstance(launch.context, ast.Call)
     grid: tuple[tile.Extent, ...] = ()
     context.is_launched, context.thread_extents = True, (WARP_THREADS, 1, 1)
@@ -265,6 +268,7 @@ def elaborate_parameters(context: Context, function: ast.Function) -> tuple[Para
 
 
 def _bind_typed_parameter(context: Context, node: ast.Parameter) -> Param:
+    """Bind a parameter that must have a type and no default."""
     if node.name in context.scope.names:
         raise_error("duplicate-definition", f"parameter `{node.name}` appears twice", node.span)
     if node.annotation is None:
@@ -325,6 +329,7 @@ def _find_tensor_signature(context: Context, node: ast.Expr) -> Signature | None
 
 
 def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
+    """Return the type of a scalar parameter."""
     argument = evaluate.evaluate_argument(context, annotation)
     if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
         refuse_name(argument.value.path, annotation.span)
@@ -340,6 +345,7 @@ def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
 
 
 def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
+    """Read the extents of the grid, one to three."""
     if not 1 <= len(call.variadic) <= 3:
         raise_error("wrong-argument", f"a grid has one to three dimensions, not {len(call.variadic)}", call.span)
     limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
@@ -347,6 +353,7 @@ def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
 
 
 def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
+    """Read one extent of the grid: a number up to `limit`, or an expression known at launch."""
     value = argument.value
     if isinstance(value, EXPR_TYPES):
         if extent_to_size(value) is None:
@@ -377,6 +384,7 @@ def _read_thread_extents(call: Call) -> tuple[int, int, int]:
 
 
 def _warn_of_partial_warp(context: Context, span: Span) -> None:
+    """Warn of a block whose threads do not fill its last warp."""
     count = math.prod(context.thread_extents)
     if context.threads > count:
         title = f"a block of {count} {'thread' if count == 1 else 'threads'} takes as long as one of {context.threads}"
@@ -385,6 +393,7 @@ def _warn_of_partial_warp(context: Context, span: Span) -> None:
 
 
 def _bind_block_variables(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:
+    """Bind the names after `as` to the block indices, or make variables without names."""
     target = launch.target
     if target is None:
         # The kernel uses no block index.

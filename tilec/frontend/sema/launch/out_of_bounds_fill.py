@@ -36,6 +36,7 @@ class _FillRewriter:
         return map_statements(body, self.rewrite_statement)
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
+        """Guard the reads of a statement; a copy that may leave a tensor becomes a nest."""
         match stmt:
             case Copy(regions=(source, destination)) if source.buffer in self.values:
                 return stmt if _is_in_bounds(source, self.coordinates) else self.rewrite_copy(source, destination, stmt)
@@ -45,6 +46,7 @@ class _FillRewriter:
                 return map_nested_bodies(map_expressions(stmt, self.guard_loads), self.rewrite_body)
 
     def rewrite_copy(self, source: tile.Region, destination: tile.Region, op: tile.TileOp) -> tile.Parallel:
+        """Return the nest that copies element by element, with guarded reads."""
         extents = destination.shape
         variables = tuple(tile.Var(self.fresh("place")) for _ in extents)
         read = self.guard_loads(tile.Load(source.buffer, index_element(source, variables, extents)))
@@ -56,6 +58,7 @@ class _FillRewriter:
         return rewrite_expression(expr, self.guard_load)
 
     def guard_load(self, new: tile.Expr) -> tile.Expr:
+        """Return a load as a selection between the element and the fill value; else the expression."""
         if not isinstance(new, tile.Load) or new.buffer not in self.values:
             return new
         bounds: list[tile.Expr] = []

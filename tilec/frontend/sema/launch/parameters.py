@@ -25,6 +25,7 @@ def list_size_names(scope: Scope) -> Iterator[str]:
 
 
 def _find_variables(value: Value) -> Iterator[tile.Var]:
+    """Yield the variables in an expression, or in the expressions of nested tuples."""
     level = [value]
     while level:
         for node in level:
@@ -53,6 +54,7 @@ def add_size_parameters(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def _find_used_variables(kernel: tile.Kernel) -> Iterator[tile.Var]:
+    """Yield the variables in the extents, the grid and the statements of a kernel."""
     extents = (e for p in kernel.params if isinstance(p, tile.Buffer) for e in (*p.extents, *(p.strides or ())))
     exprs: list[tile.Expr] = [e for e in (*extents, *kernel.grid) if not isinstance(e, int)]
     for stmt in tile.walk_statements(kernel.body):

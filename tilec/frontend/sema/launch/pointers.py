@@ -59,6 +59,7 @@ def compute_dense_strides(shape: tuple[tile.Extent, ...]) -> tuple[tile.Extent, 
 def _check_strides(
     call: Call, shape: tuple[tile.Extent, ...], steps: tuple[tile.Extent, ...], dtype: DType, lanes: int
 ) -> None:
+    """Check the number of strides, that the last one is 1, and that elements are whole bytes."""
     if len(steps) != len(shape):
         title = f"{len(steps)} strides for {len(shape)} dimensions"
         place = Label(call["shape"].span, f"shape {show_shape(shape)}")

@@ -183,6 +183,7 @@ def _count_copies(body: tuple[tile.Stmt, ...]) -> int:
 
 
 def _count_unrolled_iterations(stmt: tile.Stmt) -> int:
+    """Return how many iterations of a loop unrolling writes out, 1 for other statements."""
     if not isinstance(stmt, tile.For) or stmt.kind != "unroll":
         return 1
     trip_count = get_static_trip_count(stmt)
@@ -300,6 +301,7 @@ class PersistentWalk:
         return _fold_binary("add", _fold_binary("mul", wave, self.wave_size), self.index)
 
     def coordinates(self, wave: tile.Var) -> tuple[tile.Expr, ...]:
+        """Return the coordinates of the block's tile in this wave."""
         rest = self.place(wave)
         offset, rest = _fold_binary("floormod", rest, self.group), _fold_binary("floordiv", rest, self.group)
         found: list[tile.Expr] = []
@@ -319,6 +321,7 @@ class PersistentWalk:
 
 
 def read_persistent_walk(call: Call) -> PersistentWalk:
+    """Read the arguments of T.Persistent."""
     domain = call["domain"]
     if not isinstance(domain.value, tuple) or not domain.value:
         call.refuse("domain", "a list of extents, one per dimension")
@@ -364,6 +367,7 @@ def read_parallel_extents(call: Call) -> tuple[int | tile.Expr, ...]:
 
 
 def _read_extent(argument: Argument) -> int | tile.Expr:
+    """Read one extent of T.Parallel, a positive number or an expression."""
     value = argument.value
     if isinstance(value, (*EXPR_TYPES, Access)):
         expr = as_expr(argument)
@@ -405,6 +409,7 @@ def read_annotations(call: Call) -> list[tuple[str, Argument]]:
 def make_unknown_annotation_warning(
     call: Call, annotation: str, argument: Argument, known: Iterable[str]
 ) -> Diagnostic:
+    """Make the warning that a loop has an annotation which tilec does not know."""
     near = find_nearest_name(annotation, known)
     title, way_out = f"{call.name}: unknown annotation {annotation!r}", f"did you mean {near!r}?" if near else None
     return make_warning("unknown-annotation", title, argument.span, "it is ignored", help=way_out)
@@ -435,6 +440,7 @@ def _complete_names(names: tuple[ast.Name, ...], count: int) -> list[str]:
 
 
 def _refuse_duplicate_names(names: tuple[ast.Name, ...]) -> None:
+    """Refuse two loop variables of one name, except `_`."""
     seen: dict[str, Span] = {}
     for name in names:
         if name.id in seen and name.id != "_":

@@ -114,6 +114,7 @@ def elaborate_while(context: Context, node: ast.While) -> None:
 
 
 def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    """Elaborate range, T.serial, T.unroll or T.Pipelined, with the schedule that its header asks for."""
     kind, signature = SEQUENTIAL_LOOPS[path]
     if context.is_parallel and kind != "pipelined":
         bounds = read_loop_header(evaluate.bind_call(context, signature, iterable))
@@ -219,6 +220,7 @@ def _check_outside_nest(context: Context, iterable: ast.Call, path: str) -> None
 
 
 def _refuse_in_nest(context: Context, iterable: ast.Call, path: str, why: str = "") -> NoReturn:
+    """Refuse a loop inside T.Parallel or T.vectorized."""
     title = f"{path} is not allowed inside {context.nest_name}"
     way_out = f"put the loop outside and {context.nest_name} inside"
     if context.nest_name == "T.Parallel":

@@ -127,6 +127,7 @@ def _build_schedule(
     names: Sequence[ElidedBind],
     mistakes: ErrorCollector,
 ) -> ManualSchedule:
+    """Build the schedule of `build_manual_schedule`. Raises a CompileError where lists have mistakes."""
     num_stages = None
     with mistakes.caught():
         num_stages = _read_num_stages(request)
@@ -170,6 +171,7 @@ def _build_schedule(
 
 
 def _read_num_stages(request: ScheduleRequest) -> int | None:
+    """Read `num_stages`, or return None if it is not given."""
     if "num_stages" not in request.arguments:
         return None
     argument = request.arguments["num_stages"]
@@ -184,6 +186,7 @@ def _read_num_stages(request: ScheduleRequest) -> int | None:
 
 
 def _refuse_lone_list(request: ScheduleRequest, key: str) -> NoReturn:
+    """Refuse `stage` without `order`, or the other way round."""
     missing = "stage" if key == "order" else "order"
     title = f"{request.quote_key(key)} without `{request.spelled[key].replace(key, missing)}`"
     note = f"{request.loop} needs both or neither"
@@ -198,6 +201,7 @@ def _find_written_operand(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
 
 
 def _warn_of_depth_override(request: ScheduleRequest, num_stages: int, implied: int, warn: Warn) -> None:
+    """Warn that `num_stages` overrides the number of versions that `stage` implies."""
     if num_stages == implied:
         label = f"`stage` alone means {implied} versions of each tile"
     else:
@@ -237,6 +241,7 @@ class _ScheduleLists:
         return self.lists["order"]
 
     def read_integers(self, key: str) -> tuple[int, ...]:
+        """Read a list of integers; `async_producers` may hold booleans."""
         argument = self.request.arguments[key]
         value = argument.value
         items = value if isinstance(value, tuple) else ()
@@ -267,6 +272,7 @@ class _ScheduleLists:
         return self.longest > len(self.statements)
 
     def refuse_mixed_lengths(self, key: str, found: int) -> NoReturn:
+        """Refuse a list with another length than the lists before it."""
         self.report_length_once()
         first = next(iter(self.lists))
         title = f"{self.request.quote_key(key)} has {found} entries, {self.request.quote_key(first)} has {self.longest}"
@@ -282,6 +288,7 @@ class _ScheduleLists:
         self.is_misfit = True
 
     def refuse_length(self, key: str, found: int) -> NoReturn:
+        """Refuse a list with the wrong number of entries, and show the statements that need one."""
         self.report_length_once()
         wanted = len(self.statements)
         lines = ", ".join(str(s.span.line) for s in self.statements)
@@ -301,6 +308,7 @@ class _ScheduleLists:
         raise_error("manual-schedule", title, span, note, secondary=places, notes=tuple(notes))
 
     def refuse_negative_entries(self, key: str, values: tuple[int, ...]) -> None:
+        """Refuse a list with negative numbers."""
         low = min(values, default=0)
         if low < 0:
             title = f"{self.request.quote_key(key)} must not hold negative numbers"
@@ -318,6 +326,7 @@ class _ScheduleLists:
             raise_error("manual-schedule", title, self.request.arguments["stage"].span, note, secondary=(place,))
 
     def refuse_duplicates(self, order: tuple[int, ...]) -> None:
+        """Refuse an `order` with two equal entries."""
         twice = next((o for o in order if order.count(o) > 1), None)
         if twice is not None:
             same = [s for s, o in zip(self.statements, order, strict=True) if o == twice]
@@ -342,6 +351,7 @@ class _ScheduleLists:
     def refuse_bind_use(
         self, bind: tile.Bind, user: tile.Stmt, bind_at: tuple[int, int], user_at: tuple[int, int]
     ) -> NoReturn:
+        """Refuse a use of a bind in another stage, or before the bind."""
         name, read = bind.var.name, _find_written_operand(bind, self.body)
         problem = "before it has its value"
         help = f"give `{name}` a lower place in `order` than the statement that uses it"

@@ -24,6 +24,7 @@ _ITERATIONS_PER_STEP = 256  # two for each thread of most blocks
 
 
 def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    """Elaborate a T.Parallel or T.vectorized nest, in steps where an extent is known at run time only."""
     if context.is_parallel:
         title = f"{path} inside {context.nest_name}"
         raise_error("loop-in-parallel", title, iterable.span, help="write one loop: `for i, j in T.Parallel(m, n):`")

@@ -120,6 +120,7 @@ def expand_schedule_lists(
         return tuple(e for e, several in zip(entries, parts, strict=True) for _ in several)
 
     def renumber_awaited(awaited: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the new numbers of awaited statements: of all parts that write."""
         return tuple(
             first_number[i] + k
             for i in awaited

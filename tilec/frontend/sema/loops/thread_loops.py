@@ -122,6 +122,7 @@ def compute_common_bounds(context: Context, bounds: LoopHeader, written: LoopHea
 
 
 def _make_bound(bound: float, span: Span) -> tile.Expr:
+    """Return a bound over all threads as a constant. Errors: `thread-dependent`, where there is none."""
     if math.isinf(bound):
         title = "the trip count of this loop depends on the thread"
         way_out = "give it a bound, as in T.min(n, 64): threads with fewer iterations wait for the others"

@@ -167,6 +167,7 @@ def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileS
 
 
 def _is_next_tile_call(context: Context, statement: ast.Stmt, scheduler: TileScheduler) -> bool:
+    """Return whether a statement is `s.next_tile()` of this scheduler."""
     match statement:
         case ast.Evaluate(value=ast.Call(function=ast.Attribute(name="next_tile") as function, args=(), keywords=())):
             return context.value(function.value) is scheduler
@@ -181,6 +182,7 @@ def _refuse_misplaced(title: str, scheduler: TileScheduler, span: Span) -> NoRet
 
 
 def _read_positive(call: Call, name: str) -> int:
+    """Read an integer of at least 1."""
     value = call.read_integer(name)
     if value < 1:
         call.refuse(name, "at least 1")
@@ -188,6 +190,7 @@ def _read_positive(call: Call, name: str) -> int:
 
 
 def _read_integer(argument: Argument) -> tile.Expr:
+    """Read a number of tiles or blocks, as int32."""
     expr = as_expr(argument)
     if expr.dtype.is_float or expr.dtype == BOOL:
         raise_error(

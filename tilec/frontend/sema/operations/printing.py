@@ -74,6 +74,7 @@ def _emit_for_threads(context: Context, statements: tuple[tile.Stmt, ...], span:
 
 
 def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> None:
+    """Emit the loop in which one thread prints every element of a tile or tensor."""
     if context.is_parallel:
         title = f"T.print of the whole {buffer.name} is not allowed inside {context.nest_name}"
         raise_error("tile-op-in-parallel", title, call.span, help="print an element, or move it out of the loop")
@@ -118,6 +119,7 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
 
 
 def _count_elements(buffer: tile.Buffer) -> tile.Expr:
+    """Return the number of elements of a buffer as an expression."""
     total: tile.Expr = tile.int32_const(1)
     for extent in buffer.extents:
         total = tile.Binary("mul", total, tile.extent_expr(extent), INT32)
@@ -125,6 +127,7 @@ def _count_elements(buffer: tile.Buffer) -> tile.Expr:
 
 
 def _split_linear_index(index: tile.Expr, buffer: tile.Buffer) -> tuple[tile.Expr, ...]:
+    """Return the indices along each dimension of an element, given its row-major number."""
     found: list[tile.Expr] = []
     for extent in reversed(buffer.extents[1:]):
         found.insert(0, tile.Binary("floormod", index, tile.extent_expr(extent), INT32))
@@ -138,6 +141,7 @@ def _split_linear_index(index: tile.Expr, buffer: tile.Buffer) -> tuple[tile.Exp
 def _print_value(
     context: Context, head: str, before: tuple[tile.Expr, ...], value: tile.Expr, span: Span
 ) -> tuple[tile.Stmt, ...]:
+    """Return the statements that print one value after `head`, by its type."""
     dtype = value.dtype
     head += f"dtype={_C_NAMES.get(dtype.name, dtype.name)} value="
     if dtype == BOOL:

@@ -53,6 +53,7 @@ class _PartsRewriter:
         return map_statements(body, self.rewrite_statement)
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
+        """Rewrite a statement, with those inside it, to act on parts where it updates a reducer."""
         match stmt:
             case tile.TileOp():
                 return self.rewrite_operation(stmt)
@@ -63,6 +64,7 @@ class _PartsRewriter:
                 return map_nested_bodies(stmt, self.rewrite_body)
 
     def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
+        """Rewrite an operation that starts or ends a reduction; refuse other writes to a reducer."""
         self.check_operands_finished(op)
         if isinstance(op, ReducerInit | FinalizeReducer):
             reducer = self.reducers.get(op.regions[0].buffer.name)
@@ -84,12 +86,14 @@ class _PartsRewriter:
         return op
 
     def begin_reduction(self, op: ReducerInit, reducer: Reducer) -> tile.TileOp:
+        """Return the operation that starts the parts of a reducer, and note that it is open."""
         self.begun[reducer.result.name] = op.span
         self.ended.discard(reducer.result.name)
         parts = _retarget_region(reducer.parts, op.parts)
         return replace(op, parts=parts, kind=reducer.kind, everywhere=reducer.everywhere)
 
     def end_reduction(self, op: FinalizeReducer, reducer: Reducer) -> tile.TileOp:
+        """Return the operation that combines the parts of a reducer, and note that it has a result."""
         self.check_begun(reducer, op.span, "start it with T.reducer_init")
         del self.begun[reducer.result.name]
         into = op.destination
@@ -128,6 +132,7 @@ class _PartsRewriter:
                     self.check_read(e.buffer, stmt.span)
 
     def check_read(self, buffer: tile.Buffer, span: Span) -> None:
+        """Refuse a read of a reducer whose reduction is not finished."""
         if buffer.name not in self.reducers or buffer.name in self.ended:
             return
         begun = self.begun.get(buffer.name)
@@ -141,6 +146,7 @@ class _PartsRewriter:
         )
 
     def check_begun(self, reducer: Reducer, span: Span, way_out: str) -> None:
+        """Refuse an update or end of a reduction that is not open."""
         if reducer.result.name not in self.begun:
             raise_error(
                 "reducer-order",
@@ -154,6 +160,7 @@ class _PartsRewriter:
             )
 
     def refuse_update(self, reducer: Reducer, span: Span) -> NoReturn:
+        """Refuse a store to a reducer that does not apply its operator."""
         name = reducer.result.name
         update = f"T.reducer_update({name}[i], value)"
         also = _UPDATE_FORMS.get(reducer.kind)

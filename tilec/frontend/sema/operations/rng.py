@@ -51,6 +51,7 @@ def initialise_generator(context: Context, call: Arguments) -> None:
 
 
 def _read_integer(call: Arguments, name: str) -> tile.Expr:
+    """Read an integer argument, as uint64."""
     value = as_expr(call[name])
     if value.dtype.is_float or value.dtype == BOOL:
         call.refuse(name, "an integer")
@@ -58,6 +59,7 @@ def _read_integer(call: Arguments, name: str) -> tile.Expr:
 
 
 def _compute_grid_thread(context: Context) -> tile.Expr:
+    """Return the number of the thread in the grid, as uint64."""
     block: tile.Expr = make_constant(0, UINT64)
     for var, extent in reversed(context.blocks):
         block = _make_binary(
@@ -104,6 +106,7 @@ def _scale_word(number: tile.Expr, dtype: DType, step: float, more: float) -> ti
 
 
 def _draw_word(context: Context, generator: Generator, span: Span) -> tile.Expr:
+    """Draw the next 32 random bits, and advance the position by one."""
     position = generator.word(2)
     number = _compute_word(generator, position)
     advance = tile.Store(

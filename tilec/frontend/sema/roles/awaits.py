@@ -58,6 +58,7 @@ def resolve_awaited_tiles(
 
 
 def _check_thread_count(kernel: tile.Kernel, op: BlockBarrier) -> None:
+    """Check that T.sync_threads counts all threads of the block."""
     threads = op.threads
     if op.id is not None:
         return  # threads of several roles (`sema.roles.explicit_roles`)
@@ -89,6 +90,7 @@ class _CopyGroupWalker:
         return tuple(new)
 
     def statement(self, stmt: tile.Stmt, groups: CopyGroups) -> tile.Stmt:
+        """Resolve the waits in a statement, and update the pending groups by what it does."""
         match stmt:
             case WaitCopies():
                 pending = stmt.pending
@@ -140,6 +142,7 @@ class _CopyGroupWalker:
                 self.warn_of_unwaited_copy(group.pop(buffer), buffer, stmt)
 
     def warn_of_unwaited_copy(self, copy: Span, buffer: tile.Buffer, stmt: tile.Stmt) -> None:
+        """Warn once of a copy whose tile is used without a wait in the text."""
         if copy in self.warned:
             return
         self.warned.add(copy)

@@ -67,6 +67,7 @@ def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> 
 
 
 def _read_warpgroup(argument: Argument, available: range) -> int:
+    """Read the number of a warpgroup, one of `available`."""
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
         raise_error("wrong-argument", "T.ws takes numbers of warpgroups, known at compile time", argument.span)
@@ -78,6 +79,7 @@ def _read_warpgroup(argument: Argument, available: range) -> int:
 
 
 def check_neighbours(groups: list[int], span: Span) -> range:
+    """Return sorted warpgroups as a range. Errors: `noncontiguous-warpgroups`."""
     contiguous = range(groups[0], groups[-1] + 1)
     if list(contiguous) != groups:
         title = "the warpgroups of a role must be consecutive, each named once"
@@ -120,6 +122,7 @@ def elaborate_role(context: Context, groups: range, work: Callable[[], None], sp
 
 @contextmanager
 def _enter_role(context: Context, groups: range) -> Iterator[None]:
+    """Enter the role of these warpgroups: inside, its threads alone run the statements."""
     outer_role, outer_range = context.role, context.ranges[tile.THREAD.name]
     context.role = groups
     context.ranges[tile.THREAD.name] = (
@@ -170,6 +173,7 @@ def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp |
 
 
 def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
+    """Check that an arrival at a barrier of another block names a block of the cluster."""
     if not isinstance(op, Arrive):
         return
     block, blocks = op.block, context.cluster.blocks

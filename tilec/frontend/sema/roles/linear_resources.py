@@ -183,6 +183,7 @@ class _PathSplit:
 
 
 def _refuse_second_release(resource: Resource, span: Span, first_release: Span) -> NoReturn:
+    """Refuse a second release of a resource."""
     where = "released here, and so in each iteration" if first_release == span else "released here already"
     raise_error(
         "double-release",

@@ -146,6 +146,7 @@ def _find_paths(start: Pipeline, end: Pipeline, edges: list[NestedAcquire]) -> I
 
 
 def _refuse_cycle(cycle: tuple[NestedAcquire, ...]) -> None:
+    """Refuse acquires of several roles that wait for each other in a circle."""
     names = [cycle[0].held.name, *(edge.acquired.name for edge in cycle)]
     labels = [
         Label(span, f"{_describe_role(edge.role)} {does} {pipeline.name}")
@@ -212,6 +213,7 @@ def expand_releases(
     """Replace each release by the arrivals of its role."""
 
     def expand_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        """Expand a release into arrivals, or the releases inside a statement."""
         if isinstance(stmt, Arrive) and warpgroups is not None:
             release = releases.get((get_barrier(stmt).name, warpgroups))
             return stmt if release is None else tuple(_make_arrivals(stmt, warpgroups, release))
@@ -223,6 +225,7 @@ def expand_releases(
 
 
 def _make_arrivals(release: Arrive, role: range, who: StageArrivals) -> Iterator[tile.TileOp]:
+    """Yield the arrivals of a role's warps and of the tensor cores at one release."""
     if who.warps:
         yield replace(release, by_warps=True)
     if who.by_tensor_cores:
@@ -277,6 +280,7 @@ def _find_uses(stmt: Stmt) -> Iterator[_TileUse]:
 
 
 def _check_stage(stage: PipelineStage, uses: list[_TileUse]) -> None:
+    """Refuse a producer's read of its stage before its own threads have written it."""
     made = stage.pipeline
     read = next((u for u in uses if u.how == "reads"), None)
     if read is None:

@@ -110,6 +110,7 @@ def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
 
 
 def _read_stage_count(call: Call) -> int:
+    """Read `stages`, from 1 to `MAX_STAGES`."""
     stages = call.read_integer("stages")
     if stages < 1:
         title = "a pipeline needs at least one stage"
@@ -125,6 +126,7 @@ def _read_stage_count(call: Call) -> int:
 def _read_payload(
     context: Context, call: Call, function: str
 ) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, tile.Buffer]]:
+    """Read the form of `payload` and its tiles by name. Errors: `pipeline-payload`."""
     argument = call["payload"]
     form: Literal["tile", "tuple", "dictionary"]
     given: list[tuple[str, Value]]
@@ -174,6 +176,7 @@ def _get_tile_name(value: Value) -> str:
 
 
 def _refuse_payload(title: str, span: Span, label: str = "", secondary: tuple[Label, ...] = ()) -> NoReturn:
+    """Refuse the payload of a pipeline, and show one that is accepted."""
     raise_error(
         "pipeline-payload",
         title,
@@ -236,6 +239,7 @@ def get_payload(stage: PipelineStage) -> Value:
 
 
 def _make_stage_tiles(stage: PipelineStage) -> dict[str, StageTile]:
+    """Return the tiles of a stage by name, each the stage's version of a tile of the payload."""
     return {
         key: StageTile(
             stage_tile,
@@ -392,6 +396,7 @@ def _read_ready_condition(call: Call) -> tile.Expr | None:
 
 
 def _bind_with_target(context: Context, node: ast.With, value: Value) -> None:
+    """Bind the names after `as` in a `with` to a side or a stage, or to the tiles of a stage."""
     match node.target:
         case None:
             pass

@@ -75,6 +75,7 @@ def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> t
 
 
 def _require_role(context: Context, handle: PipelineHandle, span: Span) -> range:
+    """Return the role that runs this. Errors: `pipeline-role`, where all threads or only some run it."""
     made = handle.pipeline
     if context.is_parallel:
         title = f"a stage of {made.name} cannot be acquired inside {context.nest_name}"
@@ -133,6 +134,7 @@ def _flip_parity(parity: tile.Expr) -> tile.Expr:
 
 
 def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span) -> None:
+    """Release a stage by `.release()`, which the end of a `with` must not release too."""
     if stage.taken.returns:
         title = f"{stage.taken.what} is released twice"
         place = Label(stage.taken.span, "and at the end of this `with`")
@@ -142,6 +144,7 @@ def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span)
 
 
 def release_stage(context: Context, stage: PipelineStage, span: Span) -> None:
+    """Note the release of a stage, and emit the arrival at its barrier."""
     per_thread.require_all_threads(context, span, f"releasing a stage of {stage.pipeline.name}")
     context.ledger.release(stage.taken, span, context.role)
     end = stage.pipeline.name, stage.side

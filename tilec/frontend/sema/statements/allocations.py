@@ -50,6 +50,7 @@ FIXED_SIZE_HELP = "give it a fixed size, and loop over parts of that size, or us
 
 
 def _allocate_reducer(context: Context, name: str, node: ast.Call) -> Buffer:
+    """Elaborate `name = T.alloc_reducer(…)`: a result, and the partial results of threads."""
     call = evaluate.bind_call(context, ALLOCATE_REDUCER, node)
     shape, dtype = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP), as_dtype(call["dtype"])
     kind, everywhere = read_kind(call, dtype)
@@ -61,6 +62,7 @@ def _allocate_reducer(context: Context, name: str, node: ast.Call) -> Buffer:
 
 
 def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
+    """Elaborate `name = T.alloc_var(…)`."""
     positional, keywords = evaluate.evaluate_arguments(context, node)
     if len(positional) == 2 and isinstance(positional[1].value, str):
         keywords["scope"] = positional.pop()

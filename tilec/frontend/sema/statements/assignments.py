@@ -52,6 +52,7 @@ def elaborate_assign(context: Context, node: ast.Assign) -> None:
 
 
 def _assign_targets(context: Context, targets: tuple[ast.Expr, ...], node: ast.Expr, span: Span) -> None:
+    """Assign one value to all targets, or allocate what the value names."""
     if isinstance(node, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
         path = evaluate.find_callee(context, node)
         if path in ALLOCATION_NAMES:
@@ -196,6 +197,7 @@ def _apply_operator(node: ast.AugmentedAssign, old: Argument, added: Argument) -
 
 
 def _store_element(context: Context, access: Access, argument: Argument, place: Span, span: Span) -> None:
+    """Store a value in an element, a vector or a slice."""
     if access.has_extent:
         store_vector(context, access, argument, span)
         return
@@ -207,6 +209,7 @@ def _store_element(context: Context, access: Access, argument: Argument, place: 
 
 
 def _evaluate_stored_access(context: Context, target: ast.Subscript, is_vector: bool = False) -> Access:
+    """Evaluate the element or slice that is assigned to. Errors: `bad-target`."""
     buffer = context.value(target.value)
     if isinstance(buffer, StageTile):
         return pipelines.access_stage_tile(context, buffer, target)

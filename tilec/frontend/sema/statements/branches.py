@@ -31,6 +31,7 @@ class BranchSides:
 
 
 def elaborate_if(context: Context, node: ast.If) -> None:
+    """Elaborate an `if` without jumps: the chosen side, or both under the condition."""
     condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
     if isinstance(condition, bool):
         context.block(node.then if condition else node.orelse)
@@ -43,6 +44,7 @@ def elaborate_if(context: Context, node: ast.If) -> None:
 
 
 def elaborate_branch(context: Context, sides: BranchSides, condition: tile.Expr) -> None:
+    """Elaborate both sides of a run-time condition, as a branch, by warpgroup or by thread."""
     if not context.is_parallel and per_thread.is_varying(context, condition):
         if not _divide_by_warpgroup(context, sides, condition):
             _mask_by_thread(context, sides, condition)

@@ -58,6 +58,7 @@ class Flag:
     clearing_conditions: list[tile.Expr] = field(default_factory=list)
 
     def clear(self, context: Context, span: Span) -> None:
+        """Clear the flag here: note the condition in a nest, set the variable elsewhere."""
         if context.is_parallel:
             self.clearing_conditions.append(context.path[-1])
             return
@@ -66,6 +67,7 @@ class Flag:
         set_variable(context, self.variable, Argument(0, span), span)
 
     def _allocate(self, context: Context, span: Span) -> tile.Buffer:
+        """Allocate the variable of the flag, which is set where the flag begins."""
         scope: tile.Scope = "local" if span in context.per_thread_spans else "fragment"
         variable = tile.Buffer(context.unique.take(self.name), (1,), INT32, scope, span)
         context.variable_names.add(variable.name)
@@ -75,6 +77,7 @@ class Flag:
         return variable
 
     def holds(self, context: Context, span: Span) -> tile.Expr:
+        """Return the condition that no jump has cleared the flag."""
         if self.variable is not None:
             return tile.Binary("ne", tile.Load(self.variable, (tile.int32_const(0),)), tile.int32_const(0), BOOL)
         for condition in self.clearing_conditions:
@@ -117,6 +120,7 @@ def _join_with_path(context: Context, condition: tile.Expr) -> tile.Expr:
 
 
 def _bind_condition(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Var:
+    """Bind a condition to a variable that stays visible after flattened branches."""
     var = tile.Var(context.unique.take(name), BOOL)
     context.out.append(tile.Bind(var, value, span))
     context.spread.add(var)
@@ -148,6 +152,7 @@ def _can_stand_unguarded(context: Context, stmt: tile.Stmt) -> bool:
 
 
 def _mask_bind(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
+    """Return a bind that reads memory only where `holds`; other statements as they are."""
     if not isinstance(stmt, tile.Bind) or stmt.var in context.spread:
         return stmt
     context.spread.add(stmt.var)
@@ -194,6 +199,7 @@ class _LoopLeft(Exception):
 
 @contextmanager
 def _enter_iteration(context: Context, iteration: Iteration) -> Iterator[None]:
+    """Enter an iteration, which `break` and `continue` inside refer to."""
     context.iterations.append(iteration)
     try:
         yield
@@ -222,6 +228,7 @@ def elaborate_unrolled_iterations(
         current = Iteration(kind, loop, loop, stays_in_loop=stays)
 
         def elaborate_once(body: Callable[[], None] = body, current: Iteration = current) -> None:
+            """Elaborate one iteration, and note whether it leaves the loop in any case."""
             current.begin = reading.mark_moment(context)
             current.goes_on = Flag("goes_on", current.begin)
             try:
@@ -401,6 +408,7 @@ def _find_jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | N
 
 
 def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
+    """Elaborate a `break` or `continue`. Errors: `misplaced-statement`."""
     word = "break" if isinstance(node, ast.Break) else "continue"
     iteration = context.iterations[-1] if context.iterations else None
     if iteration is None and context.loops and context.calls:
@@ -426,6 +434,7 @@ def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
 
 
 def _check_breakable(context: Context, iteration: Iteration, span: Span) -> None:
+    """Refuse a `break` of a loop whose iterations do not run one after another."""
     if iteration.loop is None:
         per_thread.require_all_threads(context, span, "`break`")
     if iteration.kind not in _BREAKABLE_LOOPS:

@@ -35,6 +35,7 @@ def _elaborate_evaluate(context: Context, node: ast.Evaluate) -> None:
 
 
 def _elaborate_expression(context: Context, node: ast.Expr) -> None:
+    """Elaborate a call as a statement, and refuse any other expression but a string."""
     if isinstance(node, ast.String) or (isinstance(node, ast.Constant) and node.name == "..."):
         return
     if not isinstance(node, ast.Call):
@@ -123,6 +124,7 @@ def _elaborate_function(context: Context, node: ast.Function) -> None:
 
 
 def _elaborate_with(context: Context, node: ast.With) -> None:
+    """Elaborate a `with` inside the launch: of a pipeline, or of a role."""
     if not isinstance(node.context, ast.Call):
         raise_error("misplaced-statement", "this cannot be used in a `with`", node.context.span)
     context.with_depth += 1
@@ -140,6 +142,7 @@ def _elaborate_with(context: Context, node: ast.With) -> None:
 
 
 def _elaborate_import(context: Context, node: ast.Import | ast.Foreign) -> None:
+    """Bind the names of an import in a function, where that is allowed."""
     if isinstance(node, ast.Import) and context.imports is not None:
         context.imports(context, node)
         return
@@ -152,6 +155,7 @@ def refuse_early_return(node: ast.Return) -> NoReturn:
 
 
 def _refuse_return(context: Context, node: ast.Return) -> None:
+    """Refuse a `return` in the body of a kernel."""
     if node.value is None:
         refuse_early_return(node)
     raise_error(
