@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field
 from typing import Any
 
@@ -232,22 +232,24 @@ class Context:
     # ---- regions -----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def held(self, is_held: bool = True) -> Iterator[None]:
-        """Read variables at once inside: later statements may set them before the value is used."""
-        outer, self.is_held = self.is_held, is_held
+    def altered(self, **values: Any) -> Iterator[None]:
+        """Give fields of the context other values inside."""
+        outer = {name: getattr(self, name) for name in values}
         try:
+            for name, value in values.items():
+                setattr(self, name, value)
             yield
         finally:
-            self.is_held = outer
+            for name, value in outer.items():
+                setattr(self, name, value)
 
-    @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[None]:
+        """Read variables at once inside: later statements may set them before the value is used."""
+        return self.altered(is_held=True)
+
+    def guarded(self) -> AbstractContextManager[None]:
         """Accept an index out of range inside: the code may not run."""
-        self.guards += 1
-        try:
-            yield
-        finally:
-            self.guards -= 1
+        return self.altered(guards=self.guards + 1)
 
     @contextmanager
     def region(self, name: str, is_loop: bool) -> Iterator[list[tile.Stmt]]:
@@ -262,11 +264,6 @@ class Context:
             self.scope, self.out = outer_scope, outer_out
             self.regions.pop()
 
-    @contextmanager
-    def enter_scope(self, scope: Scope) -> Iterator[None]:
+    def enter_scope(self, scope: Scope) -> AbstractContextManager[None]:
         """Look names up in another scope inside."""
-        outer, self.scope = self.scope, scope
-        try:
-            yield
-        finally:
-            self.scope = outer
+        return self.altered(scope=scope)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NoReturn
 
 from tilec.frontend.sema.compile_time import mutation
-from tilec.frontend.sema.compile_time.functions import check_assert, find_function_kind, run_statement, unpack_values
+from tilec.frontend.sema.compile_time.functions import check_assert, find_function_kind, pair_targets, run_statement
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.dispatch import COMPILE_TIME_DISPATCH
 from tilec.frontend.sema.expressions import evaluate, host_names
@@ -66,16 +66,16 @@ class Defines:
         self.known[node.name] = None
         if node.default is not None:
             value = context.value(node.default)
-            if node.name in self and (parsed := self._meant(context, node.name)) is not None:
+            if node.name in self and (parsed := self._parse_text_value(context, node.name)) is not None:
                 return parsed.value
             return self.replace_value(node.name, value, node.span) if node.name in self else value
         if node.name not in self:
             title = f"{function} needs a value for `{node.name}`"
             raise_error("missing-define", title, node.span, help=f"compile with -D {node.name}=…, or give it a default")
-        parsed = self._meant(context, node.name)
+        parsed = self._parse_text_value(context, node.name)
         return self.given[node.name] if parsed is None else parsed.value
 
-    def _meant(self, context: Context, name: str) -> Argument | None:
+    def _parse_text_value(self, context: Context, name: str) -> Argument | None:
         """Evaluate a text that stands for a list, a tuple or a name of the language, as in `-D sizes=[64, 128]` and `-D
         policy=T.GemmWarpPolicy.FullRow`. Return None for any other text."""
         text = self.given[name]
@@ -115,13 +115,13 @@ class FileEvaluator:
         self.ran: dict[str, Scope] = {} if ran is None else ran
         self.scope = Scope(make_language_scope(), bound=bound)
         self.context = Context(
-            self.scope, COMPILE_TIME_DISPATCH, mistakes=mistakes or ErrorCollector(), imports=self.imported
+            self.scope, COMPILE_TIME_DISPATCH, mistakes=mistakes or ErrorCollector(), imports=self.bind_import
         )
         self.defined: dict[str, Span] = {}
 
-    def run(self, module: ast.Module) -> Scope:
+    def run(self, module: ast.Module) -> None:
+        """Run the file, whose names are in `scope` afterwards."""
         self._run_statements(module.body)
-        return self.scope
 
     def _run_statements(self, statements: tuple[ast.Stmt, ...]) -> None:
         """Run statements of the file. After a mistake it goes on with the next one."""
@@ -147,7 +147,7 @@ class FileEvaluator:
         """Run one statement at the top of the file."""
         match node:
             case ast.Import():
-                self.imported(self.context, node)
+                self.bind_import(self.context, node)
             case ast.Assign(targets=targets, value=value):
                 argument = evaluate.evaluate_argument(self.context, value)
                 for target in targets:
@@ -207,10 +207,8 @@ class FileEvaluator:
                     name, self._replace_constant(name, argument.value, target.span), target.span, argument.span
                 )
             case ast.Tuple(items=items) | ast.List(items=items):
-                for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
-                    if isinstance(item, ast.Starred):
-                        raise_error("bad-target", "this cannot be assigned to", item.span)
-                    self._define(item, Argument(value, argument.span))
+                for item, value in pair_targets(items, argument, target.span):
+                    self._define(item, value)
             case _:
                 mutation.assign_item(self.context, target, argument)
 
@@ -225,7 +223,7 @@ class FileEvaluator:
 
     # ---- imports -----------------------------------------------------------------------------------------------------
 
-    def imported(self, context: Context, node: ast.Import) -> None:
+    def bind_import(self, context: Context, node: ast.Import) -> None:
         """Bind the names of an import."""
         if is_relative_import(node):
             self._import_files(context, node)
@@ -292,6 +290,7 @@ class FileEvaluator:
 
 
 def _refuse_statement(node: ast.Stmt | ast.Expr) -> NoReturn:
+    """Refuse a statement that may not stand at the top of a file."""
     title = "only constants and functions are allowed at the top level of a file"
     raise_error("misplaced-statement", title, node.span.first_line())
 

@@ -215,23 +215,26 @@ def bind_target(scope: Scope, target: ast.Expr, argument: Argument) -> None:
         case ast.Name(id=name):
             scope.bind(name, argument.value, target.span, argument.span)
         case ast.Tuple(items=items) | ast.List(items=items):
-            for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
-                if isinstance(item, ast.Starred):
-                    raise_error("bad-target", "this cannot be assigned to", item.span)
-                bind_target(scope, item, Argument(value, argument.span))
+            for item, value in pair_targets(items, argument, target.span):
+                bind_target(scope, item, value)
         case _:
             raise_error("bad-target", "this cannot be assigned to", target.span, "at compile time, only names can")
 
 
-def unpack_values(items: Sequence[ast.Expr | ast.Starred], argument: Argument, span: Span) -> tuple[Value, ...]:
-    """Return the values of `a, b = value`. Errors: `bad-target`."""
+def pair_targets(
+    items: Sequence[ast.Expr | ast.Starred], argument: Argument, span: Span
+) -> Iterator[tuple[ast.Expr, Argument]]:
+    """Yield each target of `a, b = value` with its value. Errors: `bad-target`."""
     value = argument.value
     if not isinstance(value, tuple):
         title = f"one value for {len(items)} names"
         raise_error("bad-target", title, span, secondary=(Label(argument.span, describe_value(value)),))
     if len(value) != len(items):
         raise_error("bad-target", f"{len(value)} values for {len(items)} names", span)
-    return value
+    for item, part in zip(items, value, strict=True):
+        if isinstance(item, ast.Starred):
+            raise_error("bad-target", "this cannot be assigned to", item.span)
+        yield item, Argument(part, argument.span)
 
 
 def check_assert(context: Context, node: ast.Assert) -> None:

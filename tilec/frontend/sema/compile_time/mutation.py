@@ -6,8 +6,6 @@ a name may exist: for an argument of a function, for a list of an outer scope, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate, reading
 from tilec.frontend.sema.scope import Scope
@@ -57,7 +55,7 @@ def try_mutating_call(context: Context, call: ast.Call) -> bool:
         return False
     positional, keywords = evaluate.evaluate_operands(context, call)
     positional = [Argument(reading.snapshot_value(context, a.value, a.span), a.span) for a in positional]
-    _rebind_name(context, owner, _MUTATORS[name](value, positional, keywords, call.span))
+    _rebind_name(context, owner, _call_mutator(name, value, positional, keywords, call.span))
     return True
 
 
@@ -117,47 +115,26 @@ def _has_value(container: Value, value: Value) -> bool:
     return any(_has_value(p, value) for p in parts if isinstance(p, tuple | Dictionary))
 
 
-_Mutator = Callable[[Value, list[Argument], dict[str, Argument], Span], Value]
-
-
-def _append_item(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
-    assert isinstance(owner, tuple)
-    (given,) = _check_count(1, positional, keywords, span)
-    return ListValue((*owner, given.value))
-
-
-def _extend_list(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
-    assert isinstance(owner, tuple)
-    (given,) = _check_count(1, positional, keywords, span)
-    return ListValue((*owner, *python.list_items(given.value, given.span)))
-
-
-def _insert_item(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
-    """Return the list with an item inserted, as `items.insert(position, item)` does."""
-    assert isinstance(owner, tuple)
-    at, given = _check_count(2, positional, keywords, span)
-    if not isinstance(at.value, int):
-        raise_error(
-            "wrong-argument", "a position in a list is an integer", at.span, f"this is {describe_value(at.value)}"
-        )
-    listed = list(owner)
-    listed.insert(at.value, given.value)
-    return ListValue(listed)
-
-
-def _update_dictionary(owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> Value:
-    return python.call_builtin("dict", [Argument(owner, span), *positional], keywords, span)
-
-
-def _check_count(count: int, positional: list[Argument], keywords: dict[str, Argument], span: Span) -> list[Argument]:
+def _call_mutator(
+    name: str, owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span
+) -> Value:
+    """Return the list or dictionary that one of `_MUTATING_METHODS` would leave."""
+    if name == "update":
+        return python.call_builtin("dict", [Argument(owner, span), *positional], keywords, span)
+    count = 2 if name == "insert" else 1
     if len(positional) != count or keywords:
         raise_error("wrong-argument", f"expected {count} argument{'s' * (count != 1)}", span)
-    return positional
-
-
-_MUTATORS: dict[str, _Mutator] = {
-    "append": _append_item,
-    "extend": _extend_list,
-    "insert": _insert_item,
-    "update": _update_dictionary,
-}
+    assert isinstance(owner, tuple)
+    at, given = positional[0], positional[-1]
+    match name:
+        case "append":
+            return ListValue((*owner, given.value))
+        case "extend":
+            return ListValue((*owner, *python.list_items(given.value, given.span)))
+        case _:
+            if not isinstance(at.value, int):
+                note = f"this is {describe_value(at.value)}"
+                raise_error("wrong-argument", "a position in a list is an integer", at.span, note)
+            listed = list(owner)
+            listed.insert(at.value, given.value)
+            return ListValue(listed)

@@ -141,6 +141,7 @@ def _evaluate_only_operand(context: Context, node: ast.Call, name: str) -> Argum
 
 
 def _refuse_buffer_method(context: Context, function: Method, node: ast.Call) -> NoReturn:
+    """Refuse `tile.pipeline(…)` as a value, and `tile.data` as a function."""
     if function.name == DATA:
         raise_error("not-callable", f"`.{DATA}` is not a function", node.function.span)
     raise_error("not-a-value", f".{function.name}() gives no value", node.span, help="write it as a statement")
@@ -191,14 +192,9 @@ def _evaluate_swizzled_layout(context: Context, path: str, node: ast.Call) -> Sw
     return Swizzle(SWIZZLES[path.rpartition(".")[2]])
 
 
-def _evaluate_multiprocessors(context: Context, path: str, node: ast.Call) -> int:
-    return context.machine.multiprocessors()
-
-
 def _evaluate_tile_scheduler(context: Context, path: str, node: ast.Call) -> TileScheduler:
-    return tile_scheduler.make_tile_scheduler(
-        *evaluate.evaluate_operands(context, node), node.span, context.machine.multiprocessors()
-    )
+    operands = evaluate.evaluate_operands(context, node)
+    return tile_scheduler.make_tile_scheduler(*operands, node.span, context.machine.multiprocessors())
 
 
 def _evaluate_scalar_function(context: Context, path: str, node: ast.Call) -> Value:
@@ -268,7 +264,7 @@ def refuse_unknown_call(context: Context, path: str, node: ast.Call) -> NoReturn
 
 _CALLS_BY_LAST_WORD: dict[str, CallEvaluator] = {
     **dict.fromkeys(SWIZZLES, _evaluate_swizzled_layout),
-    "get_num_sms": _evaluate_multiprocessors,
+    "get_num_sms": lambda context, path, node: context.machine.multiprocessors(),
 }
 """By the last word of a dotted name, whatever its module."""
 

@@ -49,10 +49,6 @@ from tilec.support.diagnostics import raise_error
 from tilec.support.source import Span
 
 
-def _evaluate_literal(context: Context, node: ast.Number | ast.String) -> Value:
-    return node.value
-
-
 def _evaluate_constant(context: Context, node: ast.Constant) -> Value:
     if node.name == "...":
         raise_error("unsupported-syntax", "`...` is no value", node.span)
@@ -147,10 +143,6 @@ def _iterate_clauses(
         bind_target(context.scope, first.target, Argument(item, iterable.span))
         if all(evaluate.decide_condition(context, c) for c in first.conditions):
             yield from _iterate_clauses(context, node, tuple(rest))
-
-
-def _evaluate_lambda(context: Context, node: ast.Lambda) -> Value:
-    return make_function(context, node)
 
 
 def _check_value_size(context: Context, value: Value, span: Span) -> Value:
@@ -389,8 +381,8 @@ def _evaluate_item(context: Context, owner: tuple[Value, ...] | str | range | Di
 
 
 EXPRESSION_EVALUATORS: dict[type[ast.Expr], ExpressionEvaluator] = {
-    ast.Number: _evaluate_literal,
-    ast.String: _evaluate_literal,
+    ast.Number: lambda context, node: node.value,
+    ast.String: lambda context, node: node.value,
     ast.Constant: _evaluate_constant,
     ast.Name: _evaluate_name,
     ast.JoinedString: _evaluate_joined_string,
@@ -398,7 +390,7 @@ EXPRESSION_EVALUATORS: dict[type[ast.Expr], ExpressionEvaluator] = {
     ast.List: _evaluate_sequence,
     ast.Dict: _evaluate_dict,
     ast.Comprehension: _evaluate_comprehension,
-    ast.Lambda: _evaluate_lambda,
+    ast.Lambda: make_function,
     ast.Attribute: _evaluate_attribute,
     ast.Subscript: _evaluate_subscript,
     ast.Unary: _evaluate_unary,

@@ -61,18 +61,6 @@ def _evaluate_const(context: Context, path: str, node: ast.Call) -> Value:
     return convert_to_dtype(call["value"], as_dtype(call["dtype"]))
 
 
-def _evaluate_capability(context: Context, path: str, node: ast.Call) -> Value:
-    return context.machine.capability()
-
-
-def _evaluate_is_available(context: Context, path: str, node: ast.Call) -> Value:
-    return True
-
-
-def _evaluate_device_properties(context: Context, path: str, node: ast.Call) -> Value:
-    return Member(f"{path}()")
-
-
 def resolve_attribute(context: Context, path: str) -> Value:
     """Resolve a dotted name that may depend on the target."""
     if path.startswith("torch.cuda.get_device_properties()."):
@@ -87,8 +75,8 @@ def resolve_attribute(context: Context, path: str) -> Value:
 HOST_CALLS: dict[str, CallEvaluator] = {
     "tilelang.math.next_power_of_2": _evaluate_next_power,
     _CONST_NAME: _evaluate_const,
-    "torch.cuda.get_device_capability": _evaluate_capability,
-    "torch.cuda.is_available": _evaluate_is_available,
-    "torch.cuda.get_device_properties": _evaluate_device_properties,
+    "torch.cuda.get_device_capability": lambda context, path, node: context.machine.capability(),
+    "torch.cuda.is_available": lambda context, path, node: True,
+    "torch.cuda.get_device_properties": lambda context, path, node: Member(f"{path}()"),
 }
 """By dotted name: the functions that can be called."""

@@ -287,35 +287,35 @@ class PersistentWalk:
     @property
     def size(self) -> tile.Expr:
         """The number of tiles, including those past the end of the last group."""
-        total = _fold_binary("mul", self.groups, self.group)
+        total = fold_binary("mul", self.groups, self.group)
         for extent in self.domain[:-1]:
-            total = _fold_binary("mul", total, extent)
+            total = fold_binary("mul", total, extent)
         return total
 
     @property
     def waves(self) -> tile.Expr:
-        return _fold_ceildiv(self.size, self.wave_size)
+        return fold_ceildiv(self.size, self.wave_size)
 
     def place(self, wave: tile.Var) -> tile.Expr:
         """Return the number of the block's tile in this wave."""
-        return _fold_binary("add", _fold_binary("mul", wave, self.wave_size), self.index)
+        return fold_binary("add", fold_binary("mul", wave, self.wave_size), self.index)
 
     def coordinates(self, wave: tile.Var) -> tuple[tile.Expr, ...]:
         """Return the coordinates of the block's tile in this wave."""
         rest = self.place(wave)
-        offset, rest = _fold_binary("floormod", rest, self.group), _fold_binary("floordiv", rest, self.group)
+        offset, rest = fold_binary("floormod", rest, self.group), fold_binary("floordiv", rest, self.group)
         found: list[tile.Expr] = []
         for extent in reversed(self.domain[:-1]):
-            found.append(_fold_binary("floormod", rest, extent))
-            rest = _fold_binary("floordiv", rest, extent)
-        return (*reversed(found), _fold_binary("add", _fold_binary("mul", rest, self.group), offset))
+            found.append(fold_binary("floormod", rest, extent))
+            rest = fold_binary("floordiv", rest, extent)
+        return (*reversed(found), fold_binary("add", fold_binary("mul", rest, self.group), offset))
 
     def exists(self, wave: tile.Var, last: tile.Var) -> tile.Expr | None:
         """Return the condition under which this tile lies in the domain; None: always."""
         conditions: list[tile.Expr] = []
-        if _fold_binary("sub", _fold_binary("mul", self.waves, self.wave_size), self.size) != tile.int32_const(0):
+        if fold_binary("sub", fold_binary("mul", self.waves, self.wave_size), self.size) != tile.int32_const(0):
             conditions.append(tile.Binary("lt", self.place(wave), self.size, BOOL))
-        if _fold_binary("sub", _fold_binary("mul", self.groups, self.group), self.domain[-1]) != tile.int32_const(0):
+        if fold_binary("sub", fold_binary("mul", self.groups, self.group), self.domain[-1]) != tile.int32_const(0):
             conditions.append(tile.Binary("lt", last, self.domain[-1], BOOL))
         return join_conditions(conditions)
 
@@ -331,8 +331,8 @@ def read_persistent_walk(call: Call) -> PersistentWalk:
     for extent in extents:
         _refuse_empty(call, "domain", extent)
     _refuse_empty(call, "wave_size", wave_size)
-    group = _fold_binary("max", _fold_binary("min", group_size, extents[-1]), tile.int32_const(1))
-    return PersistentWalk(extents, wave_size, index, group, _fold_ceildiv(extents[-1], group))
+    group = fold_binary("max", fold_binary("min", group_size, extents[-1]), tile.int32_const(1))
+    return PersistentWalk(extents, wave_size, index, group, fold_ceildiv(extents[-1], group))
 
 
 def _refuse_empty(call: Call, name: str, value: tile.Expr) -> None:
@@ -344,12 +344,13 @@ def _read_integer(call: Call, name: str, argument: Argument) -> tile.Expr:
     return fold_expr(as_count(argument, f"{call.name}: `{name}` must be an integer"))
 
 
-def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+def fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    """Return an int32 operation, computed now where the operands are constants."""
     return fold_expr(tile.Binary(op, a, b, INT32))
 
 
-def _fold_ceildiv(a: tile.Expr, b: tile.Expr) -> tile.Expr:
-    return _fold_binary("floordiv", _fold_binary("add", a, _fold_binary("sub", b, tile.int32_const(1))), b)
+def fold_ceildiv(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return fold_binary("floordiv", fold_binary("add", a, fold_binary("sub", b, tile.int32_const(1))), b)
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------

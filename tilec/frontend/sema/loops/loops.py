@@ -66,9 +66,8 @@ def _elaborate_repetitions(context: Context, node: ast.For, values: Argument, ki
         context.block(node.body)
 
     bodies = (partial(elaborate_once, item) for item in list_items(values.value, values.span))
-    outer, context.with_depth = context.with_depth, 0
-    jumps.elaborate_unrolled_iterations(context, kind, node.span, bodies)
-    context.with_depth = outer
+    with context.altered(with_depth=0):
+        jumps.elaborate_unrolled_iterations(context, kind, node.span, bodies)
 
 
 def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:

@@ -12,12 +12,13 @@ from functools import partial
 
 from tilec.analysis.usage import list_expressions
 from tilec.frontend.sema.context import Context
-from tilec.frontend.sema.expressions import evaluate, fragment_elements
+from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.expressions.bounds import check_access, check_box, check_loads
 from tilec.frontend.sema.expressions.calls import refuse_unknown_call
 from tilec.frontend.sema.roles import explicit_roles as roles, pipelines
 from tilec.frontend.sema.statements import per_thread
-from tilec.frontend.sema.statements.stores import emit_element_statements, emit_store, set_variable
+from tilec.frontend.sema.statements.assignments import store_element
+from tilec.frontend.sema.statements.stores import emit_element_statements, set_variable
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BOOL, DType
@@ -137,20 +138,11 @@ def _elaborate_tile_operation(
     context.out.append(own or op)
 
 
-def _assign_element(context: Context, target: Access, value: Argument, place: Span, span: Span) -> None:
-    """Assign a value to one element."""
-    if fragment_elements.is_distributed_element(context, target):
-        fragment_elements.store_element(context, target, lambda _: value, span)
-        return
-    check_access(context, target, place, "written")
-    emit_store(context, target, value, span)
-
-
 def _try_set_element(context: Context, call: Call, span: Span) -> bool:
     """Set the element or variable that T.fill or T.clear is given, and return whether it is given one."""
     target, value = call["buffer"].value, call.arguments.get("value", Argument(0, span))
     if isinstance(target, Access) and not target.has_extent and not target.is_vector:
-        _assign_element(context, target, value, call["buffer"].span, span)
+        store_element(context, target, value, call["buffer"].span, span)
         return True
     if isinstance(target, tile.Load) and target.buffer.name in context.variable_names:
         set_variable(context, target.buffer, value, span)
@@ -218,7 +210,7 @@ def _try_copy_element(context: Context, arguments: tuple[list[Argument], dict[st
     if source.has_extent or destination.has_extent:
         return False
     value = evaluate.read_element(context, arguments[0][0])
-    _assign_element(context, destination, Argument(as_expr(value), span), arguments[0][1].span, span)
+    store_element(context, destination, Argument(as_expr(value), span), arguments[0][1].span, span)
     return True
 
 

@@ -123,16 +123,13 @@ def elaborate_role(context: Context, groups: range, work: Callable[[], None], sp
 @contextmanager
 def _enter_role(context: Context, groups: range) -> Iterator[None]:
     """Enter the role of these warpgroups: inside, its threads alone run the statements."""
-    outer_role, outer_range = context.role, context.ranges[tile.THREAD.name]
-    context.role = groups
-    context.ranges[tile.THREAD.name] = (
-        get_warpgroup_threads(groups.start).start,
-        get_warpgroup_threads(groups.stop - 1).stop - 1,
-    )
+    threads = get_warpgroup_threads(groups.start).start, get_warpgroup_threads(groups.stop - 1).stop - 1
+    outer_range, context.ranges[tile.THREAD.name] = context.ranges[tile.THREAD.name], threads
     try:
-        yield
+        with context.altered(role=groups):
+            yield
     finally:
-        context.role, context.ranges[tile.THREAD.name] = outer_role, outer_range
+        context.ranges[tile.THREAD.name] = outer_range
 
 
 def get_warpgroup_threads(group: int) -> range:
@@ -178,14 +175,10 @@ def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
         return
     block, blocks = op.block, context.cluster.blocks
     if isinstance(block, tile.Const) and not 0 <= block.value < blocks:
-        raise_error(
-            "bad-cluster",
-            f"the cluster has no block {block.value}",
-            op.span,
-            "arrives at its barrier",
-            secondary=(Label(context.cluster.span, f"{blocks} blocks from here"),) if context.cluster.span.line else (),
-            help=None if context.cluster.span.line else "pass cluster_dims= to T.Kernel",
-        )
+        cluster, title = context.cluster.span, f"the cluster has no block {block.value}"
+        places = (Label(cluster, f"{blocks} blocks from here"),) if cluster.line else ()
+        way_out = None if cluster.line else "pass cluster_dims= to T.Kernel"
+        raise_error("bad-cluster", title, op.span, "arrives at its barrier", secondary=places, help=way_out)
 
 
 def find_leader(context: Context, span: Span) -> int:

@@ -142,18 +142,12 @@ def _read_payload(
     tiles: dict[str, tile.Buffer] = {}
     for key, stage_tile in given:
         if not isinstance(stage_tile, tile.Buffer) or stage_tile.scope not in PAYLOAD_SCOPES:
-            makers = "T.alloc_shared, or T.alloc_tmem"
-            _refuse_payload(
-                f"a stage holds tiles made by {makers}", argument.span, f"this is {describe_value(stage_tile)}"
-            )
+            title = "a stage holds tiles made by T.alloc_shared, or T.alloc_tmem"
+            _refuse_payload(title, argument.span, f"this is {describe_value(stage_tile)}")
         here = Label(stage_tile.span, "allocated here")
         if stage_tile.scope == "tmem" and function == "T.InputTilePipeline":
-            _refuse_payload(
-                "the tiles of T.InputTilePipeline must be in shared memory",
-                argument.span,
-                "this is an accumulator",
-                secondary=(here,),
-            )
+            title = "the tiles of T.InputTilePipeline must be in shared memory"
+            _refuse_payload(title, argument.span, "this is an accumulator", secondary=(here,))
         if stage_tile in tiles.values():
             _refuse_payload(f"{stage_tile.name} appears twice in the payload", argument.span, secondary=(here,))
         if key in (*_STAGE_ACCESSORS, *_STAGE_METHODS) or not key.isidentifier():
@@ -163,10 +157,8 @@ def _read_payload(
         ]
         used += [pinned.span for pinned in context.hints.layouts.values() if pinned.buffer == stage_tile]
         if used:
-            before = Label(used[0], "used here")
-            _refuse_payload(
-                f"{stage_tile.name} is used before it becomes a part of stages", argument.span, secondary=(before,)
-            )
+            title, before = f"{stage_tile.name} is used before it becomes a part of stages", Label(used[0], "used here")
+            _refuse_payload(title, argument.span, secondary=(before,))
         tiles[key] = stage_tile
     return form, tiles
 
@@ -240,14 +232,12 @@ def get_payload(stage: PipelineStage) -> Value:
 
 def _make_stage_tiles(stage: PipelineStage) -> dict[str, StageTile]:
     """Return the tiles of a stage by name, each the stage's version of a tile of the payload."""
-    return {
-        key: StageTile(
-            stage_tile,
-            (stage.index, *(IndexRange(tile.int32_const(0), extent) for extent in stage_tile.shape[1:])),
-            stage,
-        )
-        for key, stage_tile in stage.pipeline.tiles.items()
-    }
+
+    def make_tile(whole: tile.Buffer) -> StageTile:
+        inside = (IndexRange(tile.int32_const(0), extent) for extent in whole.shape[1:])
+        return StageTile(whole, (stage.index, *inside), stage)
+
+    return {key: make_tile(whole) for key, whole in stage.pipeline.tiles.items()}
 
 
 def unpack_stage(context: Context, stage: PipelineStage, span: Span) -> tuple[Value, ...]:
@@ -290,15 +280,11 @@ def check_tile_read(context: Context, value: Value, span: Span) -> None:
         return
     owner = context.pipelines.tiles.get(value.name)
     if owner is not None:
-        raise_error(
-            "pipeline-tile",
-            f"{value.name} belongs to the stages of {owner.name}",
-            span,
-            "the stage is not named",
-            secondary=(Label(owner.span, "the pipeline"),),
-            help=f"acquire a stage, and write its tile: `with {owner.name}.consumer().acquire() as tiles:` and "
-            f"`tiles.{next(key for key, stage_tile in owner.tiles.items() if stage_tile.name == value.name)}`",
-        )
+        title, place = f"{value.name} belongs to the stages of {owner.name}", Label(owner.span, "the pipeline")
+        key = next(key for key, stage_tile in owner.tiles.items() if stage_tile.name == value.name)
+        way_out = f"acquire a stage, and write its tile: `with {owner.name}.consumer().acquire() as tiles:` and "
+        way_out += f"`tiles.{key}`"
+        raise_error("pipeline-tile", title, span, "the stage is not named", secondary=(place,), help=way_out)
 
 
 def _use_stage(context: Context, stage: PipelineStage, span: Span) -> None:
@@ -376,12 +362,8 @@ def _enters_stage(handle: PipelineHandle, node: ast.With) -> bool:
     if not isinstance(node.target, ast.Name):
         return True
     name = node.target.id
-    attributes = {
-        part.name
-        for statement in node.body
-        for part in ast.walk_nodes(statement)
-        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == name
-    }
+    parts = (p for s in node.body for p in ast.walk_nodes(s) if isinstance(p, ast.Attribute))
+    attributes = {p.name for p in parts if isinstance(p.value, ast.Name) and p.value.id == name}
     return attributes.isdisjoint((*_HANDLE_METHODS, "pipeline"))
 
 
@@ -401,9 +383,8 @@ def _bind_with_target(context: Context, node: ast.With, value: Value) -> None:
         case None:
             pass
         case ast.Tuple() | ast.List() as target if isinstance(value, PipelineStage):
-            bind_target(
-                context.scope, target, Argument(unpack_stage(context, value, node.context.span), node.context.span)
-            )
+            tiles = unpack_stage(context, value, node.context.span)
+            bind_target(context.scope, target, Argument(tiles, node.context.span))
         case target:
             bind_target(context.scope, target, Argument(value, node.context.span))
 

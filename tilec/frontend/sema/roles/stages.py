@@ -94,18 +94,12 @@ def _check_free_stage(handle: PipelineHandle, held: list[Resource], span: Span) 
     """Refuse an acquire by a side that holds every stage: it would wait for ever."""
     own_stages = [t for t in held if t.owner.pipeline is handle.pipeline and t.owner.side == handle.side]
     if len(own_stages) >= handle.pipeline.stages:
-        stages = handle.pipeline.stages
-        raise_error(
-            "pipeline-deadlock",
-            f"the {handle.side} holds every stage of {handle.pipeline.name} and acquires one more",
-            span,
-            "this wait never ends",
-            secondary=(
-                *(Label(t.span, "still held") for t in reversed(own_stages)),
-                Label(handle.pipeline.span, f"{stages} stage{'s' * (stages != 1)}"),
-            ),
-            help="release one first, or give the pipeline more stages",
-        )
+        made, stages = handle.pipeline, handle.pipeline.stages
+        title = f"the {handle.side} holds every stage of {made.name} and acquires one more"
+        held_places = (Label(t.span, "still held") for t in reversed(own_stages))
+        places = *held_places, Label(made.span, f"{stages} stage{'s' * (stages != 1)}")
+        way_out = "release one first, or give the pipeline more stages"
+        raise_error("pipeline-deadlock", title, span, "this wait never ends", secondary=places, help=way_out)
 
 
 def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[tile.Var, tile.Var]:

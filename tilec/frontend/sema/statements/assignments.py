@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema.compile_time.functions import unpack_values
+from tilec.frontend.sema.compile_time.functions import pair_targets
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate, fragment_elements, reading
 from tilec.frontend.sema.expressions.bounds import check_access
@@ -34,16 +34,16 @@ from tilec.support.diagnostics import Label, make_warning, raise_error
 from tilec.support.source import Span
 
 
+def _find_value(context: Context, name: str) -> Value:
+    """Return the value of a name without reading it, or None where the name has no value."""
+    binding = context.scope.find(name)
+    return None if binding is None or binding.ended is not None else binding.value
+
+
 def _find_variable(context: Context, name: str) -> tile.Buffer | None:
-    binding = context.scope.find(name)
-    value = None if binding is None or binding.ended is not None else binding.value
+    """Return the variable of T.alloc_var that a name stands for, if any."""
+    value = _find_value(context, name)
     return value if isinstance(value, tile.Buffer) and value.name in context.variable_names else None
-
-
-def _find_reference(context: Context, name: str) -> Access | None:
-    binding = context.scope.find(name)
-    value = None if binding is None or binding.ended is not None else binding.value
-    return value.access if isinstance(value, ElementReference) else None
 
 
 def elaborate_assign(context: Context, node: ast.Assign) -> None:
@@ -71,9 +71,9 @@ def _store_target(context: Context, target: ast.Expr, argument: Argument, moment
     match target:
         case ast.Name(id=name) if (variable := _find_variable(context, name)) is not None:
             set_variable(context, variable, _settle_value(context, argument, moment), span)
-        case ast.Name(id=name) if (place := _find_reference(context, name)) is not None:
-            check_access(context, place, target.span, "written")
-            emit_store(context, place, _settle_value(context, argument, moment), span)
+        case ast.Name(id=name) if isinstance(reference := _find_value(context, name), ElementReference):
+            check_access(context, reference.access, target.span, "written")
+            emit_store(context, reference.access, _settle_value(context, argument, moment), span)
         case ast.Name(id=name):
             argument = _settle_value(context, argument, moment)
             _warn_of_rebound_tensor(context, name, argument, target.span)
@@ -81,13 +81,11 @@ def _store_target(context: Context, target: ast.Expr, argument: Argument, moment
         case ast.Tuple(items=items) | ast.List(items=items):
             if isinstance(argument.value, PipelineStage):
                 argument = Argument(pipelines.unpack_stage(context, argument.value, argument.span), argument.span)
-            for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
-                if isinstance(item, ast.Starred):
-                    raise_error("bad-target", "this cannot be assigned to", item.span)
-                _store_target(context, item, Argument(value, argument.span), moment, span)
+            for item, value in pair_targets(items, argument, target.span):
+                _store_target(context, item, value, moment, span)
         case ast.Subscript():
             access = _evaluate_stored_access(context, target, isinstance(argument.value, Lanes))
-            _store_element(context, access, _settle_value(context, argument, moment), target.span, span)
+            store_element(context, access, _settle_value(context, argument, moment), target.span, span)
         case _:
             raise_error("bad-target", "this cannot be assigned to", target.span)
 
@@ -99,8 +97,7 @@ def _settle_value(context: Context, argument: Argument, moment: reading.Moment) 
 
 def _warn_of_rebound_tensor(context: Context, name: str, argument: Argument, span: Span) -> None:
     """Warn of `C = tile`, where C is a tensor: it copies nothing."""
-    binding, value = context.scope.find(name), argument.value
-    tensor = binding.value if binding is not None and binding.ended is None else None
+    tensor, value = _find_value(context, name), argument.value
     if isinstance(tensor, tile.Buffer) and isinstance(value, tile.Buffer) and tensor.scope == "global" != value.scope:
         title = f"`{name}` is rebound to a tile, and nothing is copied"
         note = f"from here on this is {describe_value(value)}"
@@ -172,15 +169,13 @@ def elaborate_augmented_assign(context: Context, node: ast.AugmentedAssign) -> N
                 context, access, lambda old: _apply_operator(node, Argument(old, target.span), added), node.span
             )
             return
-        old = evaluate.read_element(
-            context, reading.read_if_changed_since(context, Argument(access, target.span), moment)
-        )
+        old = _settle_value(context, Argument(access, target.span), moment)
         result = _apply_operator(node, old, added)
     else:
         old = evaluate.read_element(context, Argument(access, target.span))
         result, _ = _evaluate_and_combine(context, node, old, moment)
     access = reading.settle_place(context, access, moment, target.span)
-    _store_element(context, access, result, target.span, node.span)
+    store_element(context, access, result, target.span, node.span)
 
 
 def _evaluate_and_combine(
@@ -196,7 +191,7 @@ def _apply_operator(node: ast.AugmentedAssign, old: Argument, added: Argument) -
     return Argument(arithmetic.apply_binary(node.op, old, added, node.span), node.span)
 
 
-def _store_element(context: Context, access: Access, argument: Argument, place: Span, span: Span) -> None:
+def store_element(context: Context, access: Access, argument: Argument, place: Span, span: Span) -> None:
     """Store a value in an element, a vector or a slice."""
     if access.has_extent:
         store_vector(context, access, argument, span)

@@ -240,9 +240,8 @@ def elaborate_unrolled_iterations(
         if stays is None:
             elaborate_once()
         else:
-            _elaborate_flagged_branch(
-                context, branches.BranchSides(span, span, elaborate_once), stays.holds(context, span)
-            )
+            sides = branches.BranchSides(span, span, elaborate_once)
+            _elaborate_flagged_branch(context, sides, stays.holds(context, span))
         if current.is_left:
             break
         stays = current.stays_in_loop
@@ -253,14 +252,13 @@ def enter_loop(context: Context, kind: str, span: Span) -> Iterator[None]:
     """Enter a loop of this kind, which `break` leaves: inside, its iteration is elaborated."""
     context.loops.append(kind)
     context.pipelines.try_acquire_results.clear()  # the next iteration asks about another stage
-    outer, context.with_depth = context.with_depth, 0
+    ending = PathNote(span, "the next iteration begins without a release")
     try:
-        with context.ledger.loop(PathNote(span, "the next iteration begins without a release")):
+        with context.altered(with_depth=0), context.ledger.loop(ending):
             yield
     finally:
         context.loops.pop()
         context.pipelines.try_acquire_results.clear()
-        context.with_depth = outer
 
 
 # ---- statements that may jump ----------------------------------------------------------------------------------------
@@ -339,27 +337,24 @@ def _guard_rest(context: Context, iteration: Iteration, node: ast.If, rest: Body
         return
     goes_on = iteration.goes_on.holds(context, node.span)
     if context.is_parallel:
-        _elaborate_flagged_branch(
-            context, branches.BranchSides(node.condition.span, node.span, partial(context.block, rest)), goes_on
-        )
+        _elaborate_flagged_branch(context, _make_sides(context, node, rest), goes_on)
         return
     is_left = iteration.loop is None and iteration.stays_in_loop is not None and not iteration.guarded
     leave = partial(_break_if_flagged, context, iteration, node.span) if is_left else None
-    branches.elaborate_guarded_rest(
-        context, branches.BranchSides(node.condition.span, node.span, partial(context.block, rest), leave), goes_on
-    )
+    branches.elaborate_guarded_rest(context, replace(_make_sides(context, node, rest), orelse=leave), goes_on)
 
 
 def _break_if_flagged(context: Context, iteration: Iteration, span: Span) -> None:
+    """Emit a `break` under the condition that the flag of the loop has been cleared."""
     assert iteration.stays_in_loop is not None
     stays = iteration.stays_in_loop.holds(context, span)
     context.out.append(tile.If(tile.Unary("not", stays, BOOL), (tile.Break(span),), (), span))
 
 
-def _make_sides(context: Context, node: ast.If, then: Body, orelse: Body) -> branches.BranchSides:
-    return branches.BranchSides(
-        node.condition.span, node.span, partial(context.block, then), partial(context.block, orelse) if orelse else None
-    )
+def _make_sides(context: Context, node: ast.If, then: Body, orelse: Body = ()) -> branches.BranchSides:
+    """Return the sides of an `if`, with these statements in place of its own."""
+    otherwise = partial(context.block, orelse) if orelse else None
+    return branches.BranchSides(node.condition.span, node.span, partial(context.block, then), otherwise)
 
 
 def _can_fall_through(context: Context, body: Body) -> bool:
@@ -367,9 +362,8 @@ def _can_fall_through(context: Context, body: Body) -> bool:
     for stmt in body:
         if _find_jump(context, stmt) is not None:
             return False
-        if isinstance(stmt, ast.If) and not (
-            _can_fall_through(context, stmt.then) or _can_fall_through(context, stmt.orelse)
-        ):
+        sides = (stmt.then, stmt.orelse) if isinstance(stmt, ast.If) else ((),)
+        if not any(_can_fall_through(context, side) for side in sides):
             return False
     return True
 

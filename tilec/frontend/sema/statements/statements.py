@@ -30,10 +30,6 @@ EVALUATE_SIGNATURE = Signature("T.evaluate", (Parameter("value"),))
 # ---- expressions that stand alone ------------------------------------------------------------------------------------
 
 
-def _elaborate_evaluate(context: Context, node: ast.Evaluate) -> None:
-    _elaborate_expression(context, node.value)
-
-
 def _elaborate_expression(context: Context, node: ast.Expr) -> None:
     """Elaborate a call as a statement, and refuse any other expression but a string."""
     if isinstance(node, ast.String) or (isinstance(node, ast.Constant) and node.name == "..."):
@@ -50,11 +46,7 @@ def _elaborate_expression(context: Context, node: ast.Expr) -> None:
     elif isinstance(function, Method) and _is_statement_method(context, function, node):
         context.value(node)
     elif isinstance(function, Method) and isinstance(function.owner, Buffer):
-        keep_pipeline_method(
-            context.hints,
-            function.owner,
-            evaluate.bind_call(context, PIPELINE_METHOD, node),
-        )
+        keep_pipeline_method(context.hints, function.owner, evaluate.bind_call(context, PIPELINE_METHOD, node))
     else:
         _elaborate_named_call(context, function.path if isinstance(function, Member) else "", node)
 
@@ -113,10 +105,6 @@ def elaborate_loop_break(context: Context, path: str, node: ast.Call) -> None:
 # ---- others ----------------------------------------------------------------------------------------------------------
 
 
-def _elaborate_pass(context: Context, node: ast.Pass) -> None:
-    return
-
-
 def _elaborate_function(context: Context, node: ast.Function) -> None:
     if find_function_kind(node) == "kernel":
         raise_error("misplaced-statement", "a kernel cannot contain another kernel", node.name_span)
@@ -125,20 +113,18 @@ def _elaborate_function(context: Context, node: ast.Function) -> None:
 
 def _elaborate_with(context: Context, node: ast.With) -> None:
     """Elaborate a `with` inside the launch: of a pipeline, or of a role."""
-    if not isinstance(node.context, ast.Call):
-        raise_error("misplaced-statement", "this cannot be used in a `with`", node.context.span)
-    context.with_depth += 1
-    try:
-        if pipelines.is_pipeline_call(context, node.context):
-            pipelines.elaborate_pipeline_with(context, node, node.context)
-        elif (path := evaluate.find_callee(context, node.context)) in roles.ROLE_SECTIONS:
-            roles.elaborate_role_section(context, node, node.context)
+    call = node.context
+    if not isinstance(call, ast.Call):
+        raise_error("misplaced-statement", "this cannot be used in a `with`", call.span)
+    with context.altered(with_depth=context.with_depth + 1):
+        if pipelines.is_pipeline_call(context, call):
+            pipelines.elaborate_pipeline_with(context, node, call)
+        elif (path := evaluate.find_callee(context, call)) in roles.ROLE_SECTIONS:
+            roles.elaborate_role_section(context, node, call)
         elif path is not None and path.startswith("T.") and path not in ("T.Kernel", "T.ClusterKernel"):
-            refuse_name(path, node.context.function.span)
+            refuse_name(path, call.function.span)
         else:
-            raise_error("misplaced-statement", "T.Kernel is allowed once, directly in the function", node.context.span)
-    finally:
-        context.with_depth -= 1
+            raise_error("misplaced-statement", "T.Kernel is allowed once, directly in the function", call.span)
 
 
 def _elaborate_import(context: Context, node: ast.Import | ast.Foreign) -> None:
@@ -180,7 +166,7 @@ def _elaborate_assert(context: Context, node: ast.Assert) -> None:
 
 
 STATEMENT_ELABORATORS: dict[type[ast.Stmt], StatementElaborator] = {
-    ast.Evaluate: _elaborate_evaluate,
+    ast.Evaluate: lambda context, node: _elaborate_expression(context, node.value),
     ast.Assign: assignments.elaborate_assign,
     ast.AnnotatedAssign: assignments.elaborate_annotated_assign,
     ast.AugmentedAssign: assignments.elaborate_augmented_assign,
@@ -193,7 +179,7 @@ STATEMENT_ELABORATORS: dict[type[ast.Stmt], StatementElaborator] = {
     ast.Function: _elaborate_function,
     ast.Assert: _elaborate_assert,
     ast.Raise: refuse_raise,
-    ast.Pass: _elaborate_pass,
+    ast.Pass: lambda context, node: None,
     ast.Return: _refuse_return,
     ast.Import: _elaborate_import,
     ast.Foreign: _elaborate_import,
