@@ -47,25 +47,12 @@ def list_supported_names() -> list[str]:
     """Return every supported `T.*` name, for the help of messages."""
     spellings = [f"T.{name}" for name in registry.list_spelling_names()]
     functions = [name for name in (*FUNCTIONS, *PRELUDE) if name.startswith("T.")]
+    types = [f"T.{name}" for name in TYPES_BY_NAME]
     return [
-        *spellings,
-        *functions,
-        *ALLOCATION_NAMES,
-        *LOOP_NAMES,
-        *OTHER_NAMES,
-        *HINTS,
-        *LAUNCH_VALUES,
-        *WARP_FUNCTIONS,
-        *VIEWS,
-        DP4A.name,
-        PTX.name,
-        "T.tcgen05_sf_warp_transpose",
-        UPDATE.name,
-        *(f"T.{name}" for name in TYPES_BY_NAME),
-        *VECTOR_TYPES,
-        *WIDE_ACCESSES,
+        *spellings, *functions, *ALLOCATION_NAMES, *LOOP_NAMES, *OTHER_NAMES, *HINTS, *LAUNCH_VALUES, *WARP_FUNCTIONS,
+        *VIEWS, DP4A.name, PTX.name, "T.tcgen05_sf_warp_transpose", UPDATE.name, *types, *VECTOR_TYPES, *WIDE_ACCESSES,
         LDG.name,
-    ]
+    ]  # fmt: skip
 
 
 def refuse_call(path: str, node: ast.Call) -> NoReturn:

@@ -13,6 +13,7 @@ import io
 import pickle
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,12 +49,9 @@ def explain_mistake(text: str, cache_dir: Path | None = None) -> NoReturn:
 def _lex_tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
     """Return the tokens of a text, up to where an open bracket ends it."""
     tokens: list[lark.Token] = []
-    try:
+    with suppress(CompileError):  # the text stops inside a bracket; only the tokens before are needed
         for token in parser.lex(text):
             tokens.append(token)
-    except CompileError:
-        # The text stops inside a bracket; only the tokens before are needed.
-        return tokens
     return tokens
 
 
@@ -70,9 +68,8 @@ def _load_parser(text: str, cache_dir: Path | None) -> lark.Lark:
     """Load Lark's parser from the cache, or build and store it."""
     if cache_dir is None:
         return _build_parser(text)
-    version = (
-        f"{lark.__version__} {sys.version_info[:2]} {IndentationPostLex.__module__}.{IndentationPostLex.__qualname__}\n"
-    )
+    lexer = f"{IndentationPostLex.__module__}.{IndentationPostLex.__qualname__}"
+    version = f"{lark.__version__} {sys.version_info[:2]} {lexer}\n"
     path = cache_dir / f"lark-{hashlib.sha256((version + text).encode()).hexdigest()[:24]}.tables"
     try:
         return lark.Lark.load(_unpickle_plain_data(read_entry(path, path.name)))
@@ -114,13 +111,8 @@ def extract_tables(text: str) -> Tables:
     def encode_action(action: Any, target: Any) -> int:
         return target if action is Shift else ~rules.setdefault(target, len(rules))
 
-    states = tuple(
-        {
-            str(name): encode_action(*taken)
-            for name, taken in sorted(table.states[state].items(), key=lambda entry: entry[0])
-        }
-        for state in range(len(table.states))
-    )
+    sorted_states = (sorted(table.states[n].items(), key=lambda entry: entry[0]) for n in range(len(table.states)))
+    states = tuple({str(name): encode_action(*taken) for name, taken in steps} for steps in sorted_states)
     lexer: Any = parser.lexer
     keywords = {
         str(kind): {str(t.pattern.value): str(t.name) for t in callback.scanner.terminals}
@@ -171,9 +163,8 @@ class IndentationPostLex(PostLex):
         last: lark.Token | None = None
         for token in stream:
             if last is None and token.type != "_NEWLINE" and token.column != 1:
-                raise_error(
-                    "syntax", "unexpected indentation", Span(1, 1, 1, token.column or 1), "no block was opened above"
-                )
+                white = Span(1, 1, 1, token.column or 1)
+                raise_error("syntax", "unexpected indentation", white, "no block was opened above")
             last = token
             if token.type == "_NEWLINE":
                 if not opened:

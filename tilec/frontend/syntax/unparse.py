@@ -74,12 +74,8 @@ def _unparse_simple(node: _SimpleStatement) -> str:
             return f"{_unparse_bare(target)} {op}= {_unparse_bare(value)}"
         case ast.Evaluate(value=value):
             return _unparse_bare(value)
-        case ast.Pass():
-            return "pass"
-        case ast.Break():
-            return "break"
-        case ast.Continue():
-            return "continue"
+        case ast.Pass() | ast.Break() | ast.Continue():
+            return type(node).__name__.lower()
         case ast.Return(value=value):
             return "return" if value is None else f"return {_unparse_bare(value)}"
         case ast.Raise(error=error):
@@ -241,16 +237,11 @@ def _unparse_operator(
             binds = _AND if op == "and" else _OR
             return f"{_unparse_operand(left, binds)} {op} {_unparse_operand(right, binds + 1)}", binds
         case ast.Conditional(condition=condition, then=then, orelse=orelse):
-            parts = (
-                _unparse_operand(then, _OR),
-                _unparse_operand(condition, _OR),
-                _unparse_operand(orelse, _CONDITIONAL),
-            )
-            return f"{parts[0]} if {parts[1]} else {parts[2]}", _CONDITIONAL
+            sides = f"{_unparse_operand(then, _OR)} if {_unparse_operand(condition, _OR)}"
+            return f"{sides} else {_unparse_operand(orelse, _CONDITIONAL)}", _CONDITIONAL
         case ast.Lambda(params=params, body=body):
-            named = (
-                p.name if p.default is None else f"{p.name}={_unparse_operand(p.default, _LAMBDA)}" for p in params
-            )
+            defaults = ("" if p.default is None else f"={_unparse_operand(p.default, _LAMBDA)}" for p in params)
+            named = (p.name + default for p, default in zip(params, defaults, strict=True))
             head = f"lambda {', '.join(named)}" if params else "lambda"
             return f"{head}: {_unparse_operand(body, _LAMBDA)}", _LAMBDA
         case _:

@@ -92,9 +92,6 @@ def _find_extreme_value(atom: tile.Expr, factor: int, ranges: ValueRanges, upper
 
 def _describe_extreme(form: Affine, ranges: ValueRanges, upper: int) -> str:
     """Say at which values of the variables the sum is extreme."""
-    at = [
-        f"{atom.name} = {_find_extreme_value(atom, f, ranges, upper)}"
-        for atom, f in form.terms
-        if isinstance(atom, tile.Var)
-    ]
+    variables = ((atom, factor) for atom, factor in form.terms if isinstance(atom, tile.Var))
+    at = [f"{var.name} = {_find_extreme_value(var, factor, ranges, upper)}" for var, factor in variables]
     return f", where {' and '.join(at)}" if at else ""

@@ -29,15 +29,11 @@ def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path
         title = f"{path} inside {context.nest_name}"
         raise_error("loop-in-parallel", title, iterable.span, help="write one loop: `for i, j in T.Parallel(m, n):`")
     nest = _collect_nest(context, node, iterable, path)
-    steps = {
-        place: _StepLoop(
-            tile.Var(context.unique.take(f"{nest.names[place].id}.first")),
-            size,
-            _freeze_bound(context, stop, node.span),
-        )
-        for place, (_, stop) in enumerate(nest.bounds)
-        if not isinstance(stop, int) and (size := nest.count_step_iterations(place))
-    }
+    steps: dict[int, _StepLoop] = {}
+    for place, (name, (_, stop)) in enumerate(zip(nest.names, nest.bounds, strict=True)):
+        if not isinstance(stop, int):
+            var = tile.Var(context.unique.take(f"{name.id}.first"))
+            steps[place] = _StepLoop(var, nest.count_step_iterations(place), _freeze_bound(context, stop, node.span))
     if not steps:
         _elaborate_iterations(context, node, iterable, path, nest, steps)
         return
@@ -76,23 +72,16 @@ def _elaborate_iterations(
             context.scope.bind(name.id, value, name.span)
             context.ranges[var.name] = (0, extent - 1)
             extents.append(extent)
-        context.is_parallel = True
-        try:
-            with jumps.enter_loop(context, path, iterable.span):
-                jumps.elaborate_iteration(context, path, nest.body)
-        finally:
-            context.is_parallel = False
+        with context.altered(is_parallel=True), jumps.enter_loop(context, path, iterable.span):
+            jumps.elaborate_iteration(context, path, nest.body)
     if not out:
         return
     if nest.layout is not None and nest.layout.shape != tuple(extents):
-        raise_error(
-            "loop-layout",
-            f"a layout of {show_shape(nest.layout.shape)} for a nest of {show_shape(tuple(extents))}",
-            nest.layout.span,
-            f"{len(nest.layout.shape)} inputs",
-            secondary=(Label(iterable.span, f"{len(extents)} loops, those directly inside included"),),
-            help="the layout of a nest has one input per loop, with the loop's extent",
-        )
+        title = f"a layout of {show_shape(nest.layout.shape)} for a nest of {show_shape(tuple(extents))}"
+        note = f"{len(nest.layout.shape)} inputs"
+        loops = Label(iterable.span, f"{len(extents)} loops, those directly inside included")
+        way_out = "the layout of a nest has one input per loop, with the loop's extent"
+        raise_error("loop-layout", title, nest.layout.span, note, secondary=(loops,), help=way_out)
     body = tuple(out) if is_in_extent is None else (tile.If(is_in_extent, tuple(out), (), node.span),)
     if nest.layout is None:
         extents[-1], body = merge_vector_atomics(variables, tuple(extents), body)
@@ -101,9 +90,8 @@ def _elaborate_iterations(
     if nest.asynchronous is not None and copy is None:
         reason = analyse_gather(made)
         if isinstance(reason, str):
-            way_out = (
-                "only a nest that fills a shared tile from a tensor can be asynchronous, as S[i, j] = A[a + i, b + j]"
-            )
+            example = "S[i, j] = A[a + i, b + j]"
+            way_out = f"only a nest that fills a shared tile from a tensor can be asynchronous, as {example}"
             title = "this nest cannot be an asynchronous copy"
             context.warn(make_warning("hint-not-used", title, nest.asynchronous, reason, help=way_out))
         else:

@@ -46,19 +46,16 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
         way_out = "write T.vectorized or T.serial for work of each thread"
         raise_error("thread-dependent", title, (varying or stores)[0].span, note, secondary=(place,), help=way_out)
     loaded, fastest = {e.buffer for e in _list_loads(made.body)}, made.vars[-1]
-    is_independent = len(kept) == len(everything) and all(
-        s.buffer not in loaded
-        and (s.buffer.scope != "local" or _is_indexed_by(s.indices, fastest))
-        and s.atomic is None
+    is_independent = len(kept) == len(everything) and not any(
+        s.buffer in loaded or s.atomic or (s.buffer.scope == "local" and not _is_indexed_by(s.indices, fastest))
         for s in stores
     )
     if is_independent:
         per_thread.emit_for_each_thread(context, made.body, made.span, made.vars, made.extents)
         return
-    outer, context.out = context.out, []
-    per_thread.emit_for_each_thread(context, made.body, made.span)
-    body = tuple(context.out)
-    context.out = outer
+    with context.altered(out=[]):
+        per_thread.emit_for_each_thread(context, made.body, made.span)
+        body = tuple(context.out)
     for var, extent in reversed(tuple(zip(made.vars, made.extents, strict=True))):
         body = (tile.For("unroll", var, tile.int32_const(0), tile.int32_const(extent), 1, body, span=made.span),)
     context.out += body
@@ -103,11 +100,8 @@ def freeze_bounds(context: Context, bounds: LoopHeader, span: Span) -> LoopHeade
     """Read bounds that vary between threads before the loop."""
     if not per_thread.is_varying(context, bounds.start) and not per_thread.is_varying(context, bounds.stop):
         return bounds
-    return replace(
-        bounds,
-        start=per_thread.freeze_value(context, bounds.start, span),
-        stop=per_thread.freeze_value(context, bounds.stop, span),
-    )
+    start, stop = (per_thread.freeze_value(context, bound, span) for bound in (bounds.start, bounds.stop))
+    return replace(bounds, start=start, stop=stop)
 
 
 def compute_common_bounds(context: Context, bounds: LoopHeader, written: LoopHeader, span: Span) -> LoopHeader:

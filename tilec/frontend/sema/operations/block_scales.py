@@ -32,11 +32,8 @@ def transpose_scales(context: Context, call: Call) -> None:
             store = tile.Store(words_copy, (index,), value, call.span)
         else:
             block, word = _make_int_binary("floordiv", index, ROWS), _make_int_binary("floormod", index, ROWS)
-            line = _make_int_binary(
-                "add",
-                _make_int_binary("mul", _make_int_binary("floormod", word, _LINES_PER_BLOCK), SCALES_PER_WORD),
-                _make_int_binary("floordiv", word, _LINES_PER_BLOCK),
-            )
+            row = _make_int_binary("mul", _make_int_binary("floormod", word, _LINES_PER_BLOCK), SCALES_PER_WORD)
+            line = _make_int_binary("add", row, _make_int_binary("floordiv", word, _LINES_PER_BLOCK))
             to = _make_int_binary("add", _make_int_binary("mul", block, ROWS), line)
             store = tile.Store(buffer, _offset_index(region, to), tile.Load(words_copy, (index,)), call.span)
         context.out.append(tile.Parallel((index,), (words,), (store,), call.span))

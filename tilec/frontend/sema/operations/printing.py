@@ -50,11 +50,8 @@ def elaborate_print(context: Context, call: Call) -> None:
         _print_tile(context, call, value, message)
         return
     if value is None:
-        _emit_for_threads(
-            context,
-            (_make_line(context, f"msg='{_escape_format(message)}' {_PLACE_FORMAT}", (), call.span),),
-            call.span,
-        )
+        line = _make_line(context, f"msg='{_escape_format(message)}' {_PLACE_FORMAT}", (), call.span)
+        _emit_for_threads(context, (line,), call.span)
         return
     if isinstance(value, Access) and not value.has_extent:
         check_access(context, value, call["obj"].span, "read")
@@ -79,16 +76,11 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
         title = f"T.print of the whole {buffer.name} is not allowed inside {context.nest_name}"
         raise_error("tile-op-in-parallel", title, call.span, help="print an element, or move it out of the loop")
     if buffer.scope in ("tmem", "barrier"):
-        raise_error(
-            "wrong-scope",
-            f"T.print of {buffer.name}, which no thread can read",
-            call["obj"].span,
-            "it is in tensor memory" if buffer.scope == "tmem" else "a barrier holds no values",
-            secondary=(Label(buffer.span, "allocated here"),),
-            help="T.copy it to a fragment first"
-            if buffer.scope == "tmem"
-            else "print the tile that the barrier guards",
-        )
+        title, place = f"T.print of {buffer.name}, which no thread can read", Label(buffer.span, "allocated here")
+        note, way_out = "a barrier holds no values", "print the tile that the barrier guards"
+        if buffer.scope == "tmem":
+            note, way_out = "it is in tensor memory", "T.copy it to a fragment first"
+        raise_error("wrong-scope", title, call["obj"].span, note, secondary=(place,), help=way_out)
     printer = WARPGROUP_THREADS * call.read_integer("warp_group_id") + WARP_THREADS * call.read_integer("warp_id")
     if not 0 <= printer < context.threads:
         title = "the printing thread is outside the block"
@@ -109,12 +101,10 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
     size: tile.Expr = tile.int32_const(math.prod(buffer.shape)) if not buffer.is_dynamic else _count_elements(buffer)
     head = f"msg='{_escape_format(message)}' {_PLACE_FORMAT}: buffer={buffer.name}, index=%d, "
     printed = _print_value(context, head, (index,), tile.Load(source, _split_linear_index(index, buffer)), call.span)
-    outer, context.out = context.out, []
-    per_thread.emit_for_each_thread(
-        context, printed if guard is None else (tile.If(guard, printed, (), call.span),), call.span
-    )
-    loop = tile.For("serial", index, tile.int32_const(0), size, 1, tuple(context.out), span=call.span)
-    context.out = outer
+    body = printed if guard is None else (tile.If(guard, printed, (), call.span),)
+    with context.altered(out=[]):
+        per_thread.emit_for_each_thread(context, body, call.span)
+        loop = tile.For("serial", index, tile.int32_const(0), size, 1, tuple(context.out), span=call.span)
     context.out.append(thread_loops.unroll_register_loop(loop))
 
 

@@ -41,9 +41,8 @@ def initialise_generator(context: Context, call: Arguments) -> None:
     sequence = _compute_grid_thread(context) if call["seq"].value is None else _read_integer(call, "seq")
     if context.generator is None:
         words = per_thread.allocate_local_array(context, "generator", (4,), UINT64, call.span)
-        context.generator = Generator(
-            words, per_thread.allocate_local_array(context, "spare", (1,), FLOAT32, call.span)
-        )
+        spare = per_thread.allocate_local_array(context, "spare", (1,), FLOAT32, call.span)
+        context.generator = Generator(words, spare)
     words = context.generator.words
     values = (seed, sequence, offset, make_constant(0, UINT64))
     stores = (tile.Store(words, (tile.int32_const(n),), value, call.span) for n, value in enumerate(values))
@@ -62,14 +61,10 @@ def _compute_grid_thread(context: Context) -> tile.Expr:
     """Return the number of the thread in the grid, as uint64."""
     block: tile.Expr = make_constant(0, UINT64)
     for var, extent in reversed(context.blocks):
-        block = _make_binary(
-            "add", _make_binary("mul", block, cast_expr(tile.extent_expr(extent), UINT64)), cast_expr(var, UINT64)
-        )
-    return _make_binary(
-        "add",
-        _make_binary("mul", block, make_constant(math.prod(context.thread_extents), UINT64)),
-        cast_expr(tile.THREAD, UINT64),
-    )
+        before = _make_binary("mul", block, cast_expr(tile.extent_expr(extent), UINT64))
+        block = _make_binary("add", before, cast_expr(var, UINT64))
+    before = _make_binary("mul", block, make_constant(math.prod(context.thread_extents), UINT64))
+    return _make_binary("add", before, cast_expr(tile.THREAD, UINT64))
 
 
 def _make_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
@@ -109,9 +104,8 @@ def _draw_word(context: Context, generator: Generator, span: Span) -> tile.Expr:
     """Draw the next 32 random bits, and advance the position by one."""
     position = generator.word(2)
     number = _compute_word(generator, position)
-    advance = tile.Store(
-        generator.words, (tile.int32_const(2),), _make_binary("add", position, make_constant(1, UINT64)), span
-    )
+    following = _make_binary("add", position, make_constant(1, UINT64))
+    advance = tile.Store(generator.words, (tile.int32_const(2),), following, span)
     return _emit_draw(context, "random", number, (advance,), span)
 
 

@@ -18,33 +18,20 @@ from tilec.ops.language.values import Pipeline
 from tilec.ops.reductions.reducer import ALLOCATE as ALLOCATE_REDUCER, Reducer, read_kind
 from tilec.support.diagnostics import raise_error
 
+_SCOPE_PARAMETERS: dict[Scope, tuple[Parameter, ...]] = {
+    "shared": (Parameter("scope", "shared.dyn"),),
+    "fragment": (Parameter("scope", "local.fragment", supported=False),),
+    "tmem": (),
+    "global": (Parameter("scope", "global"),),
+    "local": (Parameter("scope", "local"),),
+}
 TILE_SIGNATURES: dict[str, tuple[Scope, Signature]] = {
-    "T.alloc_shared": (
-        "shared",
-        Signature("T.alloc_shared", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "shared.dyn"))),
-    ),
-    "T.alloc_fragment": (
-        "fragment",
-        Signature(
-            "T.alloc_fragment",
-            (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local.fragment", supported=False)),
-        ),
-    ),
-    "T.alloc_tmem": ("tmem", Signature("T.alloc_tmem", (Parameter("shape"), Parameter("dtype")))),
-    "T.alloc_global": (
-        "global",
-        Signature("T.alloc_global", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "global"))),
-    ),
-    "T.alloc_local": (
-        "local",
-        Signature("T.alloc_local", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local"))),
-    ),
+    f"T.alloc_{scope}": (scope, Signature(f"T.alloc_{scope}", (Parameter("shape"), Parameter("dtype"), *more)))
+    for scope, more in _SCOPE_PARAMETERS.items()
 }
 VARIABLE_SIGNATURE = Signature(
     "T.alloc_var", (Parameter("dtype"), Parameter("init", None), Parameter("scope", "local.var"))
 )
-
-
 FIXED_SIZE_HELP = "give it a fixed size, and loop over parts of that size, or use `for i in T.Parallel(n):` on tensors"
 """The help for a tile whose size is known only at launch."""
 

@@ -114,16 +114,12 @@ def bind_thread_value(context: Context, name: str, value: tile.Expr, span: Span)
     """Return the expression that a name stands for when it gets a value that may vary between threads.
 
     Short values without loads are substituted, the others are bound, or copied to a register under a mask."""
-    loads = [e for e in tile.walk_expr(value) if isinstance(e, tile.Load)]
-    if (
-        not loads
-        and not has_collective_call(value)
-        and sum(1 for _ in tile.walk_expr(value)) <= MAX_SUBSTITUTED_OPERATORS
-    ):
+    parts = tuple(tile.walk_expr(value))
+    loads = [e for e in parts if isinstance(e, tile.Load)]
+    if not loads and not has_collective_call(value) and len(parts) <= MAX_SUBSTITUTED_OPERATORS:
         return value
-    if (context.masks or (context.participation_condition is not None and is_varying(context, value))) and any(
-        not e.buffer.in_registers for e in loads
-    ):
+    is_partial = context.masks or (context.participation_condition is not None and is_varying(context, value))
+    if is_partial and not all(e.buffer.in_registers for e in loads):
         return snapshot_in_register(context, name, value, span)  # in the other threads the loads may be out of bounds
     var = tile.Var(context.unique.take(name), value.dtype)
     if is_varying(context, value):
