@@ -152,10 +152,8 @@ def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) ->
         raise_error("no-kernel", title, function.name_span if function else None, note, help=way_out)
     if len(kernels) > 1:
         first, *others = kernels.values()
-        title, places = (
-            f"{source.path} has {len(kernels)} kernels",
-            tuple(Label(f.name_span, "another") for f in others),
-        )
+        title = f"{source.path} has {len(kernels)} kernels"
+        places = tuple(Label(f.name_span, "another") for f in others)
         way_out = f"choose with --entry {first.name}"
         raise_error("ambiguous-entry", title, first.name_span, "one of them", secondary=places, help=way_out)
     (only,) = kernels.values()

@@ -84,9 +84,8 @@ class Scope:
                 raise_error("unknown-name", f"`{name}` is not defined", span, help=help_text)
             near = self._suggest_name(name)
             help_text = f"did you mean `{near}`?" if near else None
-            raise_error(
-                "unknown-name", f"`{name}` is not defined", span, help=help_text, fix=suggest_replacement(name, near)
-            )
+            title = f"`{name}` is not defined"
+            raise_error("unknown-name", title, span, help=help_text, fix=suggest_replacement(name, near))
         if binding.ended is not None:
             title = f"`{name}` is used after {binding.ended} it was bound in"
             way_out = "allocate tiles before it; keep a value in T.alloc_var, or choose it by `T.if_then_else`"

@@ -48,9 +48,8 @@ def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
     if character == "!":
         raise_error("syntax", "`!` is not an operator", span, help="write `not` or `!=`")
     shown = character if character.isprintable() else f"U+{ord(character):04X}"
-    raise_error(
-        "syntax", f"`{shown}` is not allowed in a kernel file", span, "outside strings and comments, text is ASCII"
-    )
+    title = f"`{shown}` is not allowed in a kernel file"
+    raise_error("syntax", title, span, "outside strings and comments, text is ASCII")
 
 
 def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Token]) -> NoReturn:
@@ -73,9 +72,8 @@ def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Toke
     opened = _find_open_bracket(before)
     is_far = opened is not None and opened.line != token.line
     secondary = (Label(_get_found_span(opened), "this bracket is still open"),) if opened and is_far else ()
-    raise_error(
-        "syntax", f"expected {wanted}, found {_FOUND_WORDS.get(token.type, f'`{token}`')}", span, secondary=secondary
-    )
+    title = f"expected {wanted}, found {_FOUND_WORDS.get(token.type, f'`{token}`')}"
+    raise_error("syntax", title, span, secondary=secondary)
 
 
 def _get_found_span(token: lark.Token) -> Span:

@@ -85,9 +85,8 @@ def _convert_float(tree: Branch, depth: int) -> ast.Expr:
     try:
         return ast.Number(float(token_text(tree.children[0])), span=tree_span(tree))
     except ValueError:
-        raise_error(
-            "syntax", "this is not a number of Python", tree_span(tree), help="stray underscores are not allowed"
-        )
+        title = "this is not a number of Python"
+        raise_error("syntax", title, tree_span(tree), help="stray underscores are not allowed")
 
 
 def _convert_string(tree: Branch, depth: int) -> ast.Expr:

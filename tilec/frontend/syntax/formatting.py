@@ -26,12 +26,9 @@ def format_kernel(source: SourceFile) -> str:
     text = _run_ruff(source)
     after = parse_file(SourceFile(source.path, text))
     if _normalise_tree(before.body) != _normalise_tree(after.body):
-        raise_error(
-            "formatting-changes",
-            f"ruff would change the meaning of {source.path}",
-            notes=("the file is not changed",),
-            help="put `# fmt: off` and `# fmt: on` around these lines, and please report it",
-        )
+        title = f"ruff would change the meaning of {source.path}"
+        way_out = "put `# fmt: off` and `# fmt: on` around these lines, and please report it"
+        raise_error("formatting-changes", title, notes=("the file is not changed",), help=way_out)
     return text
 
 

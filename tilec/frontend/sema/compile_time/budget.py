@@ -128,9 +128,8 @@ def _count_parts(value: Value, span: Span) -> int:
     while pending:
         part, depth = pending.pop()
         if depth > MAX_NESTING:
-            raise_error(
-                "evaluation-too-long", "tuples are nested too deeply", span, f"the limit is {MAX_NESTING} levels"
-            )
+            title = "tuples are nested too deeply"
+            raise_error("evaluation-too-long", title, span, f"the limit is {MAX_NESTING} levels")
         match part:
             case tuple():
                 count += len(part)

@@ -49,9 +49,8 @@ def _bind_arguments(
         elif p.default is not None:
             scope.bind(p.name, _evaluate_default(context, function, p), p.span)
         else:
-            raise_error(
-                "missing-argument", f"{name} needs `{p.name}`", span, secondary=(Label(p.span, "declared here"),)
-            )
+            title = f"{name} needs `{p.name}`"
+            raise_error("missing-argument", title, span, secondary=(Label(p.span, "declared here"),))
     if rest:
         raise_error("too-many-arguments", f"{name} takes {len(parameters)} arguments", rest[0].span)
     for key, argument in unbound.items():

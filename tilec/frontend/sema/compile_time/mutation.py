@@ -37,9 +37,8 @@ def assign_item(context: Context, target: ast.Expr, argument: Argument) -> None:
             _rebind_name(context, owner, changed)
         case ast.Subscript(value=owner) | ast.Attribute(value=owner):
             _evaluate_owner(context, owner)
-            raise_error(
-                "bad-target", "this cannot be assigned to", target.span, "at compile time, names and their items can"
-            )
+            title = "this cannot be assigned to"
+            raise_error("bad-target", title, target.span, "at compile time, names and their items can")
         case _:
             raise_error("bad-target", "this cannot be assigned to", target.span, "a constant has a plain name")
 
@@ -91,9 +90,8 @@ def _rebind_name(context: Context, node: ast.Name, changed: Value) -> None:
     other = next((n for n in _find_holders(context.scope, before) if n != node.id), None)
     if other is not None:
         title = f"`{other}` holds the same object, so `{node.id}` cannot be changed in place"
-        raise_error(
-            "bad-target", title, node.span, secondary=(Label(binding.span, "made here"),), help="make a new object"
-        )
+        place = Label(binding.span, "made here")
+        raise_error("bad-target", title, node.span, secondary=(place,), help="make a new object")
     if any(value is before for value in context.scope.iterated):
         raise_error("bad-target", f"`{node.id}` is changed in a loop over it", node.span, help="loop over a copy")
     context.budget.look(changed, node.span)

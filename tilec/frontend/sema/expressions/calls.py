@@ -124,9 +124,8 @@ def _dispatch_call(context: Context, node: ast.Call) -> Value:
         case Member(path=path):
             reads = context.dispatch.values.get(path) or _CALLS_BY_LAST_WORD.get(path.rpartition(".")[2])
         case _:
-            raise_error(
-                "not-callable", "this cannot be called", node.function.span, f"this is {describe_value(function)}"
-            )
+            title = "this cannot be called"
+            raise_error("not-callable", title, node.function.span, f"this is {describe_value(function)}")
     return (reads or context.dispatch.default_call)(context, path, node)
 
 

@@ -69,9 +69,8 @@ def _check_strides(
         way_out = "make the dimension with stride 1 the last one"
         raise_error("wrong-argument", title, call["strides"].span, "elements of a row are contiguous", help=way_out)
     if lanes > 1 or dtype.per_byte > 1:
-        raise_error(
-            "wrong-dtype", f"{call.name} of {call['dtype'].value}", call["dtype"].span, "strides count whole elements"
-        )
+        title = f"{call.name} of {call['dtype'].value}"
+        raise_error("wrong-dtype", title, call["dtype"].span, "strides count whole elements")
 
 
 # ---- pointers --------------------------------------------------------------------------------------------------------

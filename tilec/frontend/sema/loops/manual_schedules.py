@@ -469,9 +469,8 @@ class _ScheduleLists:
             for stmt, flag in zip(self.statements, flags, strict=True):
                 if flag not in (0, 1):
                     name = self.request.quote_key("async_producers")
-                    raise_error(
-                        "manual-schedule", f"{name} holds 0 and 1", arguments["async_producers"].span, f"not {flag}"
-                    )
+                    title = f"{name} holds 0 and 1"
+                    raise_error("manual-schedule", title, arguments["async_producers"].span, f"not {flag}")
                 if flag and not _is_shared_tile_load(stmt):
                     with self.mistakes.caught():
                         title = "this statement cannot be asynchronous"

@@ -135,10 +135,8 @@ class _PartsRewriter:
         if buffer.name not in self.reducers or buffer.name in self.ended:
             return
         begun = self.begun.get(buffer.name)
-        title, note = (
-            f"{buffer.name} is read before it is finished",
-            "it holds partial results until T.finalize_reducer",
-        )
+        title = f"{buffer.name} is read before it is finished"
+        note = "it holds partial results until T.finalize_reducer"
         place = Label(begun, "the reduction starts here") if begun else Label(buffer.span, "from here")
         way_out = f"read it after T.finalize_reducer({buffer.name}), or read the dst of that call"
         raise_error("reducer-order", title, span, note, secondary=(place,), help=way_out)

@@ -90,10 +90,8 @@ def _check_roles(pipeline: Pipeline) -> None:
         if not set(role) & set(other_role):
             continue
         first, second = (f"{describe_role(r)} {_SIDE_VERBS[s]}" for s, r in ((side, role), (other_side, other_role)))
-        title, place = (
-            f"{second} {pipeline.name}, and {first} it",
-            Label(span, f"{describe_role(role)} acquires it here"),
-        )
+        title = f"{second} {pipeline.name}, and {first} it"
+        place = Label(span, f"{describe_role(role)} acquires it here")
         note = "producer and consumer at once"
         way_out = "a role that is producer and consumer needs no pipeline: use T.Pipelined"
         if side == other_side:

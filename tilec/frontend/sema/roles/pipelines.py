@@ -117,9 +117,8 @@ def _read_stage_count(call: Call) -> int:
         way_out = "use 2, to fill one stage while another is read, or more, to hide a longer latency"
         raise_error("pipeline-stages", title, call["stages"].span, "no role could ever acquire one", help=way_out)
     if stages > MAX_STAGES:
-        raise_error(
-            "pipeline-stages", f"a pipeline has at most {MAX_STAGES} stages", call["stages"].span, f"not {stages}"
-        )
+        title = f"a pipeline has at most {MAX_STAGES} stages"
+        raise_error("pipeline-stages", title, call["stages"].span, f"not {stages}")
     return stages
 
 

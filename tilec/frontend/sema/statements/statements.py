@@ -37,9 +37,8 @@ def _elaborate_expression(context: Context, node: ast.Expr) -> None:
     if not isinstance(node, ast.Call):
         value = context.value(node)
         called = f"write `{value.path}(…)`" if isinstance(value, Member) else None
-        raise_error(
-            "unused-value", "this statement does nothing", node.span, f"this is {describe_value(value)}", help=called
-        )
+        title = "this statement does nothing"
+        raise_error("unused-value", title, node.span, f"this is {describe_value(value)}", help=called)
     function = context.value(node.function)
     if isinstance(function, Function):
         functions.call_function(context, function, *evaluate.evaluate_arguments(context, node), node.span)
@@ -68,9 +67,8 @@ def _elaborate_named_call(context: Context, path: str, node: ast.Call) -> None:
         name = node.function.id if isinstance(node.function, ast.Name) else ""
         if path == "print":
             title = "`print` prints nothing in a kernel"
-            context.warn(
-                make_warning("unused-value", title, node.span, "left out", help="write T.print to print on the GPU")
-            )
+            note = "left out"
+            context.warn(make_warning("unused-value", title, node.span, note, help="write T.print to print on the GPU"))
             return
         if f"T.{name}" in list_supported_names():
             title = f"`{name}` does nothing in a kernel"
@@ -144,9 +142,8 @@ def _refuse_return(context: Context, node: ast.Return) -> None:
     """Refuse a `return` in the body of a kernel."""
     if node.value is None:
         refuse_early_return(node)
-    raise_error(
-        "misplaced-statement", "a kernel returns nothing", node.span, help="its results are the tensors it writes"
-    )
+    title = "a kernel returns nothing"
+    raise_error("misplaced-statement", title, node.span, help="its results are the tensors it writes")
 
 
 def _elaborate_assert(context: Context, node: ast.Assert) -> None:
