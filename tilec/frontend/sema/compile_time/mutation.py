@@ -11,18 +11,8 @@ from tilec.frontend.sema.expressions import evaluate, reading
 from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
 from tilec.ops.functions import python
+from tilec.ops.language import values
 from tilec.ops.language.signature import Argument
-from tilec.ops.language.values import (
-    Dictionary,
-    DictionaryEntry,
-    ForeignValue,
-    Function,
-    ListValue,
-    Member,
-    Namespace,
-    Value,
-    describe_value,
-)
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
@@ -50,7 +40,7 @@ def try_mutating_call(context: Context, call: ast.Call) -> bool:
             value = context.value(owner)
         case _:
             return False
-    if not isinstance(value, Dictionary if name == "update" else tuple):
+    if not isinstance(value, values.Dictionary if name == "update" else tuple):
         return False
     positional, keywords = evaluate.evaluate_operands(context, call)
     positional = [Argument(reading.snapshot_value(context, a.value, a.span), a.span) for a in positional]
@@ -58,29 +48,29 @@ def try_mutating_call(context: Context, call: ast.Call) -> bool:
     return True
 
 
-def _evaluate_owner(context: Context, node: ast.Expr) -> Value:
+def _evaluate_owner(context: Context, node: ast.Expr) -> values.Value:
     """Evaluate the value to change, and refuse a value that belongs to a host program."""
     value = context.value(node)
-    if isinstance(value, Member | ForeignValue | Function | Namespace):
-        title = f"{describe_value(value)} cannot be changed in a kernel file"
+    if isinstance(value, values.Member | values.ForeignValue | values.Function | values.Namespace):
+        title = f"{values.describe_value(value)} cannot be changed in a kernel file"
         raise_error("foreign-call", title, node.span, "only a host program can do this")
     return value
 
 
-def _set_item(owner: Value, key: Value, argument: Argument, span: Span) -> Value:
+def _set_item(owner: values.Value, key: values.Value, argument: Argument, span: Span) -> values.Value:
     """Return a copy of a list or dictionary with one item replaced."""
-    if isinstance(owner, Dictionary):
-        return python.make_dictionary((*owner.entries, DictionaryEntry(key, argument.value, argument.span)))
+    if isinstance(owner, values.Dictionary):
+        return python.make_dictionary((*owner.entries, values.DictionaryEntry(key, argument.value, argument.span)))
     if not isinstance(owner, tuple):
-        raise_error("bad-target", "this cannot be assigned to", span, f"this is {describe_value(owner)}")
+        raise_error("bad-target", "this cannot be assigned to", span, f"this is {values.describe_value(owner)}")
     if not isinstance(key, int) or not -len(owner) <= key < len(owner):
         raise_error("out-of-range", "the index is out of range", span, f"the list has {len(owner)} items")
     listed = list(owner)
     listed[key] = argument.value
-    return ListValue(listed)
+    return values.ListValue(listed)
 
 
-def _rebind_name(context: Context, node: ast.Name, changed: Value) -> None:
+def _rebind_name(context: Context, node: ast.Name, changed: values.Value) -> None:
     """Bind a name to its changed value, where no other name can hold the old one. Errors: `bad-target`."""
     before = context.value(node)
     binding = context.scope.names.get(node.id)
@@ -98,24 +88,24 @@ def _rebind_name(context: Context, node: ast.Name, changed: Value) -> None:
     context.scope.bind(node.id, changed, node.span)
 
 
-def _find_holders(scope: Scope, value: Value) -> list[str]:
+def _find_holders(scope: Scope, value: values.Value) -> list[str]:
     """Return the names whose value is this object or contains it."""
     return [n for around in scope.walk_outwards() for n, b in around.names.items() if _has_value(b.value, value)]
 
 
-def _has_value(container: Value, value: Value) -> bool:
+def _has_value(container: values.Value, value: values.Value) -> bool:
     """Return whether a value is this very object, or contains it at any depth."""
     if container is value:
         return True
     parts = container if isinstance(container, tuple) else ()
-    if isinstance(container, Dictionary):
+    if isinstance(container, values.Dictionary):
         parts = tuple(e.value for e in container.entries)
-    return any(_has_value(p, value) for p in parts if isinstance(p, tuple | Dictionary))
+    return any(_has_value(p, value) for p in parts if isinstance(p, tuple | values.Dictionary))
 
 
 def _call_mutator(
-    name: str, owner: Value, positional: list[Argument], keywords: dict[str, Argument], span: Span
-) -> Value:
+    name: str, owner: values.Value, positional: list[Argument], keywords: dict[str, Argument], span: Span
+) -> values.Value:
     """Return the list or dictionary that one of `_MUTATING_METHODS` would leave."""
     if name == "update":
         return python.call_builtin("dict", [Argument(owner, span), *positional], keywords, span)
@@ -126,13 +116,13 @@ def _call_mutator(
     at, given = positional[0], positional[-1]
     match name:
         case "append":
-            return ListValue((*owner, given.value))
+            return values.ListValue((*owner, given.value))
         case "extend":
-            return ListValue((*owner, *python.list_items(given.value, given.span)))
+            return values.ListValue((*owner, *python.list_items(given.value, given.span)))
         case _:
             if not isinstance(at.value, int):
-                note = f"this is {describe_value(at.value)}"
+                note = f"this is {values.describe_value(at.value)}"
                 raise_error("wrong-argument", "a position in a list is an integer", at.span, note)
             listed = list(owner)
             listed.insert(at.value, given.value)
-            return ListValue(listed)
+            return values.ListValue(listed)

@@ -17,15 +17,8 @@ from tilec.analysis.rings import is_load
 from tilec.analysis.scalar_definitions import find_bind_users, find_needed_variables, find_scheduled_binds
 from tilec.analysis.scheduling_hints import find_data_sources
 from tilec.analysis.usage import find_reads, find_writes
+from tilec.frontend.sema.loops import schedule_lists
 from tilec.frontend.sema.loops.loop_headers import make_unknown_annotation_warning, read_annotations
-from tilec.frontend.sema.loops.schedule_lists import (
-    ConvertedIf,
-    ElidedBind,
-    ListForms,
-    expand_schedule_lists,
-    gather_converted_ifs,
-    insert_elided_binds,
-)
 from tilec.ir import tile
 from tilec.ops.language.signature import Argument, Call
 from tilec.ops.language.values import describe_value
@@ -103,8 +96,8 @@ def build_manual_schedule(
     request: ScheduleRequest,
     body: tuple[tile.Stmt, ...],
     warn: Warn,
-    converted_ifs: list[ConvertedIf],
-    names: Sequence[ElidedBind] = (),
+    converted_ifs: list[schedule_lists.ConvertedIf],
+    names: Sequence[schedule_lists.ElidedBind] = (),
     mistakes: ErrorCollector = RAISE_FIRST,
 ) -> ManualSchedule:
     """Check the scheduling arguments of a loop against the statements of its body, and build the schedule.
@@ -123,8 +116,8 @@ def _build_schedule(
     request: ScheduleRequest,
     body: tuple[tile.Stmt, ...],
     warn: Warn,
-    converted_ifs: list[ConvertedIf],
-    names: Sequence[ElidedBind],
+    converted_ifs: list[schedule_lists.ConvertedIf],
+    names: Sequence[schedule_lists.ElidedBind],
     mistakes: ErrorCollector,
 ) -> ManualSchedule:
     """Build the schedule of `build_manual_schedule`. Raises a CompileError where lists have mistakes."""
@@ -144,9 +137,9 @@ def _build_schedule(
         return ManualSchedule(body, num_stages)
     if num_stages == 0:
         num_stages = None  # the default, which does not override the lists
-    counted, standing = insert_elided_binds(body, names)
-    counted, parts = gather_converted_ifs(counted, converted_ifs)
-    entries = _ScheduleLists(request, ListForms(counted, standing), mistakes)
+    counted, standing = schedule_lists.insert_elided_binds(body, names)
+    counted, parts = schedule_lists.gather_converted_ifs(counted, converted_ifs)
+    entries = _ScheduleLists(request, schedule_lists.ListForms(counted, standing), mistakes)
     known = mistakes.met
     stage: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
@@ -167,7 +160,9 @@ def _build_schedule(
     written = tuple(parts.get(IdentityKey(s), (s,)) for s in entries.convert_nests_to_copies(scheduling_hints))
     scheduled = tuple(group for group, r in zip(written, entries.replayed, strict=True) if not r)
     scheduled_body = tuple(s for group in written for s in group if IdentityKey(s) not in standing)
-    return ManualSchedule(scheduled_body, num_stages, *expand_schedule_lists(stage, order, scheduling_hints, scheduled))
+    return ManualSchedule(
+        scheduled_body, num_stages, *schedule_lists.expand_schedule_lists(stage, order, scheduling_hints, scheduled)
+    )
 
 
 def _read_num_stages(request: ScheduleRequest) -> int | None:
@@ -215,7 +210,7 @@ def _warn_of_depth_override(request: ScheduleRequest, num_stages: int, implied: 
 class _ScheduleLists:
     """The lists of one loop, checked against its statements."""
 
-    def __init__(self, request: ScheduleRequest, forms: ListForms, mistakes: ErrorCollector) -> None:
+    def __init__(self, request: ScheduleRequest, forms: schedule_lists.ListForms, mistakes: ErrorCollector) -> None:
         self.request, self.forms, self.mistakes = request, forms, mistakes
         self.body, self.replayed, self.statements = forms.body, forms.replayed, forms.statements
         self.lists: dict[str, tuple[int, ...]] = {}  # without entries for replayed binds
