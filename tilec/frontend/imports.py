@@ -42,35 +42,32 @@ def _follow_imports(
 ) -> None:
     """Read the imports of a file into `found`. `chain` has the imports that led here, each with the file it is in."""
     for node in find_imports(module.body):
-        origin = (importer, node.span)
+        longer_chain = (*chain, (importer, node.span))
+        importers = {name for name, _ in longer_chain}
         if not is_relative_import(node):
             for path in _find_possible_files(node, source):
-                if path not in found and path not in (name for name, _ in (*chain, origin)):
+                if path not in found and path not in importers:
                     _check_chain_length(chain, node.span)
                     with suppress(CompileError):  # not a kernel file
                         found[path] = _read_import(path, node.span, source, cache_dir)
-                        _follow_imports(found[path], path, source, cache_dir, found, (*chain, origin))
+                        _follow_imports(found[path], path, source, cache_dir, found, longer_chain)
             continue
         candidates = list(list_import_paths(node, importer))
         if not candidates:
-            raise_error(
-                "import-outside",
-                "the import leaves the folder of the kernel",
-                node.span,
-                help="put shared files beside the kernel, or into a folder there",
-            )
+            way_out = "put shared files beside the kernel, or into a folder there"
+            raise_error("import-outside", "the import leaves the folder of the kernel", node.span, help=way_out)
         for _, file, itself in candidates:
             named = itself if file is None or (itself is not None and _is_only_folder(file, source)) else file
             if named is None:
                 raise_error("bad-import", "`import *` needs a file", node.span)
             path = _find_existing_file(named, source) or named
-            if path == Path(source.path).name or path in (name for name, _ in (*chain, origin)):
+            if path == Path(source.path).name or path in importers:
                 steps = tuple(Label(span, "imported from here") for _, span in chain)
                 raise_error("import-cycle", f"{path} is imported while it is being read", node.span, secondary=steps)
             if path not in found:
                 _check_chain_length(chain, node.span)
                 found[path] = _read_import(path, node.span, source, cache_dir)
-                _follow_imports(found[path], path, source, cache_dir, found, (*chain, origin))
+                _follow_imports(found[path], path, source, cache_dir, found, longer_chain)
 
 
 MAX_IMPORT_CHAIN = 32
@@ -79,29 +76,19 @@ MAX_IMPORT_CHAIN = 32
 
 def _check_chain_length(chain: Sequence[tuple[str, Span]], span: Span) -> None:
     if len(chain) >= MAX_IMPORT_CHAIN:
-        raise_error(
-            "bad-import",
-            f"this is the end of a chain of more than {MAX_IMPORT_CHAIN} imports",
-            span,
-            help="import the names from the file that defines them",
-        )
+        title = f"this is the end of a chain of more than {MAX_IMPORT_CHAIN} imports"
+        raise_error("bad-import", title, span, help="import the names from the file that defines them")
 
 
 def _find_possible_files(node: ast.Import, source: SourceFile) -> list[str]:
     """Return the existing files that an import without a leading dot names. It may mean a package instead."""
     folder = Path(source.path).parent
     top = (node.module or node.names[0].name).split(".")[0]
-    if (
-        not any((folder / path).exists() for path in list_candidate_files(f"{top}.tl")[:2])
-        and not (folder / top).is_dir()
-    ):
+    has_file = any((folder / path).exists() for path in list_candidate_files(f"{top}.tl")[:2])
+    if not has_file and not (folder / top).is_dir():
         return []
-    listed = (
-        _find_existing_file(path, source)
-        for _, file, itself in list_import_paths(node, "")
-        for path in (file, itself)
-        if path
-    )
+    paths = (path for _, file, itself in list_import_paths(node, "") for path in (file, itself) if path)
+    listed = (_find_existing_file(path, source) for path in paths)
     return [path for path in listed if path is not None and path != Path(source.path).name]
 
 
@@ -115,6 +102,7 @@ def _is_only_folder(path: str, source: SourceFile) -> bool:
 
 
 def _read_import(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> ast.Module:
+    """Read and parse an imported file, whose nodes get spans in that file. `at` is the import, for errors."""
     place = Path(source.path).parent / path
     _check_inside_folder(place, at, source)
     try:
@@ -140,6 +128,5 @@ def _check_inside_folder(place: Path, at: Span, source: SourceFile) -> None:
         real = place.resolve()
         kernel = Path(source.path)
         if not any(real.is_relative_to(folder) for folder in (kernel.parent.resolve(), kernel.resolve().parent)):
-            raise_error(
-                "import-outside", "a link leads out of the folder of the kernel", at, f"{place} is outside of it"
-            )
+            note = f"{place} is outside of it"
+            raise_error("import-outside", "a link leads out of the folder of the kernel", at, note)

@@ -51,6 +51,11 @@ class LanguageEntry:
     checks: tuple[Callable[..., Any], ...] = ()
 
 
+def _make_entry(spelled: Signature, meaning: str, *checks: Callable[..., Any]) -> LanguageEntry:
+    """Make the entry of a name with a signature of its own."""
+    return LanguageEntry((spelled.name,), spelled, meaning, checks)
+
+
 STRUCTURE = (
     LanguageEntry(
         ("T.prim_func",),
@@ -81,18 +86,17 @@ STRUCTURE = (
             configs.read_pass_configs,
         ),
     ),
-    LanguageEntry(
-        ("T.const",),
+    _make_entry(
         eager.CONST_SIGNATURE,
         'In the eager style, sizes by name: `M, N = T.const("M, N")` are the numbers of `-D M=… -D N=…`.',
-        (eager.EagerKernel._evaluate_const,),
+        eager.EagerKernel._evaluate_const,
     ),
-    LanguageEntry(
-        ("T.empty",),
+    _make_entry(
         eager.EMPTY_SIGNATURE,
         """In the eager style, `C = T.empty(shape, dtype)` is a tensor that the kernel returns, as its last parameter:
         `return C` after the launch.""",
-        (eager.EagerKernel._declare_empty, eager.EagerKernel._elaborate_return),
+        eager.EagerKernel._declare_empty,
+        eager.EagerKernel._elaborate_return,
     ),
     LanguageEntry(
         ("T.macro", "T.inline"),
@@ -123,53 +127,46 @@ STRUCTURE = (
         float16. A parameter that is a dtype, as in `n: T.int32`, is a scalar that is passed at launch.""",
         (launch._bind_typed_parameter, launch.read_tensor_type, signature.as_shape),
     ),
-    LanguageEntry(
-        ("T.StridedTensor",),
+    _make_entry(
         pointers.STRIDED_TENSOR_SIGNATURE,
         """A T.Tensor with strides: `strides` gives the number of elements of a step along each dimension, the last one
         1, the others numbers or T.dynamic. TMA copies it where strides are multiples of 16 bytes.""",
-        (pointers.build_tensor,),
+        pointers.build_tensor,
     ),
-    LanguageEntry(
-        ("T.ptr",),
+    _make_entry(
         pointers.POINTER_SIGNATURE,
         "The type of a parameter that is an address; T.make_tensor makes a tensor of it.",
-        (launch._is_pointer,),
+        launch._is_pointer,
     ),
-    LanguageEntry(
-        ("T.make_tensor",),
+    _make_entry(
         pointers.MAKE_TENSOR_SIGNATURES["T.make_tensor"],
         """The tensor at an address parameter: the parameter becomes this tensor, also for the host program. One tensor
         for each parameter.""",
-        (pointers.make_tensor,),
+        pointers.make_tensor,
     ),
-    LanguageEntry(
-        ("T.make_tensor_from_addr",),
+    _make_entry(
         pointers.MAKE_TENSOR_SIGNATURES["T.make_tensor_from_addr"],
         "As T.make_tensor, for a parameter of type T.int64 or T.uint64.",
-        (pointers.make_tensor,),
+        pointers.make_tensor,
     ),
-    LanguageEntry(
-        ("T.Kernel",),
+    _make_entry(
         launch.KERNEL_SIGNATURE,
         """In a `with` statement: the grid, one to three extents for x, y and z, and the number of threads of a block.
         `as (bx, by):` names the block's indices, `as bx:` where there is one extent. `cluster_dims` gives the blocks of
         a cluster along x, y and z, as in T.ClusterKernel.""",
-        (launch._read_grid, launch._read_grid_extent, launch._read_thread_extents, launch._bind_block_variables),
+        launch._read_grid,
+        launch._read_grid_extent,
+        launch._read_thread_extents,
+        launch._bind_block_variables,
     ),
-    LanguageEntry(
-        (vocabulary.DIALECT_NAME,),
-        vocabulary.DIALECT_NAME,
-        'The string "cuda", the platform.',
-    ),
-    LanguageEntry(
-        ("T.ClusterKernel",),
+    LanguageEntry((vocabulary.DIALECT_NAME,), vocabulary.DIALECT_NAME, 'The string "cuda", the platform.'),
+    _make_entry(
         launch.CLUSTER_KERNEL_SIGNATURE,
         """T.Kernel with clusters: `cluster_dims` are the blocks along x, y and z that run together, at most 8, and the
         grid is a multiple of them. They wait for each other at T.cluster_sync and reach each other's tiles by
         T.copy_cluster. In a warp-specialised pipelined loop, a tile that several of them need is loaded once by
         multicast, one slice by each block (`--no-multicast` switches that off).""",
-        (clusters.read_cluster,),
+        clusters.read_cluster,
     ),
     LanguageEntry(
         ("T.GemmWarpPolicy",),
@@ -177,16 +174,14 @@ STRUCTURE = (
         "How the warps of a block share the tile of a T.gemm: in both directions, or whole rows or columns for each.",
         (expressions._evaluate_member,),
     ),
-    LanguageEntry(
-        ("T.Layout",),
+    _make_entry(
         layout_maps.LAYOUT_SIGNATURE,
         """The offset of each element of a shared tile, for T.annotate_layout: `forward_fn` gives one number or several,
         the last of which varies fastest. Offsets may be left unused, as padding. Where the map is not a swizzle of 32,
         64 or 128 bytes, copies do not use TMA, T.gemm needs 16 contiguous bytes of a row, and wgmma cannot read it.""",
-        (layout_maps.make_index_map,),
+        layout_maps.make_index_map,
     ),
-    LanguageEntry(
-        ("T.Fragment",),
+    _make_entry(
         layout_maps.FRAGMENT_SIGNATURE,
         """The thread of each element of a shape, and the element's index in that thread: `forward_fn` gives both,
         `forward_thread_fn` and `forward_index_fn` one each; without the latter, elements are counted in their order.
@@ -195,105 +190,95 @@ STRUCTURE = (
         (`repeat_on_thread=True`) or at further indices, and `.replicate(n)` in further threads. For `loop_layout=` any
         map without collisions is allowed, also if threads of the block have no element; for T.annotate_layout its steps
         along the dimensions must be regular.""",
-        (
-            layout_maps.make_fragment_layout,
-            layout_maps._apply_lambda,
-            layout_maps._repeat_layout,
-            layout_maps._replicate_layout,
-        ),
+        layout_maps.make_fragment_layout,
+        layout_maps._apply_lambda,
+        layout_maps._repeat_layout,
+        layout_maps._replicate_layout,
     ),
 )
 
 ALLOCATION = (
-    LanguageEntry(
-        ("T.alloc_shared",),
+    _make_entry(
         allocations.TILE_SIGNATURES["T.alloc_shared"][1],
         "A tile in shared memory, for all threads of the block.",
-        (allocations.elaborate_allocation,),
+        allocations.elaborate_allocation,
     ),
-    LanguageEntry(
-        ("T.alloc_fragment",),
+    _make_entry(
         allocations.TILE_SIGNATURES["T.alloc_fragment"][1],
         "A tile in the registers of the block's threads; its uses determine which thread holds which element.",
-        (allocations.elaborate_allocation,),
+        allocations.elaborate_allocation,
     ),
-    LanguageEntry(
-        ("T.alloc_tmem",),
+    _make_entry(
         allocations.TILE_SIGNATURES["T.alloc_tmem"][1],
         """A tile in the tensor memory of sm_100a, which T.gemm in a T.Pipelined loop adds to, and T.copy loads from; in
         kernels with explicit roles, T.tcgen05_gemm adds to it or multiplies it, and T.copy loads from and stores to it.
         It is allocated before the roles begin, and freed at the block's end. Without it, tilec puts the accumulator of
         a T.gemm there where it can.""",
-        (allocations.elaborate_allocation,),
+        allocations.elaborate_allocation,
     ),
-    LanguageEntry(
-        ("T.alloc_var",),
+    _make_entry(
         allocations.VARIABLE_SIGNATURE,
         """A scalar that may change: `x = e` and `x += e` set it, outside T.Parallel; each thread has one, with the same
         value unless it is set to a value that depends on the thread.""",
-        (allocations.allocate_variable, stores.set_variable),
+        allocations.allocate_variable,
+        stores.set_variable,
     ),
-    LanguageEntry(
-        ("T.alloc_global",),
+    _make_entry(
         allocations.TILE_SIGNATURES["T.alloc_global"][1],
         """A temporary tensor through which blocks pass values to each other: the host program allocates it. It is not
         initialised.""",
-        (allocations.elaborate_allocation,),
+        allocations.elaborate_allocation,
     ),
-    LanguageEntry(
-        ("T.alloc_reducer",),
+    _make_entry(
         reducer.ALLOCATE,
         """A result that the threads compute together: each adds to partial results, and T.finalize_reducer combines
         them once at the end. `op` is sum, max, min, bitand, bitor or bitxor; with `replication="all"` each thread has a
         partial result of every element, else of the elements that its part of the nests adds to. T.reducer_init or
         T.fill starts it.""",
-        (reducer.read_kind, reducers._PartsRewriter.refuse_update, reducers._PartsRewriter.check_read),
+        reducer.read_kind,
+        reducers._PartsRewriter.refuse_update,
+        reducers._PartsRewriter.check_read,
     ),
-    *(
-        LanguageEntry((name,), v.signature, v.doc[0].upper() + v.doc[1:] + ".", (views.make_view,))
-        for name, v in VIEWS.items()
-    ),
-    LanguageEntry(
-        ("T.alloc_local",),
+    *(_make_entry(v.signature, v.doc[0].upper() + v.doc[1:] + ".", views.make_view) for v in VIEWS.values()),
+    _make_entry(
         allocations.TILE_SIGNATURES["T.alloc_local"][1],
         """An array in registers, one for each thread. T.fill, T.clear and T.copy of it, and T.vectorized and serial
         loops over its elements, are executed by each thread for itself.""",
-        (allocations.elaborate_allocation, operations._check_tile_scopes),
+        allocations.elaborate_allocation,
+        operations._check_tile_scopes,
     ),
 )
 
 THREADS = tuple(
-    LanguageEntry(
-        (name,), place.signature, place.doc[0].upper() + place.doc[1:] + ".", (thread_values.evaluate_thread_value,)
-    )
-    for name, place in LAUNCH_VALUES.items()
+    _make_entry(v.signature, v.doc[0].upper() + v.doc[1:] + ".", thread_values.evaluate_thread_value)
+    for v in LAUNCH_VALUES.values()
 )
 
-UPDATE = LanguageEntry(
-    ("T.reducer_update",),
+UPDATE = _make_entry(
     reducer.UPDATE,
     """A statement inside T.Parallel: combine `target`, an element of a T.alloc_reducer buffer, with `value`, once for
     each element of the loop. `acc[i] += value` is the same for a sum, `acc[i] = T.max(acc[i], value)` for a
     maximum.""",
-    (reducer.read_update, operations.elaborate_reducer_update, reducers._PartsRewriter.check_begun),
+    reducer.read_update,
+    operations.elaborate_reducer_update,
+    reducers._PartsRewriter.check_begun,
 )
 
-DOT = LanguageEntry(
-    ("T.dp4a",),
+DOT = _make_entry(
     signatures.DP4A,
     """A statement: `C` becomes `C + A[0] * B[0] + … + A[3] * B[3]`, of int8 or uint8, starting at the first elements or
     at the given ones.""",
-    (signatures.build_dp4a,),
+    signatures.build_dp4a,
 )
 
-INLINE_PTX = LanguageEntry(
-    ("T.ptx",),
+INLINE_PTX = _make_entry(
     PTX,
     """The result of PTX instructions that you write: {0} in `text` is the result, {1} the first of `ins`. As a
     statement with `out=x` the result is stored in the element or variable `x`, and has its type; as a value it has
     `dtype`, or else the type of the first of `ins`. The text may declare registers, but not use memory, barriers,
     branches or special registers. docs/inline-ptx.md has examples.""",
-    (inline_ptx.evaluate_ptx, inline_ptx.elaborate_ptx),
+    inline_ptx.evaluate_ptx,
+    inline_ptx.elaborate_ptx,
 )
 
 WARPGROUPS = LanguageEntry(
@@ -308,8 +293,7 @@ WARPGROUPS = LanguageEntry(
 )
 
 PIPELINES = (
-    LanguageEntry(
-        ("T.InputTilePipeline",),
+    _make_entry(
         PIPELINE_NAMES["T.InputTilePipeline"],
         """`pipe = T.InputTilePipeline((A_shared, B_shared), stages=4)`: a pipeline from roles that load tiles to roles
         that use them. It has `stages` versions of the tiles of `payload`, which is a tile, a tuple of tiles or a
@@ -322,54 +306,46 @@ PIPELINES = (
         `barrier` or `mbar` the barrier at which its release arrives, and `expect_bytes(n)` announces bytes that the
         producer copies, which is seldom needed: T.copy and T.tma_copy into a stage announce their own.
         docs/pipelines.md tells more.""",
-        (
-            pipelines.make_pipeline,
-            pipelines.call_pipeline_method,
-            stages.acquire_stage,
-            pipelines.apply_stage_rules,
-            pipelines.check_tile_read,
-            pipelines.check_stage_names,
-            Ledger.use,
-            Ledger.release,
-            Ledger._report_missing_release,
-            stages.drain_pipeline,
-            stages.announce_bytes,
-            pipeline_rules.finish_pipelines,
-            check_stage_counts,
-        ),
+        pipelines.make_pipeline,
+        pipelines.call_pipeline_method,
+        stages.acquire_stage,
+        pipelines.apply_stage_rules,
+        pipelines.check_tile_read,
+        pipelines.check_stage_names,
+        Ledger.use,
+        Ledger.release,
+        Ledger._report_missing_release,
+        stages.drain_pipeline,
+        stages.announce_bytes,
+        pipeline_rules.finish_pipelines,
+        check_stage_counts,
     ),
-    LanguageEntry(
-        ("T.OutputTilePipeline",),
+    _make_entry(
         PIPELINE_NAMES["T.OutputTilePipeline"],
         """A pipeline for tiles that one role computes and another stores: what the producer has written is visible to
         the consumer after the release. `with results.consumer() as result:` enters the next stage, or the side itself
         if the body uses a method of the side, as `result.acquire()`.""",
-        (pipelines.make_pipeline,),
+        pipelines.make_pipeline,
     ),
 )
 
-BREAK = LanguageEntry(
-    ("T.loop_break",),
-    loop_headers.LOOP_BREAK,
-    """A statement: `break`, which leaves the innermost loop.""",
-    (jumps.elaborate_jump,),
+BREAK = _make_entry(
+    loop_headers.LOOP_BREAK, """A statement: `break`, which leaves the innermost loop.""", jumps.elaborate_jump
 )
 
-EVALUATE = LanguageEntry(
-    ("T.evaluate",),
+EVALUATE = _make_entry(
     statements.EVALUATE_SIGNATURE,
     """A statement: the call in it, as a statement.""",
-    (statements.elaborate_evaluate_call,),
+    statements.elaborate_evaluate_call,
 )
 
-PRINT = LanguageEntry(
-    ("T.print",),
+PRINT = _make_entry(
     printing.PRINT_SIGNATURE,
     """A statement: prints `msg` with a number or an element, in every thread that runs it; inside T.Parallel in the
     thread of the element. For a whole tile or tensor, one thread of the block, the first of a warp, prints every
     element; an array of each thread is printed by all threads. `tilec emulate` shows the lines, a GPU prints them when
     the host waits for it.""",
-    (printing.elaborate_print,),
+    printing.elaborate_print,
 )
 
 VECTOR_TYPES = LanguageEntry(
@@ -383,43 +359,38 @@ VECTOR_TYPES = LanguageEntry(
 )
 
 WIDE = tuple(
-    LanguageEntry(
-        (name,),
+    _make_entry(
         wide.signature,
         f"{wide.doc[0].upper()}{wide.doc[1:]}. Where the place is not known to be aligned, in several accesses.",
-        (vectors.elaborate_wide_store if wide.stores else vectors.evaluate_wide_load,),
+        vectors.elaborate_wide_store if wide.stores else vectors.evaluate_wide_load,
     )
-    for name, wide in WIDE_ACCESSES.items()
+    for wide in WIDE_ACCESSES.values()
 )
 
-READ_ONLY = LanguageEntry(
-    ("T.__ldg",),
+READ_ONLY = _make_entry(
     LDG,
     "An element of a tensor. Tensors that the kernel does not write are always read as read-only ones.",
-    (vectors.evaluate_ldg,),
+    vectors.evaluate_ldg,
 )
 
 RANDOM = (
-    LanguageEntry(
-        ("T.rng_init",),
+    _make_entry(
         rng.INIT_SIGNATURE,
         """A statement: every thread gets a generator of random numbers, cuRAND's Philox 4x32-10, which with a seed, a
         sequence (by default the number of the thread in the grid) and an offset gives the same numbers as curand().""",
-        (rng.initialise_generator,),
+        rng.initialise_generator,
     ),
-    LanguageEntry(
-        ("T.rng_rand",),
+    _make_entry(
         rng.RAND_SIGNATURE,
         """The thread's next number, a uint32. Inside T.Parallel each thread draws for its elements, one after the
         other; as a statement of its own it skips one number.""",
-        (rng.draw_number,),
+        rng.draw_number,
     ),
-    LanguageEntry(
-        ("T.rng_rand_float",),
+    _make_entry(
         rng.RAND_FLOAT_SIGNATURE,
         """A random float32, or float64 with `bit=64`: `uniform` above 0 and up to 1, or `normal`, float32 only: like
         cuRAND's, normal numbers up to a few units in the last place.""",
-        (rng.draw_number,),
+        rng.draw_number,
     ),
 )
 
@@ -437,12 +408,13 @@ LOOPS = (
         "A T.serial loop that is unrolled: by `unroll_factor`, completely with `explicit`, else as tilec chooses.",
         (*_LOOP_CHECKS, loop_headers.read_unroll_factor),
     ),
-    LanguageEntry(
-        ("T.Pipelined",),
+    _make_entry(
         loop_headers.SEQUENTIAL_LOOPS["T.Pipelined"][1],
         """A T.serial loop with the statements of several iterations in flight: by a solved schedule, or by `stage` and
         `order`. `num_stages` is the largest number of versions of a tile.""",
-        (*_LOOP_CHECKS, manual.read_schedule_request, manual.build_manual_schedule),
+        *_LOOP_CHECKS,
+        manual.read_schedule_request,
+        manual.build_manual_schedule,
     ),
     LanguageEntry(
         ("T.Parallel", "T.parallel"),
@@ -465,27 +437,24 @@ LOOPS = (
         the body names the thread, or a per-thread array, each thread runs all of it.""",
         (nests.elaborate_parallel, nests._collect_nest, loop_headers.read_nest_header),
     ),
-    LanguageEntry(
-        ("T.Persistent",),
+    _make_entry(
         loop_headers.PERSISTENT_SIGNATURE,
         """The tiles of a domain, in waves of `wave_size` blocks, of which this block is number `index`: `group_size`
         adjacent tiles along the last dimension in all rows, then the next ones.""",
-        (loops._elaborate_persistent, loop_headers.read_persistent_walk),
+        loops._elaborate_persistent,
+        loop_headers.read_persistent_walk,
     ),
-    LanguageEntry(
-        ("T.PersistentTileScheduler",),
+    _make_entry(
         tile_scheduler.SCHEDULER_SIGNATURE,
         """The tiles of a matrix, distributed over `num_workers` persistent blocks, by default one for each
         multiprocessor: `s.init(block)`, then `while s.valid():` around the work for tile `s.m_idx`, `s.n_idx`, with
         `s.next_tile()` at its end. `s.linear_idx` counts tiles, `s.current_iter` those of this block. Tiles come column
         by column, or row by row, in panels of `swizzle_size`; `cluster_size` rows count as one. With stateful=False it
         has only `s.coord(i)`, the row and column of tile `i`.""",
-        (
-            tile_scheduler.make_tile_scheduler,
-            tile_scheduler.call_scheduler_method,
-            tile_scheduler.elaborate_scheduler_loop,
-            tile_scheduler.resolve_attribute,
-        ),
+        tile_scheduler.make_tile_scheduler,
+        tile_scheduler.call_scheduler_method,
+        tile_scheduler.elaborate_scheduler_loop,
+        tile_scheduler.resolve_attribute,
     ),
 )
 
@@ -574,30 +543,15 @@ def list_documented_names() -> dict[str, LanguageEntry]:
 
 
 def _list_entries() -> Iterator[LanguageEntry]:
-    yield from (
-        *STRUCTURE,
-        *ALLOCATION,
-        *THREADS,
-        UPDATE,
-        WARPGROUPS,
-        *PIPELINES,
-        DOT,
-        INLINE_PTX,
-        EVALUATE,
-        PRINT,
-        *LOOPS,
-        BREAK,
-    )
-    yield from (VECTOR_TYPES, *WIDE, READ_ONLY, *RANDOM)
-    yield LanguageEntry(
-        (TRANSPOSE_SIGNATURE.name,), TRANSPOSE_SIGNATURE, "A statement: lines of scale factors into the order of lanes."
-    )
+    """Yield the entry of each name that the front end knows."""
+    yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, INLINE_PTX, EVALUATE, PRINT)
+    yield from (*LOOPS, BREAK, VECTOR_TYPES, *WIDE, READ_ONLY, *RANDOM)
+    yield _make_entry(TRANSPOSE_SIGNATURE, "A statement: lines of scale factors into the order of lanes.")
     for operation in registry.list_operations():
         for spelling in operation.spellings:
-            yield LanguageEntry((spelling.signature.name,), spelling.signature, spelling.doc)
-    for name in PRELUDE:
-        defined = find_definition(name)
-        yield LanguageEntry((name,), defined.signature, defined.doc)
+            yield _make_entry(spelling.signature, spelling.doc)
+    for defined in map(find_definition, PRELUDE):
+        yield _make_entry(defined.signature, defined.doc)
     for table in (scalar.FUNCTIONS, WARP_FUNCTIONS, HINTS):
         yield from (LanguageEntry((name,), row.signature, row.doc) for name, row in table.items())
     for name, dtype in TYPES_BY_NAME.items():

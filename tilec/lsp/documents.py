@@ -61,7 +61,7 @@ def _resolve_document(source: SourceFile) -> Names:
     try:
         return resolve_names(*parse_repaired(source))
     except (CompileError, RecursionError):
-        return resolve_names(ast.Module((), Span(1, 1, 1, 1)), is_whole=False)
+        return resolve_names(ast.Module((), span=Span(1, 1, 1, 1)), is_whole=False)
 
 
 class Documents:

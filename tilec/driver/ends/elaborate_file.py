@@ -24,18 +24,19 @@ def elaborate_file(file: FileState, observer: Observer) -> FileState:
     if file.is_tile_ir:
         return replace(file, kernels=(begin_kernel(_read_stored_kernel(file.source, options), file),))
     from tilec.frontend.sema import elaborate as reading
+    from tilec.frontend.sema.context import Machine
 
     assert file.tree is not None and file.imported is not None
     given = (file.tree, file.source, dict(options.defines), options.entry, partial(observer.warn, options=options))
-    machine = (
+    machine = Machine(
         partial(_count_multiprocessors, options),
         options.cluster or (1, 1, 1),
         partial(_get_compute_capability, options),
     )
     if file.is_single:
-        return replace(file, kernels=(begin_kernel(reading.elaborate_entry(*given, file.imported, *machine), file),))
+        return replace(file, kernels=(begin_kernel(reading.elaborate_entry(*given, file.imported, machine), file),))
     mistakes = file.mistakes if file.is_checked_only else ErrorCollector()
-    kernels = reading.elaborate_all(*given, file.imported, *machine, mistakes, observer.bound)
+    kernels = reading.elaborate_all(*given, file.imported, machine, mistakes, observer.bound)
     if not file.is_checked_only:
         mistakes.end()
     return replace(file, kernels=tuple(begin_kernel(kernel, file) for kernel in kernels))

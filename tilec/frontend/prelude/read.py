@@ -42,6 +42,7 @@ def find_definition(name: str) -> Definition:
 
 @cache
 def _read_definitions(file: str) -> dict[str, Definition]:
+    """Parse a file of the prelude and return its definitions by name."""
     path = Path(__file__).with_name(f"{file}.tl")
     module = parse_file(SourceFile(path.name, path.read_text(encoding="utf-8")))
     functions = {node.name: node for node in module.body if isinstance(node, ast.Function)}
@@ -49,6 +50,7 @@ def _read_definitions(file: str) -> dict[str, Definition]:
 
 
 def _make_definition(name: str, function: ast.Function) -> Definition:
+    """Make the definition of a prelude function; its docstring is the documentation of the name."""
     parameters = tuple(p.name for p in function.params)
     is_variadic = [p.kind for p in function.params] == ["*"]
     signature = Signature(name, () if is_variadic else tuple(Parameter(p) for p in parameters), is_variadic)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field
 from typing import Any
 
@@ -66,6 +66,16 @@ class Generator:
         return tile.Load(self.words, (tile.int32_const(number),))
 
 
+@records.dataclass(frozen=True, slots=True)
+class Machine:
+    """The GPU: functions that return the number of its multiprocessors and its compute capability, and the cluster of
+    kernels that name none."""
+
+    multiprocessors: Callable[[], int] = lambda: 1
+    default_cluster: tuple[int, int, int] = (1, 1, 1)
+    capability: Callable[[], tuple[int, int]] = lambda: (9, 0)
+
+
 @dataclass(slots=True)
 class Context:
     """The state of elaboration: one for the top of a file, one for each kernel. Fields are about the kernel, unless
@@ -85,14 +95,7 @@ class Context:
     calls: list[Span] = field(default_factory=list)
     """The calls of the macros being elaborated, the innermost last."""
 
-    # ---- the machine -------------------------------------------------------------------------------------------------
-
-    multiprocessors: Callable[[], int] = lambda: 1
-    """Returns the number of multiprocessors of the GPU."""
-    default_cluster: tuple[int, int, int] = (1, 1, 1)
-    """The cluster of kernels that name none."""
-    capability: Callable[[], tuple[int, int]] = lambda: (9, 0)
-    """Returns the compute capability of the GPU."""
+    machine: Machine = field(default_factory=Machine)
 
     # ---- the launch --------------------------------------------------------------------------------------------------
 
@@ -229,22 +232,24 @@ class Context:
     # ---- regions -----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def held(self, is_held: bool = True) -> Iterator[None]:
-        """Read variables at once inside: later statements may set them before the value is used."""
-        outer, self.is_held = self.is_held, is_held
+    def altered(self, **values: Any) -> Iterator[None]:
+        """Give fields of the context other values inside."""
+        outer = {name: getattr(self, name) for name in values}
         try:
+            for name, value in values.items():
+                setattr(self, name, value)
             yield
         finally:
-            self.is_held = outer
+            for name, value in outer.items():
+                setattr(self, name, value)
 
-    @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[None]:
+        """Read variables at once inside: later statements may set them before the value is used."""
+        return self.altered(is_held=True)
+
+    def guarded(self) -> AbstractContextManager[None]:
         """Accept an index out of range inside: the code may not run."""
-        self.guards += 1
-        try:
-            yield
-        finally:
-            self.guards -= 1
+        return self.altered(guards=self.guards + 1)
 
     @contextmanager
     def region(self, name: str, is_loop: bool) -> Iterator[list[tile.Stmt]]:
@@ -259,11 +264,6 @@ class Context:
             self.scope, self.out = outer_scope, outer_out
             self.regions.pop()
 
-    @contextmanager
-    def enter_scope(self, scope: Scope) -> Iterator[None]:
+    def enter_scope(self, scope: Scope) -> AbstractContextManager[None]:
         """Look names up in another scope inside."""
-        outer, self.scope = self.scope, scope
-        try:
-            yield
-        finally:
-            self.scope = outer
+        return self.altered(scope=scope)

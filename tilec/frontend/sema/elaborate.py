@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, TypedDict
+from typing import Literal
 
 from tilec.analysis.usage import find_writes
 from tilec.frontend.sema.compile_time.file_evaluator import Define, Defines, FileEvaluator
 from tilec.frontend.sema.compile_time.functions import find_function_kind, is_eager, list_parameters, run_function
-from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.context import Context, Machine
 from tilec.frontend.sema.dispatch import KERNEL_DISPATCH
 from tilec.frontend.sema.launch import configs
 from tilec.frontend.sema.launch.eager import EagerKernel
@@ -37,22 +37,8 @@ KernelStyle = Literal["bare", "factory", "eager"]
 """A kernel itself, a function that returns one, or a function under @tilelang.jit that is one."""
 
 
-class _CommonFields(TypedDict):
-    """The fields that the contexts of a file and of its kernels have in common."""
-
-    mistakes: ErrorCollector
-    multiprocessors: Callable[[], int]
-    default_cluster: tuple[int, int, int]
-    capability: Callable[[], tuple[int, int]]
-    imports: Callable[[Context, ast.Import], None] | None
-
-
 _NO_FILES: Mapping[str, ast.Module] = {}
-
-
-def list_kernel_names(module: ast.Module) -> tuple[str, ...]:
-    """Return the names of the kernels in a file, in order."""
-    return tuple(f.name for f in _find_kernels(module))
+_ANY_MACHINE = Machine()
 
 
 def elaborate_entry(
@@ -62,26 +48,17 @@ def elaborate_entry(
     entry: str | None = None,
     warn: Warn = ignore_warning,
     files: Mapping[str, ast.Module] = _NO_FILES,
-    multiprocessors: Callable[[], int] = lambda: 1,
-    default_cluster: tuple[int, int, int] = (1, 1, 1),
-    capability: Callable[[], tuple[int, int]] = lambda: (9, 0),
+    machine: Machine = _ANY_MACHINE,
 ) -> Kernel:
     """Elaborate the kernel `entry`, or the only one, to tile IR.
 
-    `defines` replace constants of the file, `warn` receives its warnings, `files` are those that it may import. The GPU
-    has so many `multiprocessors`, and this compute `capability`. A kernel that names no cluster gets `default_cluster`.
-    """
+    `defines` replace constants of the file, `warn` receives its warnings, `files` are those that it may import."""
     function, number = _choose_kernel(module, source, entry)
-    machine = multiprocessors, default_cluster, capability
-    kernels = _elaborate_functions(module, (function,), defines, warn, files, *machine, is_whole=False)
+    kernels = _elaborate_functions(module, (function,), defines, warn, files, machine, is_whole=False)
     if number is None and len(kernels) > 1:
-        raise_error(
-            "ambiguous-entry",
-            f"{function.name} launches {len(kernels)} kernels",
-            function.name_span,
-            "they run one after the other",
-            help=f"choose with --entry {function.name}_1, or {function.name}_2",
-        )
+        title = f"{function.name} launches {len(kernels)} kernels"
+        way_out = f"choose with --entry {function.name}_1, or {function.name}_2"
+        raise_error("ambiguous-entry", title, function.name_span, "they run one after the other", help=way_out)
     return _select_launch(kernels, number)
 
 
@@ -92,22 +69,17 @@ def elaborate_all(
     entry: str | None = None,
     warn: Warn = ignore_warning,
     files: Mapping[str, ast.Module] = _NO_FILES,
-    multiprocessors: Callable[[], int] = lambda: 1,
-    default_cluster: tuple[int, int, int] = (1, 1, 1),
-    capability: Callable[[], tuple[int, int]] = lambda: (9, 0),
+    machine: Machine = _ANY_MACHINE,
     mistakes: ErrorCollector | None = None,
     bound: BindingListener | None = None,
 ) -> tuple[Kernel, ...]:
     """Elaborate every kernel of the file, or that called `entry`. Given `mistakes`, errors are added there, and a
     kernel is what they leave of it. `bound` is called with each value that a name gets."""
-    machine = multiprocessors, default_cluster, capability
     if entry is None and (functions := _find_kernels(module)):
-        return _elaborate_functions(module, functions, defines, warn, files, *machine, mistakes, bound)
+        return _elaborate_functions(module, functions, defines, warn, files, machine, mistakes, bound)
     function, number = _choose_kernel(module, source, entry)
     is_whole = number is None
-    kernels = _elaborate_functions(
-        module, (function,), defines, warn, files, *machine, mistakes, bound, is_whole=is_whole
-    )
+    kernels = _elaborate_functions(module, (function,), defines, warn, files, machine, mistakes, bound, is_whole)
     return kernels if is_whole or not kernels else (_select_launch(kernels, number),)
 
 
@@ -115,6 +87,7 @@ def elaborate_all(
 
 
 def _find_style(function: ast.Function) -> KernelStyle | None:
+    """Return how a function makes a kernel, or None if it makes none."""
     if find_function_kind(function) == "kernel":
         return "bare"
     if any(isinstance(n, ast.Function) and find_function_kind(n) == "kernel" for n in ast.walk_nodes(function)):
@@ -129,13 +102,8 @@ def _find_kernels(module: ast.Module) -> list[ast.Function]:
 def _collect_other_names(module: ast.Module, function: ast.Function) -> set[str]:
     """Return the names of the other kernels of the file. A kernel whose name is among them is renamed after its
     function."""
-    others = (f for f in _find_kernels(module) if f is not function)
-    return {
-        n.name
-        for f in others
-        for n in ast.walk_nodes(f)
-        if isinstance(n, ast.Function) and find_function_kind(n) == "kernel"
-    }
+    parts = (n for f in _find_kernels(module) if f is not function for n in ast.walk_nodes(f))
+    return {n.name for n in parts if isinstance(n, ast.Function) and find_function_kind(n) == "kernel"}
 
 
 def _select_launch(kernels: tuple[Kernel, ...], number: int | None) -> Kernel:
@@ -157,14 +125,9 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
         if isinstance(node, ast.Import):
             names = [node.module] if node.module else [name.name for name in node.names]
             if any(name.split(".")[0] == "triton" for name in names):
-                raise_error(
-                    "no-kernel",
-                    f"{source.path} is written in Triton, which tilec does not compile",
-                    node.span,
-                    "imported here",
-                    notes=_FROM_TRITON,
-                    help="write the kernel under @T.prim_func; `tilec new` makes one to begin with",
-                )
+                title = f"{source.path} is written in Triton, which tilec does not compile"
+                way_out = "write the kernel under @T.prim_func; `tilec new` makes one to begin with"
+                raise_error("no-kernel", title, node.span, "imported here", notes=_FROM_TRITON, help=way_out)
 
 
 def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
@@ -183,23 +146,16 @@ def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) ->
     if not kernels:
         function = next((s for s in module.body if isinstance(s, ast.Function)), None)
         _refuse_triton(module, source)
-        raise_error(
-            "no-kernel",
-            f"{source.path} has no kernel",
-            function.name_span if function else None,
-            "a function, but not a kernel" if function else "",
-            help="write @T.prim_func above the function",
-        )
+        title = f"{source.path} has no kernel"
+        note = "a function, but not a kernel" if function else ""
+        way_out = "write @T.prim_func above the function"
+        raise_error("no-kernel", title, function.name_span if function else None, note, help=way_out)
     if len(kernels) > 1:
         first, *others = kernels.values()
-        raise_error(
-            "ambiguous-entry",
-            f"{source.path} has {len(kernels)} kernels",
-            first.name_span,
-            "one of them",
-            secondary=tuple(Label(f.name_span, "another") for f in others),
-            help=f"choose with --entry {first.name}",
-        )
+        title = f"{source.path} has {len(kernels)} kernels"
+        places = tuple(Label(f.name_span, "another") for f in others)
+        way_out = f"choose with --entry {first.name}"
+        raise_error("ambiguous-entry", title, first.name_span, "one of them", secondary=places, help=way_out)
     (only,) = kernels.values()
     return only, None
 
@@ -213,9 +169,7 @@ def _elaborate_functions(
     define_values: Mapping[str, Define] | None,
     warn: Warn,
     files: Mapping[str, ast.Module],
-    multiprocessors: Callable[[], int],
-    default_cluster: tuple[int, int, int],
-    capability: Callable[[], tuple[int, int]],
+    machine: Machine,
     collected: ErrorCollector | None = None,
     bound: BindingListener | None = None,
     is_whole: bool = True,
@@ -226,9 +180,7 @@ def _elaborate_functions(
     arguments = {p.name for f in functions if _find_style(f) != "bare" for p in list_parameters(f)}
     defines = Defines(define_values or {}, parameters=arguments)
     constants = FileEvaluator(defines, files, mistakes=mistakes, bound=bound)
-    constants.context.multiprocessors = multiprocessors
-    constants.context.default_cluster = default_cluster
-    constants.context.capability = capability
+    constants.context.machine = machine
     constants.run(module)
     kernels: list[Kernel] = []
     for function in functions:
@@ -254,13 +206,9 @@ def _elaborate_functions(
 def _check_kernel_name(function: ast.Function, name: str) -> None:
     """Refuse a kernel with a reserved name: programs load a kernel by its name in PTX."""
     if is_reserved(name):
-        raise_error(
-            "reserved-name",
-            f"a kernel cannot be called `{name}`",
-            function.name_span,
-            "PTX or tilec reserves this name",
-            help="give the function another name",
-        )
+        title = f"a kernel cannot be called `{name}`"
+        note = "PTX or tilec reserves this name"
+        raise_error("reserved-name", title, function.name_span, note, help="give the function another name")
 
 
 def _name_launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
@@ -275,6 +223,7 @@ def _name_launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
 
 
 def _warn_of_several_launches(function: ast.Function, kernels: Sequence[Kernel], warn: Warn) -> None:
+    """Warn that a function has become several kernels, and name them in their order."""
     names = ", then ".join(kernel.name for kernel in kernels)
     title = f"{function.name} launches {len(kernels)} kernels"
     note = f"{names}: a program launches them in this order, with the same arguments"
@@ -283,97 +232,59 @@ def _warn_of_several_launches(function: ast.Function, kernels: Sequence[Kernel],
 
 def _elaborate_function(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
     """Elaborate the kernels that a function launches one after the other, most often one."""
-    match _find_style(function):
-        case "eager":
-            built = _elaborate_eager(function, constants, warn)
-        case "factory":
-            built = _elaborate_factory(function, constants, warn)
-        case _:
-            built = _elaborate_bare(function, constants.scope, constants, warn)
-    return built
+    style = _find_style(function)
+    if style == "factory":
+        return _elaborate_factory(function, constants, warn)
+    if style == "eager" and (out := _evaluate_decorator_keyword(function, "out_idx", constants)) is not None:
+        way_out = "declare outputs with T.empty, and return them"
+        raise_error("wrong-argument", "out_idx is for functions that return a kernel", out.span, help=way_out)
+    return _elaborate_launches(function, constants.scope, constants, warn)
 
 
-LaunchResult = tuple[Kernel, int]
-"""The kernel of a launch, and the number of launches in its function."""
+def _elaborate_launches(
+    function: ast.Function, scope: Scope, constants: FileEvaluator, warn: Warn
+) -> tuple[Kernel, ...]:
+    """Elaborate each launch of a kernel's function, which stands in `scope`."""
+    is_eager_kernel = _find_style(function) == "eager"
+    outer = constants.context
 
-
-def _elaborate_each_launch(attempt: Callable[[int, set[Span], Warn], LaunchResult], warn: Warn) -> tuple[Kernel, ...]:
-    first, count = repeat_until_stable(partial(attempt, 0), warn)
-    return (first, *(repeat_until_stable(partial(attempt, number), warn)[0] for number in range(1, count)))
-
-
-def _elaborate_bare(function: ast.Function, scope: Scope, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
-    def attempt_launch(number: int, per_thread_spans: set[Span], warn: Warn) -> LaunchResult:
-        context = Context(
-            Scope(scope, "the function"),
-            KERNEL_DISPATCH,
-            warn=warn,
-            per_thread_spans=per_thread_spans,
-            **_make_common_fields(constants),
-        )
-        params = elaborate_parameters(context, function)
-        built = elaborate_kernel(function, context, lambda: params, number)
-        constants.context.mistakes.join(context.schedule_mistakes)
+    def attempt_launch(number: int, per_thread_spans: set[Span], warn: Warn) -> tuple[Kernel, int]:
+        """Return the kernel of launch `number`, and how many launches the function has."""
+        inner = Scope(scope, function.name if is_eager_kernel else "the function", is_function=is_eager_kernel)
+        context = Context(inner, KERNEL_DISPATCH, warn, machine=outer.machine, imports=outer.imports)
+        context.per_thread_spans = per_thread_spans
+        if is_eager_kernel:
+            eager = EagerKernel(context, constants.defines)
+            eager.read_header(function)
+            built = elaborate_kernel(function, context, eager.params, number)
+            outer.mistakes.join(context.schedule_mistakes)
+            eager.check_returned()
+            built = replace(built, outputs=eager.returned_names or ())
+        else:
+            params = elaborate_parameters(context, function)
+            built = elaborate_kernel(function, context, lambda: params, number)
+            outer.mistakes.join(context.schedule_mistakes)
         options = (*_read_decorator_options(function, constants, warn), *context.hints.asks)
         return configs.apply_options(built, options), context.launches
 
-    return _elaborate_each_launch(attempt_launch, warn)
-
-
-def _make_common_fields(constants: FileEvaluator) -> _CommonFields:
-    """Return the common fields for an attempt, with no mistakes yet."""
-    context = constants.context
-    return {
-        "mistakes": ErrorCollector(),
-        "multiprocessors": context.multiprocessors,
-        "default_cluster": context.default_cluster,
-        "capability": context.capability,
-        "imports": context.imports,
-    }
-
-
-def _elaborate_eager(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
-    def attempt_launch(number: int, per_thread_spans: set[Span], warn: Warn) -> LaunchResult:
-        scope = Scope(constants.scope, function.name, is_function=True)
-        context = Context(
-            scope, KERNEL_DISPATCH, warn=warn, per_thread_spans=per_thread_spans, **_make_common_fields(constants)
-        )
-        eager = EagerKernel(context, constants.defines)
-        eager.read_header(function)
-        built = elaborate_kernel(function, context, eager.params, number)
-        constants.context.mistakes.join(context.schedule_mistakes)
-        eager.check_returned(function)
-        built = replace(built, outputs=eager.returned_names or ())
-        options = (*_read_decorator_options(function, constants, warn), *context.hints.asks)
-        return configs.apply_options(built, options), context.launches
-
-    if (out := _evaluate_decorator_keyword(function, "out_idx", constants)) is not None:
-        raise_error(
-            "wrong-argument",
-            "out_idx is for functions that return a kernel",
-            out.span,
-            help="declare outputs with T.empty, and return them",
-        )
-    return _elaborate_each_launch(attempt_launch, warn)
+    first, count = repeat_until_stable(partial(attempt_launch, 0), warn)
+    return (first, *(repeat_until_stable(partial(attempt_launch, number), warn)[0] for number in range(1, count)))
 
 
 def _elaborate_factory(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
     """Elaborate the kernel that a function of the file returns. Arguments come from -D, or are the defaults."""
     returned = _call_factory(function, constants)
     assert isinstance(returned.node, ast.Function)
-    built = _elaborate_bare(returned.node, returned.scope, constants, warn)
+    built = _elaborate_launches(returned.node, returned.scope, constants, warn)
     options = _read_decorator_options(function, constants, warn)
     out = _evaluate_decorator_keyword(function, "out_idx", constants) or _evaluate_decorator_keyword(
         returned.node, "out_idx", constants
     )
     targets = (t for s in returned.node.body if isinstance(s, ast.Assign) for t in s.targets)
     names = {target.id for target in targets if isinstance(target, ast.Name)}
-    return tuple(
-        configs.apply_options(
-            replace(each, outputs=configs.find_outputs(each, out, names) if out else ()), (*each.asks, *options)
-        )
-        for each in built
-    )
+    outputs = (configs.find_outputs(each, out, names) if out else () for each in built)
+    whole = (replace(each, outputs=names) for each, names in zip(built, outputs, strict=True))
+    return tuple(configs.apply_options(each, (*each.asks, *options)) for each in whole)
 
 
 def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Scope | None = None) -> Function:
@@ -397,13 +308,9 @@ def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Sc
     if not isinstance(result, Function) or result.kind != "kernel":
         if context.mistakes.met > mistakes_before:
             raise CompileError
-        raise_error(
-            "returns-no-kernel",
-            f"{factory.name} returns no kernel",
-            factory.name_span,
-            f"it returns {describe_value(result)}",
-            help="return the function under @T.prim_func",
-        )
+        title = f"{factory.name} returns no kernel"
+        note = f"it returns {describe_value(result)}"
+        raise_error("returns-no-kernel", title, factory.name_span, note, help="return the function under @T.prim_func")
     return result
 
 

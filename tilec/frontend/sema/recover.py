@@ -50,6 +50,7 @@ def _find_names_in_body(body: tuple[ast.Stmt, ...]) -> Iterator[tuple[str, Span]
 
 
 def _find_target_names(target: ast.Expr) -> Iterator[tuple[str, Span]]:
+    """Yield the names in the target of an assignment or a loop, with their spans."""
     match target:
         case ast.Name(id=name):
             yield name, target.span

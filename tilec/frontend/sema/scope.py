@@ -5,8 +5,9 @@ A name bound inside a loop or under a run-time condition ends with it, since it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field
+from itertools import takewhile
 
 from tilec.frontend.sema.vocabulary import list_supported_names
 from tilec.ops.functions.python import BUILTIN_NAMES
@@ -59,22 +60,19 @@ class Scope:
         if self.bound is None and self.parent is not None:
             self.bound = self.parent.bound
 
-    def find(self, name: str) -> Binding | None:
+    def walk_outwards(self) -> Iterator[Scope]:
+        """Yield this scope and the scopes around it, the innermost first."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
+            yield scope
             scope = scope.parent
-        return None
+
+    def find(self, name: str) -> Binding | None:
+        return next((scope.names[name] for scope in self.walk_outwards() if name in scope.names), None)
 
     def list_visible_names(self) -> list[str]:
         """Return every name that may be used here."""
-        scope: Scope | None = self
-        names: list[str] = []
-        while scope is not None:
-            names.extend(n for n, b in scope.names.items() if b.ended is None)
-            scope = scope.parent
-        return names
+        return [n for scope in self.walk_outwards() for n, b in scope.names.items() if b.ended is None]
 
     def read(self, name: str, span: Span) -> Value:
         """Return the value of a name, or fail with a diagnostic on its use."""
@@ -86,79 +84,52 @@ class Scope:
                 raise_error("unknown-name", f"`{name}` is not defined", span, help=help_text)
             near = self._suggest_name(name)
             help_text = f"did you mean `{near}`?" if near else None
-            raise_error(
-                "unknown-name", f"`{name}` is not defined", span, help=help_text, fix=suggest_replacement(name, near)
-            )
+            title = f"`{name}` is not defined"
+            raise_error("unknown-name", title, span, help=help_text, fix=suggest_replacement(name, near))
         if binding.ended is not None:
-            raise_error(
-                "out-of-scope",
-                f"`{name}` is used after {binding.ended} it was bound in",
-                span,
-                secondary=(Label(binding.span, "bound here"),),
-                help="allocate tiles before it; keep a value in T.alloc_var, or choose it by `T.if_then_else`",
-            )
+            title = f"`{name}` is used after {binding.ended} it was bound in"
+            way_out = "allocate tiles before it; keep a value in T.alloc_var, or choose it by `T.if_then_else`"
+            raise_error("out-of-scope", title, span, secondary=(Label(binding.span, "bound here"),), help=way_out)
         if isinstance(binding.value, PoisonedValue):
             raise CompileError
         if isinstance(binding.value, ForeignValue):
             mistake = binding.value.mistake()
             at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
-            raise_error(
-                "foreign-definition",
-                f"`{name}` is not known at compile time",
-                span,
-                "needed here",
-                secondary=at,
-                help="tilec evaluates the kernel language only, and runs no other Python",
-            )
-        scope: Scope | None = self
-        while scope is not None and name not in scope.names:
+            title = f"`{name}` is not known at compile time"
+            way_out = "tilec evaluates the kernel language only, and runs no other Python"
+            raise_error("foreign-definition", title, span, "needed here", secondary=at, help=way_out)
+        for scope in takewhile(lambda scope: name not in scope.names, self.walk_outwards()):
             scope.read_from_outside.setdefault(name, span)
-            scope = scope.parent
         return self.apply_promise(binding.value)
 
     def strip_promise(self, value: Value) -> Value:
         """Return the value that a promise has rewritten to this expression, or the expression itself."""
-        scope: Scope | None = self
-        while scope is not None:
-            for about, written in reversed(scope.promises):
-                if value == written:
-                    return about
-            scope = scope.parent
-        return value
+        return next((about for about, written in self._list_promises() if value == written), value)
 
     def apply_promise(self, value: Value) -> Value:
         """Return the expression that the innermost promise about a value gives it, or the value itself."""
-        scope: Scope | None = self
-        while scope is not None:
-            for about, written in reversed(scope.promises):
-                if value == about:
-                    return written
-            scope = scope.parent
-        return value
+        return next((written for about, written in self._list_promises() if value == about), value)
+
+    def _list_promises(self) -> Iterator[tuple[Value, Value]]:
+        """Yield the promises that hold here, the innermost and latest first."""
+        return (promise for scope in self.walk_outwards() for promise in reversed(scope.promises))
 
     def _suggest_name(self, name: str) -> str | None:
         """Suggest a name of the language that lacks its `T.`, or else a similar visible name."""
-        known = list_supported_names()
-        if f"T.{name}" in known:
-            return f"T.{name}"
-        return find_nearest_name(name, self.list_visible_names())
+        is_of_language = f"T.{name}" in list_supported_names()
+        return f"T.{name}" if is_of_language else find_nearest_name(name, self.list_visible_names())
 
     def has_unknown_names(self) -> bool:
         """Return whether a statement with a mistake should have bound unknown names here or further out."""
-        return self.is_incomplete or (self.parent is not None and self.parent.has_unknown_names())
+        return any(scope.is_incomplete for scope in self.walk_outwards())
 
     def read_attribute(self, path: str, name: str, span: Span) -> Value:
         """Return the value of a name of an imported file, of which this is the scope."""
         if name not in self.names:
             near = find_nearest_name(name, list(self.names))
             help_text = f"did you mean `{near}`?" if near else None
-            raise_error(
-                "unknown-name",
-                f"{path} does not define `{name}`",
-                span,
-                help=help_text,
-                fix=suggest_replacement(name, near),
-            )
+            title = f"{path} does not define `{name}`"
+            raise_error("unknown-name", title, span, help=help_text, fix=suggest_replacement(name, near))
         return self.read(name, span)
 
     def bind(self, name: str, value: Value, span: Span, written: Span | None = None) -> None:
@@ -168,20 +139,16 @@ class Scope:
         if outer is not None and isinstance(outer.value, PoisonedValue):
             self.poison(name, outer.span)
             return
-        scope: Scope | None = self
-        while scope is not None and name not in scope.names:
+        for scope in self.walk_outwards():
+            if name in scope.names:
+                break
             if scope.is_loop and name in scope.read_from_outside:
-                raise_error(
-                    "rebind-in-loop",
-                    f"`{name}` would have to carry a value from one iteration to the next",
-                    span,
-                    "rebound here",
-                    secondary=(
-                        Label(scope.read_from_outside[name], "read here, with its value from outside the loop"),
-                    ),
-                    help=f"make it a variable before the loop: {name} = T.alloc_var(dtype, init=0)",
-                )
-            scope = None if scope.is_function else scope.parent
+                title = f"`{name}` would have to carry a value from one iteration to the next"
+                place = Label(scope.read_from_outside[name], "read here, with its value from outside the loop")
+                way_out = f"make it a variable before the loop: {name} = T.alloc_var(dtype, init=0)"
+                raise_error("rebind-in-loop", title, span, "rebound here", secondary=(place,), help=way_out)
+            if scope.is_function:
+                break
         self.names[name] = Binding(value, span, written=written)
         if self.bound is not None:
             self.bound(span, value)

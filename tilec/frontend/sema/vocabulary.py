@@ -47,25 +47,12 @@ def list_supported_names() -> list[str]:
     """Return every supported `T.*` name, for the help of messages."""
     spellings = [f"T.{name}" for name in registry.list_spelling_names()]
     functions = [name for name in (*FUNCTIONS, *PRELUDE) if name.startswith("T.")]
+    types = [f"T.{name}" for name in TYPES_BY_NAME]
     return [
-        *spellings,
-        *functions,
-        *ALLOCATION_NAMES,
-        *LOOP_NAMES,
-        *OTHER_NAMES,
-        *HINTS,
-        *LAUNCH_VALUES,
-        *WARP_FUNCTIONS,
-        *VIEWS,
-        DP4A.name,
-        PTX.name,
-        "T.tcgen05_sf_warp_transpose",
-        UPDATE.name,
-        *(f"T.{name}" for name in TYPES_BY_NAME),
-        *VECTOR_TYPES,
-        *WIDE_ACCESSES,
+        *spellings, *functions, *ALLOCATION_NAMES, *LOOP_NAMES, *OTHER_NAMES, *HINTS, *LAUNCH_VALUES, *WARP_FUNCTIONS,
+        *VIEWS, DP4A.name, PTX.name, "T.tcgen05_sf_warp_transpose", UPDATE.name, *types, *VECTOR_TYPES, *WIDE_ACCESSES,
         LDG.name,
-    ]
+    ]  # fmt: skip
 
 
 def refuse_call(path: str, node: ast.Call) -> NoReturn:
@@ -81,12 +68,9 @@ def refuse_call(path: str, node: ast.Call) -> NoReturn:
     if path in HINTS or path in ("T.print", "T.rng_init") or (path in WIDE_ACCESSES and WIDE_ACCESSES[path].stores):
         raise_error("not-a-value", f"{path} gives no value", span, help="write it as a statement of its own")
     if path in EAGER_NAMES:
-        raise_error(
-            "misplaced-statement",
-            f"{path} belongs in a function that is a kernel under @tilelang.jit",
-            span,
-            help="in other kernels, sizes are constants or T.dynamic, and outputs are parameters",
-        )
+        title = f"{path} belongs in a function that is a kernel under @tilelang.jit"
+        way_out = "in other kernels, sizes are constants or T.dynamic, and outputs are parameters"
+        raise_error("misplaced-statement", title, span, help=way_out)
     if path in ("T.Kernel", "T.ClusterKernel"):
         raise_error("not-a-value", f"{path} belongs in a with statement", span, help=f"write `with {path}(…) as bx:`")
     if path in ("T.ws", "T.WarpSpecialize"):
@@ -128,10 +112,6 @@ def refuse_name(path: str, span: Span) -> NoReturn:
         raise_error("unsupported-operation", f"{path} is not supported", span, help=help_text)
     refuse_unavailable(path, span)
     near = find_nearest_name(path.removeprefix("T."), [n.removeprefix("T.") for n in list_supported_names()])
-    raise_error(
-        "unsupported-operation",
-        f"{path} is not supported",
-        span,
-        help=f"did you mean T.{near}?" if near else None,
-        fix=suggest_replacement(path, near and f"T.{near}"),
-    )
+    title = f"{path} is not supported"
+    way_out = f"did you mean T.{near}?" if near else None
+    raise_error("unsupported-operation", title, span, help=way_out, fix=suggest_replacement(path, near and f"T.{near}"))

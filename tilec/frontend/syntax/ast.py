@@ -1,6 +1,6 @@
 """The syntax tree of a kernel file, before name resolution.
 
-Every node has its `span`. Equality ignores spans, so that a tree that is printed and parsed again equals itself.
+Equality ignores spans, so that a tree that is printed and parsed again equals itself.
 """
 
 from __future__ import annotations
@@ -12,148 +12,138 @@ from typing import Any, Literal, TypeVar
 from tilec.support.records import dataclass
 from tilec.support.source import NOWHERE, Span
 
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A part of the tree, which the file has at `span`."""
+
+    span: Span = field(default=NOWHERE, compare=False, kw_only=True)
+
+
 # ---- expressions -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Number(Node):
     value: int | float
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class String:
+class String(Node):
     value: str
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Formatted:
+class Formatted(Node):
     """`{value!conversion:spec}` in an f-string."""
 
     value: Expr
     conversion: Literal["", "r", "s", "a"] = ""
     spec: str = ""
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedString:
+class JoinedString(Node):
     """An f-string: text and formatted values, no two texts in a row."""
 
     parts: tuple[String | Formatted, ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Node):
     """`True`, `False`, `None` or `...`, by its spelling."""
 
     name: Literal["True", "False", "None", "..."]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class Name(Node):
     id: str
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(Node):
     value: Expr
     name: str
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Starred:
+class Starred(Node):
     """`*value` in a call, a tuple or a list."""
 
     value: Expr
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Keyword:
+class Keyword(Node):
     """`name=value` in a call; `**value` has the name `**`."""
 
     name: str
     value: Expr
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Node):
     function: Expr
     args: tuple[Expr | Starred, ...] = ()
     keywords: tuple[Keyword, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Node):
     """`lower:upper:step` inside a subscript."""
 
     lower: Expr | None = None
     upper: Expr | None = None
     step: Expr | None = None
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Subscript:
+class Subscript(Node):
     value: Expr
     indices: tuple[Expr | Slice, ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Tuple:
+class Tuple(Node):
     items: tuple[Expr | Starred, ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class List:
+class List(Node):
     items: tuple[Expr | Starred, ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Dict:
+class Dict(Node):
     items: tuple[tuple[Expr, Expr], ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(Node):
     """`for target in iterable if condition …` of a comprehension."""
 
     target: Expr
     iterable: Expr
     conditions: tuple[Expr, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Comprehension:
+class Comprehension(Node):
     """`[element for …]`, a generator, or `{element: value for …}`."""
 
     kind: Literal["list", "generator", "dict"]
     element: Expr
     value: Expr | None
     clauses: tuple[Clause, ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Lambda:
+class Lambda(Node):
     """`lambda params: body`. Its parameters have names and defaults only."""
 
     params: tuple[Parameter, ...]
     body: Expr
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 UnaryOp = Literal["-", "+", "~", "not"]
@@ -162,46 +152,41 @@ CompareOp = Literal["<", "<=", ">", ">=", "==", "!=", "in", "not in", "is", "is 
 
 
 @dataclass(frozen=True, slots=True)
-class Unary:
+class Unary(Node):
     op: UnaryOp
     operand: Expr
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(Node):
     op: BinaryOp
     left: Expr
     right: Expr
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Node):
     """A chain, as in `0 <= i < n`: one operator for each operand after the first."""
 
     first: Expr
     ops: tuple[CompareOp, ...]
     rest: tuple[Expr, ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(Node):
     op: Literal["and", "or"]
     left: Expr
     right: Expr
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Conditional:
+class Conditional(Node):
     """`then if condition else orelse`."""
 
     condition: Expr
     then: Expr
     orelse: Expr
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 Expr = (
@@ -214,138 +199,124 @@ Expr = (
 
 
 @dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(Node):
     """`name` or `name as alias` in an import."""
 
     name: str
     alias: str | None = None
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Import:
+class Import(Node):
     """`import names`, or `from module import names`; `*` is a name here, and a relative module has its dots."""
 
     names: tuple[Alias, ...]
     module: str | None = None
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(Node):
     """`target = value`, or `a = b = value` with several targets."""
 
     targets: tuple[Expr, ...]
     value: Expr
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class AnnotatedAssign:
+class AnnotatedAssign(Node):
     target: Expr
     annotation: Expr
     value: Expr | None
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class AugmentedAssign:
+class AugmentedAssign(Node):
     target: Expr
     op: BinaryOp
     value: Expr
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluate:
+class Evaluate(Node):
     """An expression as a statement."""
 
     value: Expr
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    span: Span = field(default=NOWHERE, compare=False)
+class Pass(Node):
+    """`pass`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
-    span: Span = field(default=NOWHERE, compare=False)
+class Break(Node):
+    """`break`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Continue:
-    span: Span = field(default=NOWHERE, compare=False)
+class Continue(Node):
+    """`continue`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
+class Return(Node):
     value: Expr | None = None
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Raise:
+class Raise(Node):
     """`raise error from cause`, without the cause."""
 
     error: Expr | None = None
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Assert:
+class Assert(Node):
     condition: Expr
     message: Expr | None = None
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class If:
+class If(Node):
     """`if`, `elif`, `else`. An `elif` is a single If in `orelse`."""
 
     condition: Expr
     then: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class For:
+class For(Node):
     target: Expr
     iterable: Expr
     body: tuple[Stmt, ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class While:
+class While(Node):
     condition: Expr
     body: tuple[Stmt, ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class With:
+class With(Node):
     context: Expr
     target: Expr | None
     body: tuple[Stmt, ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Node):
     """A parameter of a function. `kind` is the star or stars before the name. A lone `*` has an empty name."""
 
     name: str
     annotation: Expr | None = None
     default: Expr | None = None
     kind: Literal["", "*", "**"] = ""
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class Function(Node):
     """A `def`. `name_span` is the span of the name alone, for messages about the whole function."""
 
     name: str
@@ -354,11 +325,10 @@ class Function:
     decorators: tuple[Expr, ...] = ()
     returns: Expr | None = None
     name_span: Span = field(default=NOWHERE, compare=False)
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(Node):
     """A Python statement at the top of the file that is not in the kernel language, such as a test or a reference.
 
     A use of one of `names`, which it would define, is a mistake, explained by `parse.diagnose_foreign`. `text` has its
@@ -366,37 +336,19 @@ class Foreign:
 
     names: tuple[str, ...]
     text: str
-    span: Span = field(default=NOWHERE, compare=False)
 
 
 Stmt = (
-    Import
-    | Assign
-    | AnnotatedAssign
-    | AugmentedAssign
-    | Evaluate
-    | Pass
-    | Break
-    | Continue
-    | Return
-    | Raise
-    | Assert
-    | If
-    | For
-    | While
-    | With
-    | Function
-    | Foreign
-)
+    Import | Assign | AnnotatedAssign | AugmentedAssign | Evaluate | Pass | Break | Continue | Return | Raise | Assert
+    | If | For | While | With | Function | Foreign
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class Module(Node):
     body: tuple[Stmt, ...]
-    span: Span = field(default=NOWHERE, compare=False)
 
 
-Node = Expr | Slice | Starred | Clause | Formatted | Keyword | Alias | Parameter | Stmt | Module
 N = TypeVar("N", bound=Node)
 
 
@@ -408,6 +360,7 @@ def walk_nodes(node: Node) -> Iterator[Node]:
 
 
 def _walk_value(value: object) -> Iterator[Node]:
+    """Yield the nodes in the value of a field, a node or nested tuples of them."""
     if isinstance(value, tuple):
         for item in value:
             yield from _walk_value(item)

@@ -14,24 +14,18 @@ CLOSING_BRACKETS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 
 # Expected terminals, most likely first. Operators are left out: they may follow nearly everywhere.
 _EXPECTED_WORDS = {
-    "_INDENT": "an indented block",
-    "COLON": "`:`",
-    "RPAR": "`)`",
-    "RSQB": "`]`",
-    "RBRACE": "`}`",
-    "COMMA": "`,`",
-    "EQUAL": "`=`",
-    "IN": "`in`",
-    "DEF": "`def`",
-    "LPAR": "`(`",
-    "IMPORT": "`import`",
-    "_NEWLINE": "the end of the line",
-    "NAME": "a name",
-}
+    "_INDENT": "an indented block", "COLON": "`:`", "RPAR": "`)`", "RSQB": "`]`", "RBRACE": "`}`", "COMMA": "`,`",
+    "EQUAL": "`=`", "IN": "`in`", "DEF": "`def`", "LPAR": "`(`", "IMPORT": "`import`",
+    "_NEWLINE": "the end of the line", "NAME": "a name",
+}  # fmt: skip
 
-_RESERVED_WORD_HELP = {
-    "class": "a kernel file holds constants and @T.prim_func functions",
-}
+_FOUND_WORDS = {
+    "_NEWLINE": "the end of the line", "_DEDENT": "the end of the block", "$END": "the end of the file",
+    "STRING": "a string", "LONG_STRING": "a string",
+}  # fmt: skip
+"""Descriptions of found tokens by type; the others are shown as they are."""
+
+_RESERVED_WORD_HELP = {"class": "a kernel file holds constants and @T.prim_func functions"}
 _RESERVED_WORD = re.compile(r"(async|await|class|del|except|finally|global|nonlocal|try|yield)\b")
 
 
@@ -54,9 +48,8 @@ def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
     if character == "!":
         raise_error("syntax", "`!` is not an operator", span, help="write `not` or `!=`")
     shown = character if character.isprintable() else f"U+{ord(character):04X}"
-    raise_error(
-        "syntax", f"`{shown}` is not allowed in a kernel file", span, "outside strings and comments, text is ASCII"
-    )
+    title = f"`{shown}` is not allowed in a kernel file"
+    raise_error("syntax", title, span, "outside strings and comments, text is ASCII")
 
 
 def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Token]) -> NoReturn:
@@ -66,9 +59,8 @@ def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Toke
     last = next((t for t in reversed(before) if t.type not in ("_NEWLINE", "_INDENT", "_DEDENT")), None)
     if token.type == "_INDENT":
         line = token.end_line or 1
-        raise_error(
-            "syntax", "unexpected indentation", Span(line, 1, line, len(token) + 1), "no block was opened above"
-        )
+        white = Span(line, 1, line, len(token) + 1)
+        raise_error("syntax", "unexpected indentation", white, "no block was opened above")
     if token.type in ("STRING", "LONG_STRING") and last is not None and last.end_pos == token.start_pos:
         raise_error("syntax", f"{last}-strings are not part of the kernel language", span)
 
@@ -78,13 +70,14 @@ def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Toke
 
     wanted = _describe_expected(error.accepts or set())
     opened = _find_open_bracket(before)
-    secondary: tuple[Label, ...] = ()
-    if opened is not None and opened.line != token.line:
-        secondary = (Label(_get_found_span(opened), "this bracket is still open"),)
-    raise_error("syntax", f"expected {wanted}, found {_describe_found(token)}", span, secondary=secondary)
+    is_far = opened is not None and opened.line != token.line
+    secondary = (Label(_get_found_span(opened), "this bracket is still open"),) if opened and is_far else ()
+    title = f"expected {wanted}, found {_FOUND_WORDS.get(token.type, f'`{token}`')}"
+    raise_error("syntax", title, span, secondary=secondary)
 
 
 def _get_found_span(token: lark.Token) -> Span:
+    """Return the span of an unexpected token, one character wide at a line end."""
     line, column = token.line or 1, token.column or 1
     if token.type in ("_NEWLINE", "_DEDENT", "$END"):
         # A line feed token includes the blank lines and comments after it: point at its start.
@@ -92,21 +85,8 @@ def _get_found_span(token: lark.Token) -> Span:
     return Span(line, column, token.end_line or line, token.end_column or column + 1)
 
 
-def _describe_found(token: lark.Token) -> str:
-    match token.type:
-        case "_NEWLINE":
-            return "the end of the line"
-        case "_DEDENT":
-            return "the end of the block"
-        case "$END":
-            return "the end of the file"
-        case "STRING" | "LONG_STRING":
-            return "a string"
-        case _:
-            return f"`{token}`"
-
-
 def _describe_expected(accepts: set[str]) -> str:
+    """Describe the terminals that the parser would accept, the most likely ones."""
     if "_INDENT" in accepts:
         return _EXPECTED_WORDS["_INDENT"]
     if "INT" in accepts:
@@ -123,6 +103,7 @@ def _describe_expected(accepts: set[str]) -> str:
 
 
 def _find_open_bracket(tokens: list[lark.Token]) -> lark.Token | None:
+    """Return the innermost bracket that these tokens leave open."""
     opened: list[lark.Token] = []
     for token in tokens:
         if token.type in CLOSING_BRACKETS:

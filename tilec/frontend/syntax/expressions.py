@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, get_args
 
 from tilec.frontend.syntax import ast
-from tilec.frontend.syntax.lalr import MAX_DEPTH, Branch, Child, Token, token_text, tree_span
+from tilec.frontend.syntax.lalr import MAX_DEPTH, Branch, Child, token_text, tree_span
 from tilec.frontend.syntax.tables import parse_text
 from tilec.support.diagnostics import CompileError, raise_error
 from tilec.support.records import dataclass
@@ -21,23 +21,18 @@ _COMPARE_OPERATORS: Mapping[str, ast.CompareOp] = {op: op for op in get_args(ast
 
 
 def check_assignable(target: ast.Expr) -> ast.Expr:
+    """Return the target of an assignment. Errors: `bad-target`, and `syntax` for a starred item."""
     match target:
         case ast.Name() | ast.Subscript() | ast.Attribute():
-            described = ""
+            pass
         case ast.Tuple(items=items) | ast.List(items=items):
-            described = ""
             for item in items:
                 if isinstance(item, ast.Starred):
                     raise_error("syntax", "`*` cannot be assigned to", item.span, help="name the items one by one")
                 check_assignable(item)
-        case ast.Call():
-            described = "a call"
         case _:
-            described = "an expression"
-    if described:
-        raise_error(
-            "bad-target", f"{described} cannot be assigned to", target.span, "names and elements of buffers can"
-        )
+            title = f"{'a call' if isinstance(target, ast.Call) else 'an expression'} cannot be assigned to"
+            raise_error("bad-target", title, target.span, "names and elements of buffers can")
     return target
 
 
@@ -46,14 +41,11 @@ def convert_optional(child: Child, depth: int = 0) -> ast.Expr | None:
 
 
 def convert_expression(child: Child, depth: int = 0) -> ast.Expr:
+    """Convert the parse tree of an expression. Errors: `too-deep`, for one inside more than `MAX_DEPTH` others."""
     assert isinstance(child, Branch)
     if depth > MAX_DEPTH:
-        raise_error(
-            "too-deep",
-            f"the expression is nested more than {MAX_DEPTH} deep",
-            tree_span(child),
-            help="bind parts to names",
-        )
+        title = f"the expression is nested more than {MAX_DEPTH} deep"
+        raise_error("too-deep", title, tree_span(child), help="bind parts to names")
     return _EXPRESSION_CONVERTERS[str(child.data)](child, depth + 1)
 
 
@@ -67,7 +59,7 @@ def _convert_items(children: list[Child], depth: int) -> tuple[ast.Expr | ast.St
 
 def _convert_item(child: Child, depth: int) -> ast.Expr | ast.Starred:
     if isinstance(child, Branch) and child.data == "starred":
-        return ast.Starred(convert_expression(child.children[-1], depth), tree_span(child))
+        return ast.Starred(convert_expression(child.children[-1], depth), span=tree_span(child))
     return convert_expression(child, depth)
 
 
@@ -76,60 +68,54 @@ _MAX_INTEGER_CHARACTERS = 1000
 
 
 def _convert_int(tree: Branch, depth: int) -> ast.Expr:
+    """Convert an integer literal. Errors: too many characters, or no number of Python."""
     text = token_text(tree.children[0])
     if len(text) > _MAX_INTEGER_CHARACTERS:
-        raise_error(
-            "static-arithmetic",
-            "the number is too large",
-            tree_span(tree),
-            f"it has {len(text)} characters; the limit is {_MAX_INTEGER_CHARACTERS}",
-        )
+        note = f"it has {len(text)} characters; the limit is {_MAX_INTEGER_CHARACTERS}"
+        raise_error("static-arithmetic", "the number is too large", tree_span(tree), note)
     try:
-        return ast.Number(int(text, 0), tree_span(tree))
+        return ast.Number(int(text, 0), span=tree_span(tree))
     except ValueError:
-        raise_error(
-            "syntax",
-            "this is not a number of Python",
-            tree_span(tree),
-            help="leading zeros and stray underscores are not allowed",
-        )
+        title = "this is not a number of Python"
+        raise_error("syntax", title, tree_span(tree), help="leading zeros and stray underscores are not allowed")
 
 
 def _convert_float(tree: Branch, depth: int) -> ast.Expr:
+    """Convert a float literal. Errors: no number of Python."""
     try:
-        return ast.Number(float(token_text(tree.children[0])), tree_span(tree))
+        return ast.Number(float(token_text(tree.children[0])), span=tree_span(tree))
     except ValueError:
-        raise_error(
-            "syntax", "this is not a number of Python", tree_span(tree), help="stray underscores are not allowed"
-        )
+        title = "this is not a number of Python"
+        raise_error("syntax", title, tree_span(tree), help="stray underscores are not allowed")
 
 
 def _convert_string(tree: Branch, depth: int) -> ast.Expr:
+    """Convert adjacent string literals to one string, or to one f-string."""
     span = tree_span(tree)
     parts: list[ast.String | ast.Formatted] = []
     for token in tree.children:
         text = token_text(token)
         prefix = text[: min(text.index(quote) for quote in "\"'" if quote in text)]
         if "f" not in prefix.lower():
-            parts.append(ast.String(_evaluate_literal(text, span), span))
+            parts.append(ast.String(_evaluate_literal(text, span), span=span))
             continue
         for piece in split_fstring(text, prefix, span):
             if isinstance(piece, str):
-                parts.append(ast.String(_evaluate_literal(piece, span), span))
+                parts.append(ast.String(_evaluate_literal(piece, span), span=span))
             else:
                 value = _parse_embedded(piece.expression, span)
                 if piece.shown:
-                    parts.append(ast.String(piece.shown, span))
-                parts.append(ast.Formatted(value, piece.conversion, piece.spec, span))
+                    parts.append(ast.String(piece.shown, span=span))
+                parts.append(ast.Formatted(value, piece.conversion, piece.spec, span=span))
     merged_parts: list[ast.String | ast.Formatted] = []
     for part in parts:
         if isinstance(part, ast.String) and merged_parts and isinstance(before := merged_parts[-1], ast.String):
             merged_parts.pop()
-            part = ast.String(before.value + part.value, span)
+            part = ast.String(before.value + part.value, span=span)
         merged_parts.append(part)
     if all(isinstance(part, ast.String) for part in merged_parts) and not _has_fstring(tree):
-        return ast.String("".join(p.value for p in merged_parts if isinstance(p, ast.String)), span)
-    return ast.JoinedString(tuple(p for p in merged_parts if not isinstance(p, ast.String) or p.value), span)
+        return ast.String("".join(p.value for p in merged_parts if isinstance(p, ast.String)), span=span)
+    return ast.JoinedString(tuple(p for p in merged_parts if not isinstance(p, ast.String) or p.value), span=span)
 
 
 def _parse_embedded(text: str, span: Span) -> ast.Expr:
@@ -152,6 +138,7 @@ def _has_fstring(tree: Branch) -> bool:
 
 
 def _evaluate_literal(text: str, span: Span) -> str:
+    """Return the text of a string literal. Errors: escapes, bytes and characters not allowed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -167,6 +154,7 @@ def _evaluate_literal(text: str, span: Span) -> str:
 
 
 def _convert_call(tree: Branch, depth: int) -> ast.Expr:
+    """Convert a call. Errors: a keyword given twice, a positional argument after keywords."""
     function = convert_expression(tree.children[0], depth)
     args: list[ast.Expr | ast.Starred] = []
     keywords: list[ast.Keyword] = []
@@ -176,39 +164,36 @@ def _convert_call(tree: Branch, depth: int) -> ast.Expr:
             name, value = child.children
             if any(k.name == name for k in keywords):
                 raise_error("syntax", f"keyword `{name}` is given twice", tree_span(child))
-            keywords.append(ast.Keyword(token_text(name), convert_expression(value, depth), tree_span(child)))
+            keywords.append(ast.Keyword(token_text(name), convert_expression(value, depth), span=tree_span(child)))
         elif child.data == "keywords":
-            keywords.append(ast.Keyword("**", convert_expression(child.children[-1], depth), tree_span(child)))
+            keywords.append(ast.Keyword("**", convert_expression(child.children[-1], depth), span=tree_span(child)))
         elif child.data == "comprehension":
             args.append(_convert_comprehension("generator", child, depth))
         elif keywords:
             raise_error("syntax", "a positional argument follows a keyword argument", tree_span(child))
         else:
             args.append(_convert_item(child, depth))
-    return ast.Call(function, tuple(args), tuple(keywords), tree_span(tree))
+    return ast.Call(function, tuple(args), tuple(keywords), span=tree_span(tree))
 
 
 def _convert_subscript(tree: Branch, depth: int) -> ast.Expr:
+    """Convert `value[…]`, whose indices may be slices."""
     indices: list[ast.Expr | ast.Slice] = []
     for child in tree.children[1:]:
         assert isinstance(child, Branch)
-        if child.data == "slice":
-            lower, _, upper, step = child.children
-            step_value = None
-            if isinstance(step, Branch):
-                step_value = convert_optional(step.children[0], depth)
-            indices.append(
-                ast.Slice(convert_optional(lower, depth), convert_optional(upper, depth), step_value, tree_span(child))
-            )
-        else:
+        if child.data != "slice":
             indices.append(convert_expression(child, depth))
-    return ast.Subscript(convert_expression(tree.children[0], depth), tuple(indices), tree_span(tree))
+            continue
+        span, (lower, _, upper, step) = tree_span(child), child.children
+        step_value = convert_optional(step.children[0], depth) if isinstance(step, Branch) else None
+        indices.append(ast.Slice(convert_optional(lower, depth), convert_optional(upper, depth), step_value, span=span))
+    return ast.Subscript(convert_expression(tree.children[0], depth), tuple(indices), span=tree_span(tree))
 
 
 def _convert_compare(tree: Branch, depth: int) -> ast.Expr:
     ops: tuple[ast.CompareOp, ...] = tuple(_convert_comparator(c) for c in tree.children[1::2])
     rest = tuple(convert_expression(c, depth) for c in tree.children[2::2])
-    return ast.Compare(convert_expression(tree.children[0], depth), ops, rest, tree_span(tree))
+    return ast.Compare(convert_expression(tree.children[0], depth), ops, rest, span=tree_span(tree))
 
 
 def _convert_comparator(child: Child) -> ast.CompareOp:
@@ -217,28 +202,23 @@ def _convert_comparator(child: Child) -> ast.CompareOp:
 
 
 def _convert_binary(tree: Branch, depth: int) -> ast.Expr:
-    left, op, right = tree.children
-    return ast.Binary(
-        BINARY_OPERATORS[token_text(op)],
-        convert_expression(left, depth),
-        convert_expression(right, depth),
-        tree_span(tree),
-    )
+    left, right = (convert_expression(side, depth) for side in tree.children[::2])
+    return ast.Binary(BINARY_OPERATORS[token_text(tree.children[1])], left, right, span=tree_span(tree))
 
 
 def _convert_unary(tree: Branch, depth: int) -> ast.Expr:
     symbol = token_text(tree.children[0])
-    return ast.Unary(_UNARY_OPERATORS[symbol], convert_expression(tree.children[1], depth), tree_span(tree))
+    return ast.Unary(_UNARY_OPERATORS[symbol], convert_expression(tree.children[1], depth), span=tree_span(tree))
 
 
 def _convert_tuple(tree: Branch, depth: int) -> ast.Expr:
     inner = tree.children[0] if tree.children else None
-    if isinstance(inner, Branch) and inner.data == "tuple_bare":
-        return ast.Tuple(_convert_items(inner.children, depth), tree_span(tree))
-    return ast.Tuple(_convert_items(tree.children, depth), tree_span(tree))
+    items = inner.children if isinstance(inner, Branch) and inner.data == "tuple_bare" else tree.children
+    return ast.Tuple(_convert_items(items, depth), span=tree_span(tree))
 
 
 def _convert_group(tree: Branch, depth: int) -> ast.Expr:
+    """Convert what is in round brackets, an expression or a generator."""
     (inner,) = tree.children
     if isinstance(inner, Branch) and inner.data == "comprehension":
         return _convert_comprehension("generator", inner, depth)
@@ -252,83 +232,72 @@ def _convert_list_comprehension(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_dict_comprehension(tree: Branch, depth: int) -> ast.Expr:
-    key, value, *clauses = tree.children
-    made = tuple(_convert_clause(c, depth) for c in clauses)
-    return ast.Comprehension(
-        "dict", convert_expression(key, depth), convert_expression(value, depth), made, tree_span(tree)
-    )
+    key, value = (convert_expression(side, depth) for side in tree.children[:2])
+    clauses = tuple(_convert_clause(c, depth) for c in tree.children[2:])
+    return ast.Comprehension("dict", key, value, clauses, span=tree_span(tree))
 
 
 def _convert_comprehension(
     kind: Literal["list", "generator"], tree: Branch, depth: int, span: Span | None = None
 ) -> ast.Comprehension:
+    """Convert a comprehension that makes a list or a generator."""
     element, *clauses = tree.children
     made = tuple(_convert_clause(c, depth) for c in clauses)
-    return ast.Comprehension(kind, convert_expression(element, depth), None, made, span or tree_span(tree))
+    return ast.Comprehension(kind, convert_expression(element, depth), None, made, span=span or tree_span(tree))
 
 
 def _convert_clause(child: Child, depth: int) -> ast.Clause:
     assert isinstance(child, Branch)
-    target, iterable, *conditions = child.children
-    return ast.Clause(
-        check_assignable(convert_expression(target, depth)),
-        convert_expression(iterable, depth),
-        _convert_all(conditions, depth),
-        tree_span(child),
-    )
+    target, iterable, *conditions = _convert_all(child.children, depth)
+    return ast.Clause(check_assignable(target), iterable, tuple(conditions), span=tree_span(child))
 
 
 def _convert_conditional(tree: Branch, depth: int) -> ast.Expr:
     then, condition, orelse = _convert_all(tree.children, depth)
-    return ast.Conditional(condition, then, orelse, tree_span(tree))
+    return ast.Conditional(condition, then, orelse, span=tree_span(tree))
 
 
 def _convert_lambda(tree: Branch, depth: int) -> ast.Expr:
     *params, _, body = tree.children
-    named = tuple(_convert_lambda_parameter(p, depth) for p in params if p is not None and not isinstance(p, Token))
-    return ast.Lambda(named, convert_expression(body, depth), tree_span(tree))
+    named = tuple(_convert_lambda_parameter(p, depth) for p in params if isinstance(p, Branch))
+    return ast.Lambda(named, convert_expression(body, depth), span=tree_span(tree))
 
 
 def _convert_lambda_parameter(tree: Branch, depth: int) -> ast.Parameter:
     name, default = tree.children
-    value = None if default is None else convert_expression(default, depth)
-    return ast.Parameter(token_text(name), default=value, span=tree_span(tree))
+    return ast.Parameter(token_text(name), default=convert_optional(default, depth), span=tree_span(tree))
 
 
 def _convert_dict(tree: Branch, depth: int) -> ast.Expr:
     flat = _convert_all(tree.children, depth)  # keys and values in turn
-    return ast.Dict(tuple(zip(flat[::2], flat[1::2], strict=True)), tree_span(tree))
+    return ast.Dict(tuple(zip(flat[::2], flat[1::2], strict=True)), span=tree_span(tree))
 
 
 _EXPRESSION_CONVERTERS: dict[str, Callable[[Branch, int], ast.Expr]] = {
-    "name": lambda t, d: ast.Name(token_text(t.children[0]), tree_span(t)),
+    "name": lambda t, d: ast.Name(token_text(t.children[0]), span=tree_span(t)),
     "int": _convert_int,
     "float": _convert_float,
     "string": _convert_string,
-    "true": lambda t, d: ast.Constant("True", tree_span(t)),
-    "false": lambda t, d: ast.Constant("False", tree_span(t)),
-    "none": lambda t, d: ast.Constant("None", tree_span(t)),
-    "ellipsis": lambda t, d: ast.Constant("...", tree_span(t)),
+    "true": lambda t, d: ast.Constant("True", span=tree_span(t)),
+    "false": lambda t, d: ast.Constant("False", span=tree_span(t)),
+    "none": lambda t, d: ast.Constant("None", span=tree_span(t)),
+    "ellipsis": lambda t, d: ast.Constant("...", span=tree_span(t)),
     "group": _convert_group,
     "tuple": _convert_tuple,
     "tuple_bare": _convert_tuple,
-    "list": lambda t, d: ast.List(_convert_items(t.children, d), tree_span(t)),
+    "list": lambda t, d: ast.List(_convert_items(t.children, d), span=tree_span(t)),
     "list_of": _convert_list_comprehension,
     "dict": _convert_dict,
     "dict_of": _convert_dict_comprehension,
     "attribute": lambda t, d: ast.Attribute(
-        convert_expression(t.children[0], d), token_text(t.children[1]), tree_span(t)
+        convert_expression(t.children[0], d), token_text(t.children[1]), span=tree_span(t)
     ),
     "call": _convert_call,
     "subscript": _convert_subscript,
     "compare": _convert_compare,
-    "and_expr": lambda t, d: ast.Boolean(
-        "and", convert_expression(t.children[0], d), convert_expression(t.children[1], d), tree_span(t)
-    ),
-    "or_expr": lambda t, d: ast.Boolean(
-        "or", convert_expression(t.children[0], d), convert_expression(t.children[1], d), tree_span(t)
-    ),
-    "not_expr": lambda t, d: ast.Unary("not", convert_expression(t.children[0], d), tree_span(t)),
+    "and_expr": lambda t, d: ast.Boolean("and", *_convert_all(t.children, d), span=tree_span(t)),
+    "or_expr": lambda t, d: ast.Boolean("or", *_convert_all(t.children, d), span=tree_span(t)),
+    "not_expr": lambda t, d: ast.Unary("not", convert_expression(t.children[0], d), span=tree_span(t)),
     "binary": _convert_binary,
     "unary": _convert_unary,
     "conditional": _convert_conditional,

@@ -13,8 +13,7 @@ from tilec.support.records import dataclass
 
 # Marks of a definition in the kernel language, in which a syntax error is reported.
 _KERNEL_MARK = re.compile(
-    r"\bprim_func\b|\bmacro\b|\bT\s*\.\s*Kernel\b|^[ \t]*@(?!\s*(?:triton|torch|numba|nb|jax)\b).*\bjit\b",
-    re.MULTILINE,
+    r"\bprim_func\b|\bmacro\b|\bT\s*\.\s*Kernel\b|^[ \t]*@(?!\s*(?:triton|torch|numba|nb|jax)\b).*\bjit\b", re.MULTILINE
 )
 _DEFINITION_HEAD = re.compile(r"(?:async\s+def|def|class)\b|if\s*\(?\s*__name__\b")
 _COMPOUND_HEAD = re.compile(r"(?:async|if|try|with|for|while|del)\b")

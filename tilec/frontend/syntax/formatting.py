@@ -26,12 +26,9 @@ def format_kernel(source: SourceFile) -> str:
     text = _run_ruff(source)
     after = parse_file(SourceFile(source.path, text))
     if _normalise_tree(before.body) != _normalise_tree(after.body):
-        raise_error(
-            "formatting-changes",
-            f"ruff would change the meaning of {source.path}",
-            notes=("the file is not changed",),
-            help="put `# fmt: off` and `# fmt: on` around these lines, and please report it",
-        )
+        title = f"ruff would change the meaning of {source.path}"
+        way_out = "put `# fmt: off` and `# fmt: on` around these lines, and please report it"
+        raise_error("formatting-changes", title, notes=("the file is not changed",), help=way_out)
     return text
 
 
@@ -42,6 +39,7 @@ def format_kernel_bytes(data: bytes, source: SourceFile) -> bytes:
 
 
 def _run_ruff(source: SourceFile) -> str:
+    """Return the text as ruff formats it. Errors: `no-formatter`, `formatting-failed`."""
     try:
         from ruff import find_ruff_bin
 

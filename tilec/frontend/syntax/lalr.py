@@ -144,6 +144,7 @@ def build_tree(tables: Tables, text: str, line: int = 1) -> Branch | None:
 
 
 def _select_children(parts: list[Child], rule: Rule) -> list[Child]:
+    """Return the children that a rule keeps of its parts, with None for absent ones."""
     children: list[Child] = []
     for place, is_spliced, absent in rule.kept or ():
         if absent:

@@ -13,6 +13,7 @@ import io
 import pickle
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,17 +47,16 @@ def explain_mistake(text: str, cache_dir: Path | None = None) -> NoReturn:
 
 
 def _lex_tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
+    """Return the tokens of a text, up to where an open bracket ends it."""
     tokens: list[lark.Token] = []
-    try:
+    with suppress(CompileError):  # the text stops inside a bracket; only the tokens before are needed
         for token in parser.lex(text):
             tokens.append(token)
-    except CompileError:
-        # The text stops inside a bracket; only the tokens before are needed.
-        return tokens
     return tokens
 
 
 def _get_parser(text: str, cache_dir: Path | None) -> lark.Lark:
+    """Return Lark's parser of a grammar, made once for each process."""
     if text not in _built_parsers:
         _built_parsers[text] = _load_parser(text, cache_dir)
         # Otherwise Lark builds a lexer for each call of `lex`, and a file may have many mistakes.
@@ -65,11 +65,11 @@ def _get_parser(text: str, cache_dir: Path | None) -> lark.Lark:
 
 
 def _load_parser(text: str, cache_dir: Path | None) -> lark.Lark:
+    """Load Lark's parser from the cache, or build and store it."""
     if cache_dir is None:
         return _build_parser(text)
-    version = (
-        f"{lark.__version__} {sys.version_info[:2]} {IndentationPostLex.__module__}.{IndentationPostLex.__qualname__}\n"
-    )
+    lexer = f"{IndentationPostLex.__module__}.{IndentationPostLex.__qualname__}"
+    version = f"{lark.__version__} {sys.version_info[:2]} {lexer}\n"
     path = cache_dir / f"lark-{hashlib.sha256((version + text).encode()).hexdigest()[:24]}.tables"
     try:
         return lark.Lark.load(_unpickle_plain_data(read_entry(path, path.name)))
@@ -111,13 +111,8 @@ def extract_tables(text: str) -> Tables:
     def encode_action(action: Any, target: Any) -> int:
         return target if action is Shift else ~rules.setdefault(target, len(rules))
 
-    states = tuple(
-        {
-            str(name): encode_action(*taken)
-            for name, taken in sorted(table.states[state].items(), key=lambda entry: entry[0])
-        }
-        for state in range(len(table.states))
-    )
+    sorted_states = (sorted(table.states[n].items(), key=lambda entry: entry[0]) for n in range(len(table.states)))
+    states = tuple({str(name): encode_action(*taken) for name, taken in steps} for steps in sorted_states)
     lexer: Any = parser.lexer
     keywords = {
         str(kind): {str(t.pattern.value): str(t.name) for t in callback.scanner.terminals}
@@ -136,6 +131,7 @@ def extract_tables(text: str) -> Tables:
 
 
 def _extract_rule(rule: LarkRule) -> Rule:
+    """Extract one rule of Lark's grammar as plain data."""
     options, expansion = rule.options, rule.expansion
     kept: Any = maybe_create_child_filter(expansion, options.keep_all_tokens, False, list(options.empty_indices))
     included, trailing = (None, 0) if kept is None else (kept.args[0], kept.args[1] if len(kept.args) > 1 else 0)
@@ -161,14 +157,14 @@ class IndentationPostLex(PostLex):
     always_accept = ("_NEWLINE",)
 
     def process(self, stream: Iterator[lark.Token]) -> Iterator[lark.Token]:
+        """Yield the tokens with block tokens. Errors: brackets and indentation that do not fit."""
         indents = [0]
         opened: list[lark.Token] = []
         last: lark.Token | None = None
         for token in stream:
             if last is None and token.type != "_NEWLINE" and token.column != 1:
-                raise_error(
-                    "syntax", "unexpected indentation", Span(1, 1, 1, token.column or 1), "no block was opened above"
-                )
+                white = Span(1, 1, 1, token.column or 1)
+                raise_error("syntax", "unexpected indentation", white, "no block was opened above")
             last = token
             if token.type == "_NEWLINE":
                 if not opened:
@@ -188,6 +184,7 @@ class IndentationPostLex(PostLex):
 
 
 def _emit_block_tokens(newline: lark.Token, indents: list[int]) -> Iterator[lark.Token]:
+    """Yield the block tokens that the white space after a line feed stands for."""
     white = newline.rsplit("\n", 1)[1]
     column = white.count(" ") + white.count("\t") * _TAB_WIDTH
     if column > indents[-1]:
@@ -199,15 +196,12 @@ def _emit_block_tokens(newline: lark.Token, indents: list[int]) -> Iterator[lark
         yield lark.Token.new_borrow_pos("_DEDENT", white, newline)
     if column != indents[-1]:
         line = newline.end_line or 1
-        raise_error(
-            "syntax",
-            "indentation matches no enclosing block",
-            Span(line, 1, line, len(white) + 1),
-            f"indented by {column}, the enclosing blocks by {', '.join(map(str, indents))}",
-        )
+        note = f"indented by {column}, the enclosing blocks by {', '.join(map(str, indents))}"
+        raise_error("syntax", "indentation matches no enclosing block", Span(line, 1, line, len(white) + 1), note)
 
 
 def _close_bracket(token: lark.Token, opened: list[lark.Token]) -> None:
+    """Remove the bracket that a token closes from `opened`. Errors: none fits."""
     if not opened:
         raise_error("syntax", f"`{token}` closes nothing", token_span(token), "no bracket is open here")
     opener = opened.pop()

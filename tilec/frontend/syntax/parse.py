@@ -23,7 +23,7 @@ def parse_file(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
         body = _parse_legal(source.text, cache_dir)
     except CompileError:
         body = None
-    return ast.Module(_parse_each_statement(source.text) if body is None else body, whole)
+    return ast.Module(_parse_each_statement(source.text) if body is None else body, span=whole)
 
 
 def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
@@ -35,13 +35,13 @@ def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
 
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
     try:
-        return ast.Module(_parse_statements(source.text), whole), True
+        return ast.Module(_parse_statements(source.text), span=whole), True
     except CompileError:
         repairs = recover.RepairBudget()
     body: list[ast.Stmt] = []
     for piece in split_top_level(source.text):
         body.extend(recover.parse_with_repairs(_shift_to_line(piece.text, piece.line), _parse_statements, repairs))
-    return ast.Module(tuple(body), whole), False
+    return ast.Module(tuple(body), span=whole), False
 
 
 def _parse_each_statement(text: str) -> tuple[ast.Stmt, ...]:
@@ -64,7 +64,7 @@ def _parse_each_statement(text: str) -> tuple[ast.Stmt, ...]:
         elif len(pieces) > 1 and (names := find_foreign_names(piece)) is not None:
             # A file with a single foreign definition and nothing else is a mistake.
             first_line = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
-            body.append(ast.Foreign(names, piece.text.rstrip(), first_line))
+            body.append(ast.Foreign(names, piece.text.rstrip(), span=first_line))
         else:
             # The next statements show where this one ends.
             rest = _shift_to_line("".join(p.text for p in pieces[number : number + 3]), piece.line)

@@ -109,6 +109,7 @@ def _replace_first_line(lines: list[str], line: int) -> str | None:
 
 
 def _make_stand_in(lines: list[str], start: int, end: int) -> str:
+    """Return a line to parse in place of a statement: a header if a block follows, else `pass`."""
     first = lines[start - 1]
     indent = first[: len(first) - len(first.lstrip())]
     word = _FIRST_WORD.match(first)

@@ -10,8 +10,6 @@ from tilec.frontend.syntax.lalr import MAX_DEPTH, Branch, Child, Token, token_sp
 from tilec.support.diagnostics import raise_error
 from tilec.support.source import Span
 
-_COMPOUND_RULES = {"if_stmt", "elif_part", "for_stmt", "while_stmt", "with_stmt", "function"}
-
 
 def _convert_block(tree: Child, depth: int) -> tuple[ast.Stmt, ...]:
     assert isinstance(tree, Branch)
@@ -25,45 +23,44 @@ def _check_depth(depth: int, span: Span) -> None:
 
 
 def convert_statement(tree: Branch, depth: int) -> ast.Stmt:
-    _check_depth(depth, tree_span(tree))
-    parts = tree.children
-    if tree.data in _COMPOUND_RULES:
-        return _convert_compound(tree, depth)
-    span = tree_span(tree)
+    """Convert the parse tree of a statement. Errors: `too-deep`."""
+    parts, span = tree.children, tree_span(tree)
+    _check_depth(depth, span)
     match str(tree.data):
         case "assign":
             targets = tuple(check_assignable(convert_expression(c)) for c in parts[:-1])
-            return ast.Assign(targets, convert_expression(parts[-1]), span)
+            return ast.Assign(targets, convert_expression(parts[-1]), span=span)
         case "annotated":
             target = check_assignable(convert_expression(parts[0]))
-            return ast.AnnotatedAssign(target, convert_expression(parts[1]), convert_optional(parts[2]), span)
+            return ast.AnnotatedAssign(target, convert_expression(parts[1]), convert_optional(parts[2]), span=span)
         case "augmented":
             target = check_assignable(convert_expression(parts[0]))
             op = token_text(parts[1])[:-1]
-            return ast.AugmentedAssign(target, BINARY_OPERATORS[op], convert_expression(parts[2]), span)
+            return ast.AugmentedAssign(target, BINARY_OPERATORS[op], convert_expression(parts[2]), span=span)
         case "evaluate":
-            return ast.Evaluate(convert_expression(parts[0]), span)
+            return ast.Evaluate(convert_expression(parts[0]), span=span)
         case "pass_stmt":
-            return ast.Pass(span)
+            return ast.Pass(span=span)
         case "break_stmt":
-            return ast.Break(span)
+            return ast.Break(span=span)
         case "continue_stmt":
-            return ast.Continue(span)
+            return ast.Continue(span=span)
         case "return_stmt":
-            return ast.Return(convert_optional(parts[0]), span)
+            return ast.Return(convert_optional(parts[0]), span=span)
         case "raise_stmt":
-            return ast.Raise(convert_optional(parts[0]), span)
+            return ast.Raise(convert_optional(parts[0]), span=span)
         case "assert_stmt":
-            return ast.Assert(convert_expression(parts[0]), convert_optional(parts[1]), span)
+            return ast.Assert(convert_expression(parts[0]), convert_optional(parts[1]), span=span)
         case "import_name":
-            return ast.Import(tuple(_convert_alias(c) for c in parts), None, span)
+            return ast.Import(tuple(_convert_alias(c) for c in parts), None, span=span)
         case "import_from":
-            return ast.Import(tuple(_convert_alias(c) for c in parts[1:]), _convert_module_path(parts[0]), span)
-        case other:
-            raise AssertionError(f"no node for grammar rule {other}")
+            return ast.Import(tuple(_convert_alias(c) for c in parts[1:]), _convert_module_path(parts[0]), span=span)
+        case _:
+            return _convert_compound(tree, depth)
 
 
 def _convert_compound(tree: Branch, depth: int) -> ast.Stmt:
+    """Convert the parse tree of a statement with a block."""
     parts = tree.children
     # The tree ends at the start of the next line; the node ends with its last statement.
     start = tree_span(tree)
@@ -75,23 +72,16 @@ def _convert_compound(tree: Branch, depth: int) -> ast.Stmt:
                 rest = parts[2]
                 assert isinstance(rest, Branch)
                 # A chain of elif nests one level per link.
-                orelse = (
-                    (convert_statement(rest, depth + 1),)
-                    if rest.data == "elif_part"
-                    else _convert_block(rest.children[0], depth)
-                )
-            return ast.If(convert_expression(parts[0]), then, orelse, start.to((orelse or then)[-1].span))
+                is_elif = rest.data == "elif_part"
+                orelse = (convert_statement(rest, depth + 1),) if is_elif else _convert_block(rest.children[0], depth)
+            return ast.If(convert_expression(parts[0]), then, orelse, span=start.to((orelse or then)[-1].span))
         case "for_stmt":
             body = _convert_block(parts[2], depth)
-            return ast.For(
-                check_assignable(convert_expression(parts[0])),
-                convert_expression(parts[1]),
-                body,
-                start.to(body[-1].span),
-            )
+            target = check_assignable(convert_expression(parts[0]))
+            return ast.For(target, convert_expression(parts[1]), body, span=start.to(body[-1].span))
         case "while_stmt":
             body = _convert_block(parts[1], depth)
-            return ast.While(convert_expression(parts[0]), body, start.to(body[-1].span))
+            return ast.While(convert_expression(parts[0]), body, span=start.to(body[-1].span))
         case "with_stmt":
             return _convert_with(parts[:-1], parts[-1], start, depth)
         case "function":
@@ -107,7 +97,7 @@ def _convert_compound(tree: Branch, depth: int) -> ast.Stmt:
                 tuple(convert_expression(c.children[1]) for c in decorators),
                 convert_optional(returns),
                 token_span(name),
-                start.to(body[-1].span),
+                span=start.to(body[-1].span),
             )
         case other:
             raise AssertionError(f"no node for grammar rule {other}")
@@ -137,7 +127,7 @@ def _make_with(context: Child, target: Child, body: tuple[ast.Stmt, ...], start:
     """Make a `with` of one item. It begins at the item, unless `start` is given."""
     entry = convert_expression(context)
     bound = None if target is None else check_assignable(convert_expression(target))
-    return ast.With(entry, bound, body, (start or entry.span).to(end))
+    return ast.With(entry, bound, body, span=(start or entry.span).to(end))
 
 
 def _list_entered_items(context: Child, target: Child) -> list[Child]:
@@ -151,17 +141,16 @@ def _list_entered_items(context: Child, target: Child) -> list[Child]:
 
 
 def _convert_parameter(child: Child) -> ast.Parameter:
+    """Convert a parameter of a function, with or without stars."""
     assert isinstance(child, Branch)
     if child.data == "starred_parameter":
         stars, starred, collected = child.children
         kind: Literal["*", "**"] = "*" if token_text(stars) == "*" else "**"
-        return ast.Parameter(
-            "" if starred is None else token_text(starred), convert_optional(collected), None, kind, tree_span(child)
-        )
-    name, annotation, default = child.children
-    return ast.Parameter(
-        token_text(name), convert_optional(annotation), convert_optional(default), "", tree_span(child)
-    )
+        shown = "" if starred is None else token_text(starred)
+        return ast.Parameter(shown, convert_optional(collected), None, kind, span=tree_span(child))
+    name, annotation, value = child.children
+    default = convert_optional(value)
+    return ast.Parameter(token_text(name), convert_optional(annotation), default, span=tree_span(child))
 
 
 def _convert_module_path(child: Child) -> str:
@@ -171,11 +160,12 @@ def _convert_module_path(child: Child) -> str:
 
 
 def _convert_alias(child: Child) -> ast.Alias:
+    """Convert one name of an import, or the `*`."""
     assert isinstance(child, Branch)
     if child.data == "import_all":
-        return ast.Alias("*", None, tree_span(child))
+        return ast.Alias("*", None, span=tree_span(child))
     name, alias = child.children
-    return ast.Alias(_join_dotted(name), None if alias is None else token_text(alias), tree_span(child))
+    return ast.Alias(_join_dotted(name), None if alias is None else token_text(alias), span=tree_span(child))
 
 
 def _join_dotted(child: Child) -> str:

@@ -41,6 +41,7 @@ def try_parse_text(text: str, cache_dir: Path | None = None, line: int = 1) -> B
 
 
 def _get_tables(cache_dir: Path | None) -> Tables:
+    """Return the parser tables of the grammar, loaded once for each process."""
     text = grammar_text("tile.lark")
     if text not in _loaded_tables:
         _loaded_tables[text] = _load_tables(text, make_tables_name(text), cache_dir)

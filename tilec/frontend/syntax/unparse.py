@@ -31,6 +31,7 @@ _SimpleStatement = (
 
 
 def _unparse_statement(node: ast.Stmt) -> Iterator[str]:
+    """Yield the lines of a statement."""
     match node:
         case ast.If():
             yield from _unparse_if(node, "if")
@@ -59,6 +60,7 @@ def _unparse_statement(node: ast.Stmt) -> Iterator[str]:
 
 
 def _unparse_simple(node: _SimpleStatement) -> str:
+    """Return a statement without a block as one line."""
     match node:
         case ast.Import(names=names, module=module):
             listed = ", ".join(n.name if n.alias is None else f"{n.name} as {n.alias}" for n in names)
@@ -72,12 +74,8 @@ def _unparse_simple(node: _SimpleStatement) -> str:
             return f"{_unparse_bare(target)} {op}= {_unparse_bare(value)}"
         case ast.Evaluate(value=value):
             return _unparse_bare(value)
-        case ast.Pass():
-            return "pass"
-        case ast.Break():
-            return "break"
-        case ast.Continue():
-            return "continue"
+        case ast.Pass() | ast.Break() | ast.Continue():
+            return type(node).__name__.lower()
         case ast.Return(value=value):
             return "return" if value is None else f"return {_unparse_bare(value)}"
         case ast.Raise(error=error):
@@ -89,6 +87,7 @@ def _unparse_simple(node: _SimpleStatement) -> str:
 
 
 def _unparse_if(node: ast.If, word: str) -> Iterator[str]:
+    """Yield the lines of an `if` or `elif`, with what follows it."""
     yield f"{word} {unparse_expr(node.condition)}:"
     yield from _unparse_block(node.then)
     if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
@@ -105,6 +104,7 @@ def _unparse_block(body: Sequence[ast.Stmt]) -> Iterator[str]:
 
 
 def _unparse_parameter(node: ast.Parameter) -> str:
+    """Return a parameter of a function as text."""
     if node.kind and not node.name:
         return "*"
     annotation = "" if node.annotation is None else f": {unparse_expr(node.annotation)}"
@@ -177,6 +177,7 @@ def _unparse_with_precedence(node: ast.Expr) -> tuple[str, int]:
 
 
 def _unparse_index(node: ast.Expr | ast.Slice) -> str:
+    """Return an index or a slice as text."""
     if not isinstance(node, ast.Slice):
         return unparse_expr(node)
     lower, upper, step = ("" if e is None else unparse_expr(e) for e in (node.lower, node.upper, node.step))
@@ -202,6 +203,7 @@ def _unparse_fstring(parts: tuple[ast.String | ast.Formatted, ...]) -> str:
 
 
 def _unparse_comprehension(node: ast.Comprehension) -> str:
+    """Return a comprehension as text, in the brackets of its kind."""
     element = unparse_expr(node.element)
     if node.value is not None:
         element = f"{element}: {unparse_expr(node.value)}"
@@ -217,6 +219,7 @@ def _unparse_comprehension(node: ast.Comprehension) -> str:
 def _unparse_operator(
     node: ast.Unary | ast.Binary | ast.Compare | ast.Boolean | ast.Conditional | ast.Lambda,
 ) -> tuple[str, int]:
+    """Return the text of an operator with its operands, and its precedence."""
     match node:
         case ast.Unary(op="not", operand=operand):
             return f"not {_unparse_operand(operand, _NOT)}", _NOT
@@ -234,16 +237,11 @@ def _unparse_operator(
             binds = _AND if op == "and" else _OR
             return f"{_unparse_operand(left, binds)} {op} {_unparse_operand(right, binds + 1)}", binds
         case ast.Conditional(condition=condition, then=then, orelse=orelse):
-            parts = (
-                _unparse_operand(then, _OR),
-                _unparse_operand(condition, _OR),
-                _unparse_operand(orelse, _CONDITIONAL),
-            )
-            return f"{parts[0]} if {parts[1]} else {parts[2]}", _CONDITIONAL
+            sides = f"{_unparse_operand(then, _OR)} if {_unparse_operand(condition, _OR)}"
+            return f"{sides} else {_unparse_operand(orelse, _CONDITIONAL)}", _CONDITIONAL
         case ast.Lambda(params=params, body=body):
-            named = (
-                p.name if p.default is None else f"{p.name}={_unparse_operand(p.default, _LAMBDA)}" for p in params
-            )
+            defaults = ("" if p.default is None else f"={_unparse_operand(p.default, _LAMBDA)}" for p in params)
+            named = (p.name + default for p, default in zip(params, defaults, strict=True))
             head = f"lambda {', '.join(named)}" if params else "lambda"
             return f"{head}: {_unparse_operand(body, _LAMBDA)}", _LAMBDA
         case _:

@@ -57,18 +57,17 @@ class Budget:
     """By identity of an expression: the number and the depth of its operations."""
 
     def step(self, span: Span, count: int = 1) -> None:
+        """Count steps of the evaluation at compile time. Errors: more than `MAX_STEPS`."""
         self.steps += count
         if self.steps > MAX_STEPS:
-            self._end(
-                "the evaluation at compile time takes too long",
-                span,
-                f"the limit of {MAX_STEPS} steps was reached here",
-            )
+            note = f"the limit of {MAX_STEPS} steps was reached here"
+            self._end("the evaluation at compile time takes too long", span, note)
 
     def count_comprehension(self, span: Span) -> None:
         self.step(span, _STEPS_PER_COMPREHENSION)
 
     def expression(self, span: Span) -> None:
+        """Count an evaluated expression. Errors: more than `MAX_EXPRESSIONS`."""
         self.expressions += 1
         if self.expressions > MAX_EXPRESSIONS:
             note = f"the limit of {MAX_EXPRESSIONS} expressions was reached here"
@@ -95,6 +94,7 @@ class Budget:
                 self._end("the expression becomes too large", span, limits)
 
     def _measure_expression(self, expr: Expr) -> tuple[int, int]:
+        """Return the number of operations of an expression, and how deeply they are nested."""
         if (cached := self.sizes.get(IdentityKey(expr))) is not None:
             return cached
         inner = [self._measure_expression(part) for part in direct_operands(expr)]
@@ -109,14 +109,14 @@ class Budget:
 
     @contextmanager
     def call(self, span: Span) -> Iterator[None]:
+        """Enter a call of a function at compile time. Errors: more than `MAX_CALLS` inside each other."""
         self.step(span)
         self.calls += 1
         try:
             if self.calls > MAX_CALLS:
                 self.is_spent = True
-                raise_error(
-                    "evaluation-too-long", "calls are nested too deeply", span, f"the limit is {MAX_CALLS} levels"
-                )
+                note = f"the limit is {MAX_CALLS} levels"
+                raise_error("evaluation-too-long", "calls are nested too deeply", span, note)
             yield
         finally:
             self.calls -= 1
@@ -128,9 +128,8 @@ def _count_parts(value: Value, span: Span) -> int:
     while pending:
         part, depth = pending.pop()
         if depth > MAX_NESTING:
-            raise_error(
-                "evaluation-too-long", "tuples are nested too deeply", span, f"the limit is {MAX_NESTING} levels"
-            )
+            title = "tuples are nested too deeply"
+            raise_error("evaluation-too-long", title, span, f"the limit is {MAX_NESTING} levels")
         match part:
             case tuple():
                 count += len(part)

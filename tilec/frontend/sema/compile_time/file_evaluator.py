@@ -9,7 +9,7 @@ from functools import partial
 from typing import NoReturn
 
 from tilec.frontend.sema.compile_time import mutation
-from tilec.frontend.sema.compile_time.functions import check_assert, find_function_kind, run_statement, unpack_values
+from tilec.frontend.sema.compile_time.functions import check_assert, find_function_kind, pair_targets, run_statement
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.dispatch import COMPILE_TIME_DISPATCH
 from tilec.frontend.sema.expressions import evaluate, host_names
@@ -54,13 +54,9 @@ class Defines:
         text_for_number = isinstance(file_value, int | float) and isinstance(value, str)
         fraction = isinstance(file_value, int) and isinstance(value, float)
         if number_for_text or text_for_number or fraction:
-            raise_error(
-                "bad-define",
-                f"-D {name}={value} has the wrong type",
-                span,
-                f"the file has {describe_value(file_value)} here",
-                help=f"write {name} = {file_value}.0 in the file to allow a fraction" if fraction else None,
-            )
+            title = f"-D {name}={value} has the wrong type"
+            way_out = f"write {name} = {file_value}.0 in the file to allow a fraction" if fraction else None
+            raise_error("bad-define", title, span, f"the file has {describe_value(file_value)} here", help=way_out)
         return value
 
     def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
@@ -70,20 +66,16 @@ class Defines:
         self.known[node.name] = None
         if node.default is not None:
             value = context.value(node.default)
-            if node.name in self and (parsed := self._meant(context, node.name)) is not None:
+            if node.name in self and (parsed := self._parse_text_value(context, node.name)) is not None:
                 return parsed.value
             return self.replace_value(node.name, value, node.span) if node.name in self else value
         if node.name not in self:
-            raise_error(
-                "missing-define",
-                f"{function} needs a value for `{node.name}`",
-                node.span,
-                help=f"compile with -D {node.name}=…, or give it a default",
-            )
-        parsed = self._meant(context, node.name)
+            title = f"{function} needs a value for `{node.name}`"
+            raise_error("missing-define", title, node.span, help=f"compile with -D {node.name}=…, or give it a default")
+        parsed = self._parse_text_value(context, node.name)
         return self.given[node.name] if parsed is None else parsed.value
 
-    def _meant(self, context: Context, name: str) -> Argument | None:
+    def _parse_text_value(self, context: Context, name: str) -> Argument | None:
         """Evaluate a text that stands for a list, a tuple or a name of the language, as in `-D sizes=[64, 128]` and `-D
         policy=T.GemmWarpPolicy.FullRow`. Return None for any other text."""
         text = self.given[name]
@@ -94,16 +86,14 @@ class Defines:
         return evaluate.evaluate_argument(context, statement.value)
 
     def check_all_used(self) -> None:
+        """Refuse a -D for a name that the file does not have."""
         for name in self.given:
             if name in self.known:
                 continue
             near = find_nearest_name(name, list(self.known))
             listed = ", ".join(self.known)
-            raise_error(
-                "unknown-define",
-                f"-D {name} is not a constant of the file",
-                help=f"did you mean {near}?" if near else f"the constants are {listed}" if listed else None,
-            )
+            way_out = f"did you mean {near}?" if near else f"the constants are {listed}" if listed else None
+            raise_error("unknown-define", f"-D {name} is not a constant of the file", help=way_out)
 
 
 class FileEvaluator:
@@ -125,15 +115,16 @@ class FileEvaluator:
         self.ran: dict[str, Scope] = {} if ran is None else ran
         self.scope = Scope(make_language_scope(), bound=bound)
         self.context = Context(
-            self.scope, COMPILE_TIME_DISPATCH, mistakes=mistakes or ErrorCollector(), imports=self.imported
+            self.scope, COMPILE_TIME_DISPATCH, mistakes=mistakes or ErrorCollector(), imports=self.bind_import
         )
         self.defined: dict[str, Span] = {}
 
-    def run(self, module: ast.Module) -> Scope:
+    def run(self, module: ast.Module) -> None:
+        """Run the file, whose names are in `scope` afterwards."""
         self._run_statements(module.body)
-        return self.scope
 
     def _run_statements(self, statements: tuple[ast.Stmt, ...]) -> None:
+        """Run statements of the file. After a mistake it goes on with the next one."""
         for statement in statements:
             try:
                 self._statement(statement)
@@ -153,9 +144,10 @@ class FileEvaluator:
         return True
 
     def _statement(self, node: ast.Stmt) -> None:
+        """Run one statement at the top of the file."""
         match node:
             case ast.Import():
-                self.imported(self.context, node)
+                self.bind_import(self.context, node)
             case ast.Assign(targets=targets, value=value):
                 argument = evaluate.evaluate_argument(self.context, value)
                 for target in targets:
@@ -200,12 +192,14 @@ class FileEvaluator:
             self.context.value(call)
 
     def _claim_name(self, name: str, span: Span) -> None:
+        """Note the definition of a name, and refuse a second one."""
         if name in self.defined:
             first = Label(self.defined[name], "first here")
             raise_error("duplicate-definition", f"`{name}` is defined twice", span, secondary=(first,))
         self.defined[name] = span
 
     def _define(self, target: ast.Expr, argument: Argument) -> None:
+        """Bind the names of `target = value` at the top of the file; -D may replace the value."""
         match target:
             case ast.Name(id=name):
                 self._claim_name(name, target.span)
@@ -213,10 +207,8 @@ class FileEvaluator:
                     name, self._replace_constant(name, argument.value, target.span), target.span, argument.span
                 )
             case ast.Tuple(items=items) | ast.List(items=items):
-                for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
-                    if isinstance(item, ast.Starred):
-                        raise_error("bad-target", "this cannot be assigned to", item.span)
-                    self._define(item, Argument(value, argument.span))
+                for item, value in pair_targets(items, argument, target.span):
+                    self._define(item, value)
             case _:
                 mutation.assign_item(self.context, target, argument)
 
@@ -231,7 +223,7 @@ class FileEvaluator:
 
     # ---- imports -----------------------------------------------------------------------------------------------------
 
-    def imported(self, context: Context, node: ast.Import) -> None:
+    def bind_import(self, context: Context, node: ast.Import) -> None:
         """Bind the names of an import."""
         if is_relative_import(node):
             self._import_files(context, node)
@@ -298,6 +290,7 @@ class FileEvaluator:
 
 
 def _refuse_statement(node: ast.Stmt | ast.Expr) -> NoReturn:
+    """Refuse a statement that may not stand at the top of a file."""
     title = "only constants and functions are allowed at the top level of a file"
     raise_error("misplaced-statement", title, node.span.first_line())
 

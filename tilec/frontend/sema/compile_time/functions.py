@@ -27,9 +27,8 @@ def _bind_arguments(
     context: Context, function: Function, positional: Sequence[Argument], keywords: dict[str, Argument], span: Span
 ) -> Scope:
     """Return the scope of a call: the parameters bound to their arguments, or to their defaults."""
-    node, name = function.node, function.name
+    parameters, name = function.node.params, function.name
     scope = Scope(function.scope, name, is_function=True)
-    parameters = node.params
     rest, unbound, only_keywords = list(positional), dict(keywords), False
     for p in parameters:
         if p.kind == "**":
@@ -50,9 +49,8 @@ def _bind_arguments(
         elif p.default is not None:
             scope.bind(p.name, _evaluate_default(context, function, p), p.span)
         else:
-            raise_error(
-                "missing-argument", f"{name} needs `{p.name}`", span, secondary=(Label(p.span, "declared here"),)
-            )
+            title = f"{name} needs `{p.name}`"
+            raise_error("missing-argument", title, span, secondary=(Label(p.span, "declared here"),))
     if rest:
         raise_error("too-many-arguments", f"{name} takes {len(parameters)} arguments", rest[0].span)
     for key, argument in unbound.items():
@@ -76,6 +74,7 @@ def make_function(
 
 
 def _evaluate_default(context: Context, function: Function, p: ast.Parameter) -> Value:
+    """Return the default of a parameter, as evaluated at the definition of the function if possible."""
     assert p.default is not None
     if function.defaults and p.name in function.defaults:
         value: Value = function.defaults[p.name]
@@ -127,6 +126,7 @@ def run_function(context: Context, node: ast.Function) -> Value:
 
 
 def run_statement(context: Context, node: ast.Stmt) -> None:
+    """Run one statement of a function at compile time."""
     context.budget.step(node.span)
     match node:
         case ast.Return(value=value):
@@ -173,12 +173,9 @@ def run_statement(context: Context, node: ast.Stmt) -> None:
         case ast.Evaluate(value=ast.String() | ast.Constant(name="...")) | ast.Pass():
             return
         case _:
-            raise_error(
-                "misplaced-statement",
-                "this statement cannot run at compile time",
-                node.span.first_line(),
-                help="put it into a function under @T.prim_func or @T.macro",
-            )
+            title = "this statement cannot run at compile time"
+            way_out = "put it into a function under @T.prim_func or @T.macro"
+            raise_error("misplaced-statement", title, node.span.first_line(), help=way_out)
 
 
 def _hold_argument(context: Context, argument: Argument) -> Argument:
@@ -187,6 +184,7 @@ def _hold_argument(context: Context, argument: Argument) -> Argument:
 
 
 def _assign_target(context: Context, target: ast.Expr, argument: Argument) -> None:
+    """Assign a value to a name, a tuple of names, or an item of a list or dictionary."""
     if isinstance(target, ast.Subscript | ast.Attribute):
         argument = Argument(reading.snapshot_value(context, argument.value, argument.span), argument.span)
         mutation.assign_item(context, target, argument)
@@ -216,27 +214,26 @@ def bind_target(scope: Scope, target: ast.Expr, argument: Argument) -> None:
         case ast.Name(id=name):
             scope.bind(name, argument.value, target.span, argument.span)
         case ast.Tuple(items=items) | ast.List(items=items):
-            for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
-                if isinstance(item, ast.Starred):
-                    raise_error("bad-target", "this cannot be assigned to", item.span)
-                bind_target(scope, item, Argument(value, argument.span))
+            for item, value in pair_targets(items, argument, target.span):
+                bind_target(scope, item, value)
         case _:
             raise_error("bad-target", "this cannot be assigned to", target.span, "at compile time, only names can")
 
 
-def unpack_values(items: Sequence[ast.Expr | ast.Starred], argument: Argument, span: Span) -> tuple[Value, ...]:
-    """Return the values of `a, b = value`. Errors: `bad-target`."""
+def pair_targets(
+    items: Sequence[ast.Expr | ast.Starred], argument: Argument, span: Span
+) -> Iterator[tuple[ast.Expr, Argument]]:
+    """Yield each target of `a, b = value` with its value. Errors: `bad-target`."""
     value = argument.value
     if not isinstance(value, tuple):
-        raise_error(
-            "bad-target",
-            f"one value for {len(items)} names",
-            span,
-            secondary=(Label(argument.span, describe_value(value)),),
-        )
+        title = f"one value for {len(items)} names"
+        raise_error("bad-target", title, span, secondary=(Label(argument.span, describe_value(value)),))
     if len(value) != len(items):
         raise_error("bad-target", f"{len(value)} values for {len(items)} names", span)
-    return value
+    for item, part in zip(items, value, strict=True):
+        if isinstance(item, ast.Starred):
+            raise_error("bad-target", "this cannot be assigned to", item.span)
+        yield item, Argument(part, argument.span)
 
 
 def check_assert(context: Context, node: ast.Assert) -> None:
@@ -264,13 +261,9 @@ def refuse_raise(context: Context, node: ast.Raise) -> NoReturn:
 
 def find_function_kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
     """Return the kind that its decorators give a function."""
-    if any(_is_decorator_named(d, "prim_func") for d in node.decorators):
+    if _is_decorated(node, "prim_func"):
         return "kernel"
-    return (
-        "macro"
-        if any(_is_decorator_named(d, word) for d in node.decorators for word in ("macro", "inline"))
-        else "function"
-    )
+    return "macro" if _is_decorated(node, "macro", "inline") else "function"
 
 
 def is_launch(node: ast.Node) -> bool:
@@ -296,18 +289,23 @@ def list_parameters(node: ast.Function) -> tuple[ast.Parameter, ...]:
 def is_eager(node: ast.Function) -> bool:
     """Return whether the function is a kernel in the eager style: under @tilelang.jit, by any of its names, and with a
     launch."""
-    is_jit = any(_is_decorator_named(d, word) for d in node.decorators for word in ("jit", "lazy_jit", "eager_jit"))
-    return is_jit and has_launch(node)
+    return _is_decorated(node, "jit", "lazy_jit", "eager_jit") and has_launch(node)
 
 
-def _is_decorator_named(decorator: ast.Expr, word: str) -> bool:
-    match decorator:
+def _is_decorated(node: ast.Function, *names: str) -> bool:
+    """Return whether a decorator of the function, or what it calls, has one of these names."""
+    return any(_get_last_name(decorator) in names for decorator in node.decorators)
+
+
+def _get_last_name(node: ast.Expr) -> str | None:
+    """Return `c` for `c`, `a.b.c` and `a.b.c(…)`."""
+    match node:
         case ast.Attribute(name=name) | ast.Name(id=name):
-            return name == word
+            return name
         case ast.Call(function=function):
-            return _is_decorator_named(function, word)
+            return _get_last_name(function)
         case _:
-            return False
+            return None
 
 
 def call_function(
@@ -332,12 +330,8 @@ def call_function(
     if function.kind == "kernel":
         raise_error("not-callable", f"{function.name} is a kernel", span, help="a kernel is launched, not called")
     if function.kind == "macro":
-        raise_error(
-            "not-a-value",
-            f"{function.name} is a macro",
-            span,
-            help="call a macro inside a kernel, as a statement or on the right of `=`",
-        )
+        way_out = "call a macro inside a kernel, as a statement or on the right of `=`"
+        raise_error("not-a-value", f"{function.name} is a macro", span, help=way_out)
     with _enter_call(context, function, positional, keywords, span):
         if isinstance(node, ast.Lambda):
             return context.value(node.body)
@@ -351,6 +345,7 @@ def call_function(
 def _enter_call(
     context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
 ) -> Iterator[None]:
+    """Enter the scope of a call, in which the parameters are bound to the arguments."""
     scope = _bind_arguments(context, function, positional, keywords, span)
     scope.given = {name: binding.value for name, binding in scope.names.items()}
     with context.budget.call(span), context.enter_scope(scope):

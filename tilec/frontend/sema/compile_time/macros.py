@@ -14,21 +14,13 @@ from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ops.language import arithmetic
+from tilec.ir.affine import reads_elements
+from tilec.ops.language import arithmetic, values
 from tilec.ops.language.signature import Argument
-from tilec.ops.language.values import (
-    EXPR_TYPES,
-    Access,
-    ElementReference,
-    Member,
-    SnapshotAccess,
-    Value,
-    describe_value,
-)
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
-_REFERENCE_TYPES = (Member("T.Ref"), Member("T.Var"))
+_REFERENCE_TYPES = (values.Member("T.Ref"), values.Member("T.Var"))
 
 
 # ---- parameters passed by reference ----------------------------------------------------------------------------------
@@ -55,24 +47,21 @@ def _is_reference(context: Context, annotation: ast.Expr | None) -> bool:
 def _make_reference(context: Context, argument: Argument, name: str) -> Argument:
     """Make a reference to a variable, or to an element of a buffer with its indices evaluated now."""
     value = argument.value
-    if isinstance(value, tile.Load | SnapshotAccess) and value.buffer.name in context.variable_names:
+    if isinstance(value, tile.Load | values.SnapshotAccess) and value.buffer.name in context.variable_names:
         return Argument(value.buffer, argument.span)
-    if not isinstance(value, Access) or value.has_extent:
-        raise_error(
-            "wrong-argument",
-            f"`{name}` is a T.Ref parameter, which the macro sets",
-            argument.span,
-            f"this is {describe_value(value)}",
-            help="pass a T.alloc_var variable or an element of a buffer",
-        )
+    if not isinstance(value, values.Access) or value.has_extent:
+        title = f"`{name}` is a T.Ref parameter, which the macro sets"
+        way_out = "pass a T.alloc_var variable or an element of a buffer"
+        raise_error("wrong-argument", title, argument.span, f"this is {values.describe_value(value)}", help=way_out)
     now = tuple(
-        _freeze_index(context, index, argument.span) for index in value.indices if isinstance(index, EXPR_TYPES)
+        _freeze_index(context, index, argument.span) for index in value.indices if isinstance(index, values.EXPR_TYPES)
     )
-    return Argument(ElementReference(Access(value.buffer, now)), argument.span)
+    return Argument(values.ElementReference(values.Access(value.buffer, now)), argument.span)
 
 
 def _freeze_index(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
-    if not any(isinstance(part, tile.Load) for part in tile.walk_expr(index)):
+    """Return the index, bound to a variable first if it reads elements that may change."""
+    if not reads_elements(index):
         return index
     now = tile.Var(context.unique.take("index"), index.dtype)
     context.out.append(tile.Bind(now, index, span))
@@ -82,7 +71,7 @@ def _freeze_index(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 
-def run_macro_body(context: Context, statements: tuple[ast.Stmt, ...]) -> Value:
+def run_macro_body(context: Context, statements: tuple[ast.Stmt, ...]) -> values.Value:
     """Elaborate the statements of a macro up to its `return`, and return the value of that."""
     for place, statement in enumerate(statements):
         match statement:
@@ -96,7 +85,7 @@ def run_macro_body(context: Context, statements: tuple[ast.Stmt, ...]) -> Value:
                 condition = arithmetic.as_condition(argument)
                 if isinstance(condition, bool):
                     return run_macro_body(context, (*(then if condition else orelse), *rest))
-                assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
+                assert isinstance(condition, values.EXPR_TYPES), "a condition is a bool or an expression"
                 return _run_both_branches(context, argument, condition, (*then, *rest), (*orelse, *rest), statement)
             case ast.For() | ast.While() | ast.With() if _has_return(statement):
                 _refuse_nested_return(statement)
@@ -117,15 +106,13 @@ def _has_return(statement: ast.Stmt) -> bool:
 
 
 def _refuse_nested_return(statement: ast.For | ast.While | ast.With) -> NoReturn:
+    """Refuse a `return` of a macro inside a loop or a `with`."""
     where = next(n for n in ast.walk_nodes(statement) if isinstance(n, ast.Return))
     what = "a `with`" if isinstance(statement, ast.With) else "a loop"
-    raise_error(
-        "misplaced-statement",
-        f"a macro cannot return inside {what}",
-        where.span,
-        secondary=(Label(statement.span.first_line(), "this one"),),
-        help="return after it, or in the branches of an `if`",
-    )
+    title = f"a macro cannot return inside {what}"
+    place = Label(statement.span.first_line(), "this one")
+    way_out = "return after it, or in the branches of an `if`"
+    raise_error("misplaced-statement", title, where.span, secondary=(place,), help=way_out)
 
 
 def _run_both_branches(
@@ -135,7 +122,7 @@ def _run_both_branches(
     then: tuple[ast.Stmt, ...],
     orelse: tuple[ast.Stmt, ...],
     node: ast.If,
-) -> Value:
+) -> values.Value:
     """Elaborate both sides of a run-time condition, each with the statements after it, and select the result."""
     where = node.condition.span
     with context.guarded(), context.ledger.split_paths(where) as paths:
@@ -149,19 +136,15 @@ def _run_both_branches(
             context.out.append(tile.If(condition, tuple(done), tuple(otherwise), node.span))
         return None
     if acts:
-        raise_error(
-            "misplaced-statement",
-            "a macro may not both return a value and have effects under a run-time condition",
-            where,
-            "known only at run time",
-            secondary=(Label(acts[0].span, "this effect is conditional"),),
-            help="let the macro write its result to a tile, or return a value that T.if_then_else chooses",
-        )
+        title = "a macro may not both return a value and have effects under a run-time condition"
+        place = Label(acts[0].span, "this effect is conditional")
+        way_out = "let the macro write its result to a tile, or return a value that T.if_then_else chooses"
+        raise_error("misplaced-statement", title, where, "known only at run time", secondary=(place,), help=way_out)
     context.out += (*done, *otherwise)  # binds have no effect where the other side runs
     return _select_value(argument, first, second, node.span)
 
 
-def _select_value(condition: Argument, first: Value, second: Value, span: Span) -> Value:
+def _select_value(condition: Argument, first: values.Value, second: values.Value, span: Span) -> values.Value:
     if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
         return tuple(_select_value(condition, a, b, span) for a, b in zip(first, second, strict=True))
     return arithmetic.apply_select(condition, Argument(first, span), Argument(second, span), span)

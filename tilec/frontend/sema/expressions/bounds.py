@@ -24,21 +24,13 @@ def check_access(context: Context, access: Access, span: Span, verb: Literal["re
     if buffer.scope not in ("global", "tmem") and not context.guards:
         check_element(context, buffer, access.indices, span)
     if buffer.scope == "fragment" and not context.is_parallel and not is_copied:
-        raise_error(
-            "fragment-index",
-            f"an element of {buffer.name} is {verb} outside T.Parallel",
-            span,
-            "a fragment is spread over the threads",
-            help="write `for i in T.Parallel(n):` around it",
-        )
+        title = f"an element of {buffer.name} is {verb} outside T.Parallel"
+        note = "a fragment is spread over the threads"
+        raise_error("fragment-index", title, span, note, help="write `for i in T.Parallel(n):` around it")
     if buffer.scope == "tmem":
-        raise_error(
-            "wrong-scope",
-            f"an element of {buffer.name} is {verb}, which is in tensor memory",
-            span,
-            secondary=(Label(buffer.span, "allocated here"),),
-            help="T.copy it to a fragment first",
-        )
+        title = f"an element of {buffer.name} is {verb}, which is in tensor memory"
+        place = Label(buffer.span, "allocated here")
+        raise_error("wrong-scope", title, span, secondary=(place,), help="T.copy it to a fragment first")
 
 
 def check_loads(context: Context, expr: tile.Expr, span: Span) -> None:
@@ -74,14 +66,10 @@ def _check_extent(
         return
     last = high + extent - 1
     reach = f"{low}" if low == last else f"{low} to {last}"
-    raise_error(
-        "out-of-range",
-        f"the {subject} is out of the bounds of {buffer.name}",
-        span,
-        f"reaches {reach} in a dimension of {size}{_describe_extreme(form, ranges, 0 if low < 0 else 1)}",
-        secondary=(Label(buffer.span, f"shape {show_shape(buffer.shape)}"),),
-        help=_suggest_fix(context, buffer, form),
-    )
+    title = f"the {subject} is out of the bounds of {buffer.name}"
+    note = f"reaches {reach} in a dimension of {size}{_describe_extreme(form, ranges, 0 if low < 0 else 1)}"
+    place = Label(buffer.span, f"shape {show_shape(buffer.shape)}")
+    raise_error("out-of-range", title, span, note, secondary=(place,), help=_suggest_fix(context, buffer, form))
 
 
 def _suggest_fix(context: Context, buffer: tile.Buffer, form: Affine) -> str | None:
@@ -104,9 +92,6 @@ def _find_extreme_value(atom: tile.Expr, factor: int, ranges: ValueRanges, upper
 
 def _describe_extreme(form: Affine, ranges: ValueRanges, upper: int) -> str:
     """Say at which values of the variables the sum is extreme."""
-    at = [
-        f"{atom.name} = {_find_extreme_value(atom, f, ranges, upper)}"
-        for atom, f in form.terms
-        if isinstance(atom, tile.Var)
-    ]
+    variables = ((atom, factor) for atom, factor in form.terms if isinstance(atom, tile.Var))
+    at = [f"{var.name} = {_find_extreme_value(var, factor, ranges, upper)}" for var, factor in variables]
     return f", where {' and '.join(at)}" if at else ""

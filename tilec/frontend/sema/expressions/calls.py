@@ -33,24 +33,9 @@ from tilec.ops.functions import python
 from tilec.ops.functions.python import CONVERSION_METHOD
 from tilec.ops.functions.scalar import FUNCTIONS, convert_to_dtype
 from tilec.ops.functions.signatures import DATA
+from tilec.ops.language import values
 from tilec.ops.language.other_languages import suggest_method_replacement
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments
-from tilec.ops.language.values import (
-    EXPR_TYPES,
-    SWIZZLES,
-    Access,
-    Function,
-    Member,
-    Method,
-    Pipeline,
-    PipelineHandle,
-    PipelineStage,
-    Swizzle,
-    TileScheduler,
-    Value,
-    VectorType,
-    describe_value,
-)
 from tilec.ops.language.vectors import convert_vector
 from tilec.support.diagnostics import raise_error
 from tilec.support.source import NOWHERE, Span
@@ -59,10 +44,10 @@ REFUSE_PATH = "prelude.refuse"
 """The path of `refuse(parameter, "a tuple")`, by which the prelude refuses an argument. Kernels cannot call it."""
 
 
-def call_prelude_function(context: Context, path: str, node: ast.Call) -> Value:
+def call_prelude_function(context: Context, path: str, node: ast.Call) -> values.Value:
     """Evaluate a call of a prelude function."""
     definition = read.find_definition(path)
-    call = bind_arguments(definition.signature, *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, definition.signature, node)
     given = call.arguments
     if definition.signature.variadic:
         (name,) = definition.parameters
@@ -83,19 +68,15 @@ def call_prelude_function(context: Context, path: str, node: ast.Call) -> Value:
 
 @cache
 def _make_prelude_scope() -> Scope:
-    return Scope(make_language_scope(), "the prelude", names={"refuse": Binding(Member(REFUSE_PATH), NOWHERE)})
+    return Scope(make_language_scope(), "the prelude", names={"refuse": Binding(values.Member(REFUSE_PATH), NOWHERE)})
 
 
-def refuse_argument(context: Context, path: str, node: ast.Call) -> Value:
+def refuse_argument(context: Context, path: str, node: ast.Call) -> values.Value:
     """Refuse an argument of a prelude function, as `refuse(parameter, wanted)` says."""
     parameter, wanted = evaluate.evaluate_items(context, node.args)
     name = node.args[0].id if isinstance(node.args[0], ast.Name) else "an argument"
-    raise_error(
-        "wrong-argument",
-        f"{context.scope.region}: `{name}` must be {wanted.value}",
-        parameter.span,
-        f"this is {describe_value(parameter.value)}",
-    )
+    title = f"{context.scope.region}: `{name}` must be {wanted.value}"
+    raise_error("wrong-argument", title, parameter.span, f"this is {values.describe_value(parameter.value)}")
 
 
 R = TypeVar("R")
@@ -106,30 +87,30 @@ _SWIZZLED_SIGNATURE = Signature(
 )
 
 
-def evaluate_call(context: Context, node: ast.Call) -> Value:
+def evaluate_call(context: Context, node: ast.Call) -> values.Value:
     """Evaluate a call and check the size of its value."""
     value = _dispatch_call(context, node)
     context.budget.check_expression_size(value, node.span)
     return value
 
 
-def _dispatch_call(context: Context, node: ast.Call) -> Value:
+def _dispatch_call(context: Context, node: ast.Call) -> values.Value:
+    """Evaluate a call by the kind of its function: a type, a method, a function or a name."""
     function = context.value(node.function)
     match function:
         case DType():
             return convert_to_dtype(_evaluate_only_operand(context, node, f"T.{function.name}"), function)
-        case VectorType():
+        case values.VectorType():
             return convert_vector(_evaluate_only_operand(context, node, f"T.{function}"), function)
-        case Method(owner=owner):
+        case values.Method(owner=owner):
             return _METHOD_EVALUATORS.get(type(owner), _call_value_method)(context, function, node)
-        case Function():
+        case values.Function():
             return functions.call_function(context, function, *evaluate.evaluate_arguments(context, node), node.span)
-        case Member(path=path):
+        case values.Member(path=path):
             reads = context.dispatch.values.get(path) or _CALLS_BY_LAST_WORD.get(path.rpartition(".")[2])
         case _:
-            raise_error(
-                "not-callable", "this cannot be called", node.function.span, f"this is {describe_value(function)}"
-            )
+            title = "this cannot be called"
+            raise_error("not-callable", title, node.function.span, f"this is {values.describe_value(function)}")
     return (reads or context.dispatch.default_call)(context, path, node)
 
 
@@ -143,13 +124,14 @@ def _evaluate_only_operand(context: Context, node: ast.Call, name: str) -> Argum
 # ---- methods ---------------------------------------------------------------------------------------------------------
 
 
-def _refuse_buffer_method(context: Context, function: Method, node: ast.Call) -> NoReturn:
+def _refuse_buffer_method(context: Context, function: values.Method, node: ast.Call) -> NoReturn:
+    """Refuse `tile.pipeline(…)` as a value, and `tile.data` as a function."""
     if function.name == DATA:
         raise_error("not-callable", f"`.{DATA}` is not a function", node.function.span)
     raise_error("not-a-value", f".{function.name}() gives no value", node.span, help="write it as a statement")
 
 
-def _call_value_method(context: Context, function: Method, node: ast.Call) -> Value:
+def _call_value_method(context: Context, function: values.Method, node: ast.Call) -> values.Value:
     """Call a method of a Python value, or `astype`."""
     if function.name == CONVERSION_METHOD:
         return _evaluate_astype(context, function, node)
@@ -160,21 +142,19 @@ def _call_value_method(context: Context, function: Method, node: ast.Call) -> Va
     return result
 
 
-def _evaluate_astype(context: Context, function: Method, node: ast.Call) -> Value:
+def _evaluate_astype(context: Context, function: values.Method, node: ast.Call) -> values.Value:
     """Evaluate `x.astype(dtype)` as T.cast."""
-    call = bind_arguments(_ASTYPE_SIGNATURE, *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, _ASTYPE_SIGNATURE, node)
     value = evaluate.read_element(context, Argument(function.owner, node.function.span))
     return FUNCTIONS["T.cast"].build(replace(call, arguments={"value": value, **call.arguments}))
 
 
-_METHOD_EVALUATORS: dict[type, Callable[[Context, Method, ast.Call], Value]] = {
-    TileScheduler: tile_scheduler.call_scheduler_method,
-    Pipeline: pipelines.call_pipeline_method,
-    PipelineHandle: pipelines.call_pipeline_method,
-    PipelineStage: pipelines.call_pipeline_method,
+_METHOD_EVALUATORS: dict[type, Callable[[Context, values.Method, ast.Call], values.Value]] = {
+    values.TileScheduler: tile_scheduler.call_scheduler_method,
+    **dict.fromkeys((values.Pipeline, values.PipelineHandle, values.PipelineStage), pipelines.call_pipeline_method),
     LoopLayout: layout_maps.call_layout_method,
     Buffer: _refuse_buffer_method,
-    **dict.fromkeys((Access, *EXPR_TYPES), _evaluate_astype),
+    **dict.fromkeys((values.Access, *values.EXPR_TYPES), _evaluate_astype),
 }
 """By the type of the method's owner."""
 
@@ -187,28 +167,22 @@ def bind_signature(
 ) -> Callable[[Context, str, ast.Call], R]:
     """Make an evaluator that binds the arguments to a signature. `takes_values`: an indexed buffer among them is read
     as an element."""
-    arguments = evaluate.evaluate_operands if takes_values else evaluate.evaluate_arguments
-    return lambda context, path, node: evaluate_bound(
-        context, bind_arguments(signature, *arguments(context, node), node.span)
-    )
+    bind = evaluate.bind_operands if takes_values else evaluate.bind_call
+    return lambda context, path, node: evaluate_bound(context, bind(context, signature, node))
 
 
-def _evaluate_swizzled_layout(context: Context, path: str, node: ast.Call) -> Swizzle:
-    bind_arguments(_SWIZZLED_SIGNATURE, *evaluate.evaluate_arguments(context, node), node.span)
-    return Swizzle(SWIZZLES[path.rpartition(".")[2]])
+def _evaluate_swizzled_layout(context: Context, path: str, node: ast.Call) -> values.Swizzle:
+    evaluate.bind_call(context, _SWIZZLED_SIGNATURE, node)
+    return values.Swizzle(values.SWIZZLES[path.rpartition(".")[2]])
 
 
-def _evaluate_multiprocessors(context: Context, path: str, node: ast.Call) -> int:
-    return context.multiprocessors()
+def _evaluate_tile_scheduler(context: Context, path: str, node: ast.Call) -> values.TileScheduler:
+    operands = evaluate.evaluate_operands(context, node)
+    return tile_scheduler.make_tile_scheduler(*operands, node.span, context.machine.multiprocessors())
 
 
-def _evaluate_tile_scheduler(context: Context, path: str, node: ast.Call) -> TileScheduler:
-    return tile_scheduler.make_tile_scheduler(
-        *evaluate.evaluate_operands(context, node), node.span, context.multiprocessors()
-    )
-
-
-def _evaluate_scalar_function(context: Context, path: str, node: ast.Call) -> Value:
+def _evaluate_scalar_function(context: Context, path: str, node: ast.Call) -> values.Value:
+    """Evaluate a function of `ops.functions.scalar`, as T.max or T.if_then_else."""
     function = FUNCTIONS[path]
     if not function.is_guarded:
         positional, keywords = evaluate.evaluate_operands(context, node)
@@ -224,7 +198,7 @@ def _refuse_tile_operand(path: str, positional: list[Argument], node: ast.Call) 
     """Refuse the maximum or minimum of a whole tile, or of a part of one. With two values it is one of elements."""
     for argument in positional:
         value = argument.value
-        buffer = value.buffer if isinstance(value, Access) and value.has_extent else value
+        buffer = value.buffer if isinstance(value, values.Access) and value.has_extent else value
         if not isinstance(buffer, Buffer):
             continue
         if len(positional) > 1:
@@ -247,7 +221,8 @@ def _evaluate_guarded_operands(
     return [*positional, *side_operands], {**condition_keywords, **keywords}
 
 
-def _evaluate_builtin(context: Context, path: str, node: ast.Call) -> Value:
+def _evaluate_builtin(context: Context, path: str, node: ast.Call) -> values.Value:
+    """Evaluate a builtin function of Python, and count what it looks at in the budget."""
     if path in python.CONSTANT_TIME_NAMES:
         return python.call_builtin(path, *evaluate.evaluate_operands(context, node), node.span)
     positional, keywords = _evaluate_counted_operands(context, node)
@@ -272,8 +247,8 @@ def refuse_unknown_call(context: Context, path: str, node: ast.Call) -> NoReturn
 
 
 _CALLS_BY_LAST_WORD: dict[str, CallEvaluator] = {
-    **dict.fromkeys(SWIZZLES, _evaluate_swizzled_layout),
-    "get_num_sms": _evaluate_multiprocessors,
+    **dict.fromkeys(values.SWIZZLES, _evaluate_swizzled_layout),
+    "get_num_sms": lambda context, path, node: context.machine.multiprocessors(),
 }
 """By the last word of a dotted name, whatever its module."""
 

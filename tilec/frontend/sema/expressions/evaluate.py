@@ -21,7 +21,7 @@ from tilec.ir.expr import cast_expr, integer_range, make_constant
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.functions import python
 from tilec.ops.language import arithmetic
-from tilec.ops.language.signature import Argument, as_expr
+from tilec.ops.language.signature import Argument, Call, Signature, as_expr, bind_arguments
 from tilec.ops.language.values import Access, Dictionary, IndexRange, Member, describe_value, show_shape
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
@@ -72,6 +72,7 @@ def evaluate_items(context: Context, nodes: tuple[ast.Expr | ast.Starred, ...]) 
 
 
 def _add_item(context: Context, node: ast.Expr | ast.Starred, values: PendingValues) -> None:
+    """Add a value to `values`, or the items of `*value`."""
     if not isinstance(node, ast.Starred):
         values.add(evaluate_argument(context, node))
         return
@@ -109,6 +110,16 @@ def evaluate_operands(context: Context, node: ast.Call) -> tuple[list[Argument],
     return [read_element(context, a) for a in positional], {k: read_element(context, a) for k, a in keywords.items()}
 
 
+def bind_call(context: Context, signature: Signature, node: ast.Call) -> Call:
+    """Bind the arguments of a call to a signature, each as it is."""
+    return bind_arguments(signature, *evaluate_arguments(context, node), node.span)
+
+
+def bind_operands(context: Context, signature: Signature, node: ast.Call) -> Call:
+    """Bind the arguments of a call to a signature, indexed buffers among them read as elements."""
+    return bind_arguments(signature, *evaluate_operands(context, node), node.span)
+
+
 def find_callee(context: Context, node: ast.Call) -> str | None:
     """Return the dotted name of the callee, if it is a name of the language."""
     function = context.value(node.function)
@@ -119,13 +130,9 @@ def decide_condition(context: Context, node: ast.Expr) -> bool:
     """Evaluate a condition that is known at compile time. Errors: `not-a-constant`."""
     condition = arithmetic.as_condition(evaluate_operand(context, node))
     if not isinstance(condition, bool):
-        raise_error(
-            "not-a-constant",
-            "this condition must be known at compile time",
-            node.span,
-            "known only at run time",
-            help="use T.if_then_else to select a value at run time",
-        )
+        title = "this condition must be known at compile time"
+        note = "known only at run time"
+        raise_error("not-a-constant", title, node.span, note, help="use T.if_then_else to select a value at run time")
     return condition
 
 
@@ -139,13 +146,10 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
         shape_text = f"{buffer.name} has shape {show_shape(buffer.extents)}"
         has_none = any(isinstance(i, ast.Constant) and i.name == "None" for i in indices)
         count = f"{len(indices)} {'index' if len(indices) == 1 else 'indices'}"
+        title = f"{count} for {rank} dimension{'s' * (rank != 1)}"
+        way_out = "remove None: tiles are not broadcast; index the elements inside T.Parallel" if has_none else None
         raise_error(
-            "wrong-rank",
-            f"{count} for {rank} dimension{'s' * (rank != 1)}",
-            node.span,
-            shape_text,
-            secondary=(Label(buffer.span, "from here"),),
-            help="remove None: tiles are not broadcast; index the elements inside T.Parallel" if has_none else None,
+            "wrong-rank", title, node.span, shape_text, secondary=(Label(buffer.span, "from here"),), help=way_out
         )
     lanes = (IndexRange(tile.int32_const(0), buffer.lanes),) if buffer.lanes > 1 else ()
     places: list[tuple[tile.Expr | IndexRange, reading.Moment]] = []
@@ -155,16 +159,14 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
     if not reading.list_statements_since(context, begin):
         return Access(buffer, (*(place for place, _ in places), *lanes))
     # A later index changes something that an earlier one may read.
-    settled = (
-        reading.settle_place(context, Access(buffer, (place,)), moment, node.span).indices[0]
-        for place, moment in places
-    )
-    return Access(buffer, (*settled, *lanes))
+    settled = (reading.settle_place(context, Access(buffer, (place,)), moment, node.span) for place, moment in places)
+    return Access(buffer, (*(access.indices[0] for access in settled), *lanes))
 
 
 def _evaluate_index_or_slice(
     context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, dim: int
 ) -> tile.Expr | IndexRange:
+    """Evaluate one index: an expression, or the range of a slice `start:stop`."""
     if not isinstance(node, ast.Slice):
         return evaluate_index(context, node)
     if node.step is not None and context.value(node.step) not in (None, 1):
@@ -177,13 +179,9 @@ def _evaluate_index_or_slice(
             tile.Binary("sub", _inline_definitions(context, stop), _inline_definitions(context, start), INT32)
         )
     if form.terms:
-        raise_error(
-            "dynamic-shape",
-            "the extent of a slice must be known at compile time",
-            node.span,
-            "depends on a run-time value",
-            help="loop over the elements by `for i in T.Parallel(n):`, where n may be a run-time value",
-        )
+        title = "the extent of a slice must be known at compile time"
+        way_out = "loop over the elements by `for i in T.Parallel(n):`, where n may be a run-time value"
+        raise_error("dynamic-shape", title, node.span, "depends on a run-time value", help=way_out)
     if form.constant <= 0:
         raise_error("wrong-shape", "the slice is empty", node.span, f"its extent is {form.constant}")
     return IndexRange(start, form.constant)
@@ -220,6 +218,7 @@ def as_index(expr: tile.Expr, ranges: Mapping[str, tuple[int, int]]) -> tile.Exp
 
 
 def _narrow_index(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr:
+    """Return a 64-bit expression as int32, computed in 32 bits where `ranges` prove that it fits."""
     if expr.dtype.bits < 64:
         return cast_expr(expr, INT32)
     match expr:
@@ -239,12 +238,9 @@ def _narrow_index(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.
 
 
 def _fits_int32(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> bool:
-    if (
-        isinstance(expr, tile.Cast)
-        and expr.a.dtype.kind != "float"
-        and expr.a.dtype.bits < 64
-        and expr.a.dtype != UINT32
-    ):
+    """Return whether all values of a 64-bit expression are known to fit int32."""
+    source = expr.a.dtype if isinstance(expr, tile.Cast) else None
+    if source is not None and source.kind != "float" and source.bits < 64 and source != UINT32:
         return True
     low, high = value_interval(expr, ranges)
     return low >= _LOW and high <= _HIGH

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import assert_never
 
 from tilec.frontend.sema.compile_time.functions import bind_target, make_function
 from tilec.frontend.sema.context import Context, ExpressionEvaluator
@@ -50,10 +49,6 @@ from tilec.support.diagnostics import raise_error
 from tilec.support.source import Span
 
 
-def _evaluate_literal(context: Context, node: ast.Number | ast.String) -> Value:
-    return node.value
-
-
 def _evaluate_constant(context: Context, node: ast.Constant) -> Value:
     if node.name == "...":
         raise_error("unsupported-syntax", "`...` is no value", node.span)
@@ -92,23 +87,13 @@ def _format_part(context: Context, part: ast.String | ast.Formatted) -> str:
     return python.format_value(evaluate.evaluate_operand(context, part.value), part.conversion, part.spec)
 
 
-def _evaluate_tuple(context: Context, node: ast.Tuple) -> Value:
-    return _count_value_parts(
-        context,
-        tuple(pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items)),
-        node.span,
-    )
-
-
-def _evaluate_list(context: Context, node: ast.List) -> Value:
-    return _count_value_parts(
-        context,
-        ListValue(pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items)),
-        node.span,
-    )
+def _evaluate_sequence(context: Context, node: ast.Tuple | ast.List) -> Value:
+    items = (pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items))
+    return _count_value_parts(context, ListValue(items) if isinstance(node, ast.List) else tuple(items), node.span)
 
 
 def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
+    """Evaluate `{key: value, …}`, keys and values in the order of the text."""
     pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
     keys, values = [], evaluate.PendingValues(context)
     for key, value, span in pairs:
@@ -119,6 +104,7 @@ def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
 
 
 def _evaluate_comprehension(context: Context, node: ast.Comprehension) -> Value:
+    """Evaluate a comprehension to a list or a dictionary; a generator becomes a list."""
     context.budget.count_comprehension(node.span)
     with context.enter_scope(Scope(context.scope, "the comprehension", is_function=True)):
         if node.kind == "generator":
@@ -145,12 +131,9 @@ def _iterate_clauses(
 ) -> Iterator[DictionaryEntry]:
     """Yield an entry for each item that the clauses run over. Entries of a list have no key."""
     if not clauses:
-        key = pipelines.check_container_item(evaluate.evaluate_argument(context, node.element))
-        yield (
-            DictionaryEntry(None, key, node.span)
-            if node.value is None
-            else DictionaryEntry(key, context.value(node.value), node.span)
-        )
+        element = pipelines.check_container_item(evaluate.evaluate_argument(context, node.element))
+        key, value = (None, element) if node.value is None else (element, context.value(node.value))
+        yield DictionaryEntry(key, value, node.span)
         return
     first, *rest = clauses
     iterable = evaluate.evaluate_operand(context, first.iterable)
@@ -160,10 +143,6 @@ def _iterate_clauses(
         bind_target(context.scope, first.target, Argument(item, iterable.span))
         if all(evaluate.decide_condition(context, c) for c in first.conditions):
             yield from _iterate_clauses(context, node, tuple(rest))
-
-
-def _evaluate_lambda(context: Context, node: ast.Lambda) -> Value:
-    return make_function(context, node)
 
 
 def _check_value_size(context: Context, value: Value, span: Span) -> Value:
@@ -181,6 +160,7 @@ def _count_value_parts(context: Context, value: Value, span: Span) -> Value:
 
 
 def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
+    """Evaluate `owner.name`: a name of a module, or an attribute or method of a value."""
     _refuse_foreign(context, node)
     owner = context.value(node.value)
     if isinstance(owner, Member):
@@ -195,31 +175,20 @@ def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
     if node.name in python.list_methods(owner):
         return Method(owner, node.name)
     if isinstance(owner, Function):
-        raise_error(
-            "foreign-call",
-            f"{describe_value(owner)} has no `{node.name}`",
-            node.span,
-            "only a host program can call this",
-        )
-    if isinstance(owner, tile.Buffer) and node.name in ("pipeline", DATA):
-        return Method(owner, node.name)
-    if isinstance(owner, tile.LoopLayout) and node.name in layout_maps.LAYOUT_METHODS:
+        title = f"{describe_value(owner)} has no `{node.name}`"
+        raise_error("foreign-call", title, node.span, "only a host program can call this")
+    methods = ("pipeline", DATA) if isinstance(owner, tile.Buffer) else layout_maps.LAYOUT_METHODS
+    if isinstance(owner, tile.Buffer | tile.LoopLayout) and node.name in methods:
         return Method(owner, node.name)
     if isinstance(owner, DType) and node.name in _DTYPE_ATTRIBUTES:
         return _DTYPE_ATTRIBUTES[node.name](owner)
-    if (
-        isinstance(owner, (*EXPR_TYPES, Access))
-        and (found := _evaluate_element_attribute(owner, node.name)) is not None
-    ):
+    found = _evaluate_element_attribute(owner, node.name) if isinstance(owner, (*EXPR_TYPES, Access)) else None
+    if found is not None:
         return found
     if not isinstance(owner, tile.Buffer) or node.name not in ("shape", "dtype"):
-        raise_error(
-            "unknown-attribute",
-            f"there is no attribute `{node.name}` here",
-            node.span,
-            f"of {describe_value(owner)}",
-            help=_suggest_instead_of_attribute(owner, node.name),
-        )
+        title = f"there is no attribute `{node.name}` here"
+        note = f"of {describe_value(owner)}"
+        raise_error("unknown-attribute", title, node.span, note, help=_suggest_instead_of_attribute(owner, node.name))
     if owner.lanes > 1:
         return owner.extents[:-1] if node.name == "shape" else VectorType(owner.dtype, owner.lanes)
     return owner.extents if node.name == "shape" else owner.dtype
@@ -270,6 +239,7 @@ def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
 
 
 def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value:
+    """Evaluate a dotted name of a module: a constant, a type, or a name that can be called."""
     path = f"{owner}.{node.name}"
     if owner == "tilelang" and node.name == "language":
         return Member("T")
@@ -283,12 +253,8 @@ def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value
         return "cuda"
     if owner == "T.GemmWarpPolicy":
         if node.name not in WARP_POLICIES:
-            raise_error(
-                "unknown-attribute",
-                f"there is no warp policy `{node.name}`",
-                node.span,
-                f"known: {', '.join(WARP_POLICIES)}",
-            )
+            title = f"there is no warp policy `{node.name}`"
+            raise_error("unknown-attribute", title, node.span, f"known: {', '.join(WARP_POLICIES)}")
         return WarpPolicy(WARP_POLICIES[node.name])
     value = host_names.resolve_attribute(context, path)
     is_dtype = suggest_dtype(node.name) is not None  # whoever needs a dtype names the right one
@@ -302,34 +268,29 @@ def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value
 
 def _evaluate_unary(context: Context, node: ast.Unary) -> Value:
     operand = evaluate.evaluate_operand(context, node.operand)
-    result: Value
-    match node.op:
-        case "-":
-            result = arithmetic.apply_negation(operand)
-        case "+":
-            result = operand.value if isinstance(operand.value, int | float) else as_expr(operand)
-        case "~":
-            result = arithmetic.apply_inversion(operand)
-        case "not":
-            result = arithmetic.apply_not(operand)
-        case _:
-            assert_never(node.op)
-    return _check_value_size(context, result, node.span)
+    return _check_value_size(context, _UNARY_OPERATORS[node.op](operand), node.span)
+
+
+_UNARY_OPERATORS: dict[ast.UnaryOp, Callable[[Argument], Value]] = {
+    "-": arithmetic.apply_negation,
+    "+": lambda operand: operand.value if isinstance(operand.value, int | float) else as_expr(operand),
+    "~": arithmetic.apply_inversion,
+    "not": arithmetic.apply_not,
+}
 
 
 def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
+    """Evaluate `left op right`; the left operand keeps its value if the right one changes it."""
     left = evaluate.evaluate_operand(context, node.left)
     moment = reading.mark_moment(context)
     right = evaluate.evaluate_operand(context, node.right)
     operands = reading.read_if_changed_since(context, left, moment), right
-    return _count_value_parts(
-        context,
-        _check_value_size(context, arithmetic.apply_binary(node.op, *operands, node.span), node.span),
-        node.span,
-    )
+    value = arithmetic.apply_binary(node.op, *operands, node.span)
+    return _count_value_parts(context, _check_value_size(context, value, node.span), node.span)
 
 
 def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
+    """Evaluate a chain of comparisons, as `0 <= i < n`, up to the first that is known to fail."""
     result: Value = True
     left = evaluate.evaluate_operand(context, node.first)
     for op, right_node in zip(node.ops, node.rest, strict=True):
@@ -350,6 +311,7 @@ def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
 
 
 def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
+    """Compare two operands, also by `in` and `is`."""
     for side in (left, right):
         if not isinstance(side.value, range):
             context.budget.look(side.value, side.span)
@@ -362,6 +324,7 @@ def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Ar
 
 
 def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
+    """Evaluate `and` or `or`; the right side only where the left one does not decide."""
     left = arithmetic.as_condition(evaluate.evaluate_operand(context, node.left))
     if isinstance(left, bool) and left == (node.op == "or"):
         # As in Python, the other side is not evaluated.
@@ -375,6 +338,7 @@ def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
 
 
 def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
+    """Evaluate `then if condition else orelse`: one side, or a selection at run time."""
     test = evaluate.evaluate_operand(context, node.condition)
     decided = arithmetic.as_condition(test)
     if isinstance(decided, bool):
@@ -392,6 +356,7 @@ def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
 
 
 def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
+    """Evaluate `owner[…]`: an access of a buffer or of a stage's tile, or an item of a Python value."""
     owner = context.value(node.value)
     if isinstance(owner, StageTile):
         return pipelines.access_stage_tile(context, owner, node)
@@ -405,6 +370,7 @@ def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
 
 
 def _evaluate_item(context: Context, owner: tuple[Value, ...] | str | range | Dictionary, node: ast.Subscript) -> Value:
+    """Evaluate an item or a slice of a tuple, string, range or dictionary."""
     if len(node.indices) != 1:
         raise_error("wrong-argument", "a tuple is indexed by one number known at compile time", node.span)
     (index,) = node.indices
@@ -415,16 +381,16 @@ def _evaluate_item(context: Context, owner: tuple[Value, ...] | str | range | Di
 
 
 EXPRESSION_EVALUATORS: dict[type[ast.Expr], ExpressionEvaluator] = {
-    ast.Number: _evaluate_literal,
-    ast.String: _evaluate_literal,
+    ast.Number: lambda context, node: node.value,
+    ast.String: lambda context, node: node.value,
     ast.Constant: _evaluate_constant,
     ast.Name: _evaluate_name,
     ast.JoinedString: _evaluate_joined_string,
-    ast.Tuple: _evaluate_tuple,
-    ast.List: _evaluate_list,
+    ast.Tuple: _evaluate_sequence,
+    ast.List: _evaluate_sequence,
     ast.Dict: _evaluate_dict,
     ast.Comprehension: _evaluate_comprehension,
-    ast.Lambda: _evaluate_lambda,
+    ast.Lambda: make_function,
     ast.Attribute: _evaluate_attribute,
     ast.Subscript: _evaluate_subscript,
     ast.Unary: _evaluate_unary,

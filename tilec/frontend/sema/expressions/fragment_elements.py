@@ -7,7 +7,6 @@ the fragment, in which one element is set; a read puts the element into shared m
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions.bounds import check_element
@@ -59,16 +58,11 @@ def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr
     if chosen is not None:
         body = tile.If(chosen, (body,), (), span)
     context.out.append(tile.Parallel(variables, buffer.shape, (body,), span))
-    context.warn(
-        make_warning(
-            "broadcast-element",
-            f"reading an element of {buffer.name} broadcasts it through shared memory",
-            span,
-            "with a barrier of all threads",
-            secondary=(Label(buffer.span, "spread over the threads"),),
-            help="use T.alloc_shared or a tensor for values that all threads read",
-        )
-    )
+    title = f"reading an element of {buffer.name} broadcasts it through shared memory"
+    note = "with a barrier of all threads"
+    place = Label(buffer.span, "spread over the threads")
+    way_out = "use T.alloc_shared or a tensor for values that all threads read"
+    context.warn(make_warning("broadcast-element", title, span, note, secondary=(place,), help=way_out))
     return tile.Load(staging, (tile.int32_const(0),))
 
 
@@ -82,6 +76,4 @@ def _make_element_nest(context: Context, access: Access, span: Span) -> tuple[tu
         per_thread.require_uniform(context, index, span, f"the index of an element of {buffer.name}")
         if extent > 1:
             conditions.append(tile.Binary("eq", var, index, BOOL))
-    if not conditions:
-        return variables, None
-    return variables, reduce(lambda a, b: tile.Binary("and", a, b, BOOL), conditions)
+    return variables, per_thread.join_conditions(conditions)

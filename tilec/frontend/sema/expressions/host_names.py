@@ -11,7 +11,7 @@ from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.syntax import ast
 from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops.functions.scalar import FUNCTIONS, convert_to_dtype
-from tilec.ops.language.signature import Parameter, Signature, as_dtype, bind_arguments
+from tilec.ops.language.signature import Parameter, Signature, as_dtype
 from tilec.ops.language.values import Member, Value
 
 _SYNONYMS = {
@@ -49,37 +49,23 @@ def resolve_host_name(path: str) -> Value:
 
 
 def _evaluate_next_power(context: Context, path: str, node: ast.Call) -> Value:
-    call = bind_arguments(_NEXT_POWER_SIGNATURE, *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, _NEXT_POWER_SIGNATURE, node)
     return 1 << max(call.read_integer("n") - 1, 0).bit_length()
 
 
 def _evaluate_const(context: Context, path: str, node: ast.Call) -> Value:
     """Evaluate a typed constant."""
-    call = bind_arguments(_CONST_SIGNATURE, *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, _CONST_SIGNATURE, node)
     if not isinstance(call["value"].value, int | float):
         call.refuse("value", "a number known at compile time")
     return convert_to_dtype(call["value"], as_dtype(call["dtype"]))
 
 
-def _evaluate_capability(context: Context, path: str, node: ast.Call) -> Value:
-    return context.capability()
-
-
-def _evaluate_is_available(context: Context, path: str, node: ast.Call) -> Value:
-    return True
-
-
-def _evaluate_device_properties(context: Context, path: str, node: ast.Call) -> Value:
-    return Member(f"{path}()")
-
-
 def resolve_attribute(context: Context, path: str) -> Value:
     """Resolve a dotted name that may depend on the target."""
     if path.startswith("torch.cuda.get_device_properties()."):
-        major, minor = context.capability()
-        properties: dict[str, Value] = {
-            "multi_processor_count": context.multiprocessors(), "major": major, "minor": minor,
-        }  # fmt: skip
+        (major, minor), count = context.machine.capability(), context.machine.multiprocessors()
+        properties: dict[str, Value] = {"multi_processor_count": count, "major": major, "minor": minor}
         name = path.rpartition(".")[2]
         if name in properties:
             return properties[name]
@@ -89,8 +75,8 @@ def resolve_attribute(context: Context, path: str) -> Value:
 HOST_CALLS: dict[str, CallEvaluator] = {
     "tilelang.math.next_power_of_2": _evaluate_next_power,
     _CONST_NAME: _evaluate_const,
-    "torch.cuda.get_device_capability": _evaluate_capability,
-    "torch.cuda.is_available": _evaluate_is_available,
-    "torch.cuda.get_device_properties": _evaluate_device_properties,
+    "torch.cuda.get_device_capability": lambda context, path, node: context.machine.capability(),
+    "torch.cuda.is_available": lambda context, path, node: True,
+    "torch.cuda.get_device_properties": lambda context, path, node: Member(f"{path}()"),
 }
 """By dotted name: the functions that can be called."""

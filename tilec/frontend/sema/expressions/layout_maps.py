@@ -11,22 +11,16 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
 from tilec.ir.types import INT32
-from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, as_shape, bind_arguments
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, as_shape
 from tilec.ops.language.values import Function, IndexMap, Method, Value
 from tilec.passes.layout.fragments.loop_layout import build_iteration_table
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 
-FRAGMENT_SIGNATURE = Signature(
-    "T.Fragment",
-    (
-        Parameter("shape"),
-        Parameter("forward_fn", None),
-        Parameter("forward_thread_fn", None),
-        Parameter("replicate", 1),
-        Parameter("forward_index_fn", None),
-    ),
-)
+FRAGMENT_SIGNATURE = Signature("T.Fragment", (
+    Parameter("shape"), Parameter("forward_fn", None), Parameter("forward_thread_fn", None), Parameter("replicate", 1),
+    Parameter("forward_index_fn", None),
+))  # fmt: skip
 LAYOUT_SIGNATURE = Signature("T.Layout", (Parameter("shape"), Parameter("forward_fn")))
 
 
@@ -42,35 +36,28 @@ def make_fragment_layout(context: Context, call: Call) -> tile.LoopLayout:
     values = tuple(_apply_lambda(context, call, key, variables, copy_var) for key in keys)
     pair = values[0] if keys == ["forward_fn"] else (*values, None) if keys == ["forward_thread_fn"] else values
     if not isinstance(pair, tuple) or len(pair) != 2:
-        raise_error(
-            "loop-layout",
-            "T.Fragment needs a thread and an index for each element",
-            call.span,
-            help="write forward_fn=lambda i, j: (thread, index), or forward_thread_fn= and forward_index_fn=",
-        )
+        way_out = "write forward_fn=lambda i, j: (thread, index), or forward_thread_fn= and forward_index_fn="
+        raise_error("loop-layout", "T.Fragment needs a thread and an index for each element", call.span, help=way_out)
     thread, index = (None if v is None else fold_expr(cast_expr(as_expr(Argument(v, call.span)), INT32)) for v in pair)
     assert thread is not None
-    if copy_var is not None and copy_var not in {
-        *tile.walk_expr(thread),
-        *(() if index is None else tile.walk_expr(index)),
-    }:
+    if copy_var is not None and not any(copy_var in tile.walk_expr(e) for e in (thread, index) if e is not None):
         copies, copy_var = 1, None  # the layout does not depend on the copy
     return tile.LoopLayout(shape, (*variables, *((copy_var,) if copy_var else ())), thread, index, call.span, copies)
 
 
-REPEAT_SIGNATURE = Signature(
-    ".repeat", (Parameter("repeats"), Parameter("repeat_on_thread", False), Parameter("lower_dim_first", True))
-)
-"""`layout.repeat([4, 1])`."""
-REPLICATE_SIGNATURE = Signature(".replicate", (Parameter("replicate"),))
-"""`layout.replicate(2)`."""
-LAYOUT_METHODS = {"repeat": REPEAT_SIGNATURE, "replicate": REPLICATE_SIGNATURE}
+_REPEAT_PARAMETERS = (Parameter("repeats"), Parameter("repeat_on_thread", False), Parameter("lower_dim_first", True))
+LAYOUT_METHODS = {
+    "repeat": Signature(".repeat", _REPEAT_PARAMETERS),
+    "replicate": Signature(".replicate", (Parameter("replicate"),)),
+}
+"""`layout.repeat([4, 1])` and `layout.replicate(2)`."""
 
 
 def call_layout_method(context: Context, method: Method, node: ast.Call) -> tile.LoopLayout:
+    """Evaluate `layout.repeat(…)` or `layout.replicate(…)`."""
     layout = method.owner
     assert isinstance(layout, tile.LoopLayout)
-    call = bind_arguments(LAYOUT_METHODS[method.name], *evaluate.evaluate_arguments(context, node), node.span)
+    call = evaluate.bind_call(context, LAYOUT_METHODS[method.name], node)
     return _repeat_layout(layout, call) if method.name == "repeat" else _replicate_layout(layout, call)
 
 
@@ -79,12 +66,8 @@ def _repeat_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
     repetitions of the last dimension follow each other first, or those of the first one."""
     repeats = as_shape(call["repeats"], "the repetitions of a layout")
     if len(repeats) != len(layout.shape):
-        raise_error(
-            "loop-layout",
-            "a number of repetitions for each dimension is needed",
-            call["repeats"].span,
-            f"{len(repeats)} for {len(layout.shape)} dimension{'s' * (len(layout.shape) != 1)}",
-        )
+        note = f"{len(repeats)} for {len(layout.shape)} dimension{'s' * (len(layout.shape) != 1)}"
+        raise_error("loop-layout", "a number of repetitions for each dimension is needed", call["repeats"].span, note)
     variables = layout.vars[: len(repeats)]
     wrapped = {v: _fold_binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
     repetition: tile.Expr = tile.int32_const(0)
@@ -93,10 +76,8 @@ def _repeat_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
     for d in reversed(dims) if call.read_boolean("lower_dim_first") else dims:
         part = _fold_binary("mul", _fold_binary("floordiv", variables[d], layout.shape[d]), stride)
         repetition, stride = fold_expr(tile.Binary("add", repetition, part, INT32)), stride * repeats[d]
-    thread, index = (
-        tile.substitute_variables(layout.thread, wrapped),
-        layout.index and tile.substitute_variables(layout.index, wrapped),
-    )
+    thread = tile.substitute_variables(layout.thread, wrapped)
+    index = layout.index and tile.substitute_variables(layout.index, wrapped)
     threads, numbers = (1 + max(place[side] for place in build_iteration_table(layout)) for side in (0, 1))
     if call.read_boolean("repeat_on_thread"):
         thread = tile.Binary("add", thread, _fold_binary("mul", repetition, threads), INT32)
@@ -136,9 +117,8 @@ def make_index_map(context: Context, call: Call) -> IndexMap:
     variables = tuple(tile.Var(f"%{d}") for d in range(len(shape)))
     value = _apply_lambda(context, call, "forward_fn", variables)
     places = value if isinstance(value, tuple) else (value,)
-    return IndexMap(
-        shape, variables, tuple(fold_expr(cast_expr(as_expr(Argument(v, call.span)), INT32)) for v in places)
-    )
+    exprs = (as_expr(Argument(v, call.span)) for v in places)
+    return IndexMap(shape, variables, tuple(fold_expr(cast_expr(e, INT32)) for e in exprs))
 
 
 def _apply_lambda(
@@ -153,18 +133,13 @@ def _apply_lambda(
     if not isinstance(node, ast.Lambda):
         if copy_var is not None and len(node.params) > len(variables):
             variables = (*variables, copy_var)
-        return functions.call_function(
-            context, function, [Argument(v, call[key].span) for v in variables], {}, call[key].span
-        )
+        values = [Argument(v, call[key].span) for v in variables]
+        return functions.call_function(context, function, values, {}, call[key].span)
     needed = [p for p in node.params if p.default is None]
     if copy_var is not None and len(needed) == len(variables) + 1:
         variables = (*variables, copy_var)
     if len(needed) != len(variables):
         count = f"{len(needed)} parameter{'s' * (len(needed) != 1)}"
-        raise_error(
-            "loop-layout",
-            f"the lambda has {count}, the shape {len(variables)} dimension{'s' * (len(variables) != 1)}",
-            node.span,
-            secondary=(Label(call["shape"].span, "the shape"),),
-        )
+        title = f"the lambda has {count}, the shape {len(variables)} dimension{'s' * (len(variables) != 1)}"
+        raise_error("loop-layout", title, node.span, secondary=(Label(call["shape"].span, "the shape"),))
     return functions.call_function(context, function, [Argument(v, node.span) for v in variables], {}, node.span)

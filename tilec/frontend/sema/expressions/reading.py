@@ -152,12 +152,11 @@ def _find_root_name(context: Context, buffer: tile.Buffer) -> str:
 
 
 def _may_change(context: Context, stmt: tile.Stmt, read: set[str]) -> bool:
+    """Return whether a statement may change one of the buffers with the names `read`."""
     if isinstance(stmt, tile.Bind):
         return False
     written = find_writes(stmt)
-    if _UNKNOWN_READS in read and written:
-        return True
-    if any(_find_root_name(context, buffer) in read for buffer in written):
+    if any(_UNKNOWN_READS in read or _find_root_name(context, buffer) in read for buffer in written):
         return True
     # After a barrier, writes of other threads are visible.
     return any(isinstance(s, tile.TileOp) and not find_writes(s) for s in tile.walk_statements((stmt,)))
@@ -229,13 +228,13 @@ def snapshot_value(context: Context, value: Value, span: Span) -> Value:
 
 
 def _snapshot_element(context: Context, access: Access, span: Span) -> Access:
+    """Return the access with its indices read now; its value is that of now, too, read if needed."""
     placed = _freeze_indices(context, access, span)
     is_element = not access.has_extent or access.is_vector
     if not is_element or access.buffer.scope in ("barrier", "tmem") or access.buffer.name in context.reducers:
         return placed
-    return SnapshotAccess(
-        placed.buffer, placed.indices, partial(_read_snapshot, context, placed, mark_moment(context), span, [])
-    )
+    read = partial(_read_snapshot, context, placed, mark_moment(context), span, [])
+    return SnapshotAccess(placed.buffer, placed.indices, read)
 
 
 def _read_snapshot(context: Context, value: Value, moment: Moment, span: Span, cell: list[Value]) -> Value:
@@ -252,13 +251,13 @@ def _read_snapshot(context: Context, value: Value, moment: Moment, span: Span, c
 
 def _freeze_indices(context: Context, access: Access, span: Span) -> Access:
     """Return the access with its indices read now."""
-    indices = tuple(
-        replace(i, start=freeze_expression(context, i.start, span))
-        if isinstance(i, IndexRange)
-        else freeze_expression(context, i, span)
-        for i in access.indices
-    )
-    return replace(access, indices=indices)
+
+    def freeze_index(index: tile.Expr | IndexRange) -> tile.Expr | IndexRange:
+        if isinstance(index, IndexRange):
+            return replace(index, start=freeze_expression(context, index.start, span))
+        return freeze_expression(context, index, span)
+
+    return replace(access, indices=tuple(map(freeze_index, access.indices)))
 
 
 def _snapshot_parts(context: Context, value: Value, span: Span, is_place: bool) -> Value:
@@ -332,13 +331,9 @@ def refuse_side_effects(context: Context, what: str, span: Span, way_out: str) -
     own = {buffer.name for buffer in context.buffers[fresh:]}
     for stmt in list_statements_since(context, begin):
         if not _has_no_effects(stmt, own):
-            raise_error(
-                "misplaced-statement",
-                f"{what} has side effects, but runs only if selected",
-                span,
-                secondary=() if stmt.span == span else (Label(stmt.span, "changed here"),),
-                help=way_out,
-            )
+            title = f"{what} has side effects, but runs only if selected"
+            places = () if stmt.span == span else (Label(stmt.span, "changed here"),)
+            raise_error("misplaced-statement", title, span, secondary=places, help=way_out)
 
 
 def _has_no_effects(stmt: tile.Stmt, own: set[str]) -> bool:

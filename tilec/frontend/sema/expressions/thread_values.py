@@ -20,46 +20,30 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
     """Evaluate a call of `ops.functions.warp_functions`, which all threads compute here, once."""
     function = WARP_FUNCTIONS[call.name]
     if context.is_parallel and (function.is_block_wide or context.guards):
-        raise_error(
-            "thread-dependent",
-            f"{call.name} is under a condition inside T.Parallel" if context.guards else
-            f"{call.name} is inside T.Parallel or T.vectorized",
-            call.span,
-            "all threads that have elements must run it together",
-            help="move it outside, or into T.serial",
-        )  # fmt: skip
+        where = "under a condition inside T.Parallel" if context.guards else "inside T.Parallel or T.vectorized"
+        note = "all threads that have elements must run it together"
+        way_out = "move it outside, or into T.serial"
+        raise_error("thread-dependent", f"{call.name} is {where}", call.span, note, help=way_out)
     if context.is_parallel:
-        var = tile.Var(
-            context.unique.take(f"{tile.ONCE_PREFIX}_{call.name.removeprefix('T.')}"), function.build(call, None).dtype
-        )
-        context.out.append(tile.Bind(var, function.build(call, None), call.span))
+        value = function.build(call, None)
+        var = tile.Var(context.unique.take(f"{tile.ONCE_PREFIX}_{call.name.removeprefix('T.')}"), value.dtype)
+        context.out.append(tile.Bind(var, value, call.span))
         return var
     if function.is_block_wide:
         per_thread.require_all_threads(context, call.span, call.name)
         if context.role is not None:
-            raise_error(
-                "thread-dependent",
-                f"{call.name} is under T.ws",
-                call.span,
-                "all threads of the block must run it together",
-                help="move it out of T.ws, or use the form for a warp",
-            )
-    running: tile.Expr | None = None
-    for mask in per_thread.collect_thread_conditions(context):
-        running = mask if running is None else tile.Binary("and", running, mask, BOOL)
-    value = function.build(call, running)
+            note = "all threads of the block must run it together"
+            way_out = "move it out of T.ws, or use the form for a warp"
+            raise_error("thread-dependent", f"{call.name} is under T.ws", call.span, note, help=way_out)
+    value = function.build(call, per_thread.join_conditions(per_thread.collect_thread_conditions(context)))
     return per_thread.bind_thread_value(context, call.name.removeprefix("T."), value, call.span)
 
 
 def check_launched(context: Context, span: Span) -> None:
     """Refuse the thread and block indices outside T.Kernel."""
     if not context.is_launched:
-        raise_error(
-            "misplaced-statement",
-            "this belongs inside `with T.Kernel(…):`",
-            span,
-            "T.Kernel sets the numbers of threads and blocks",
-        )
+        title = "this belongs inside `with T.Kernel(…):`"
+        raise_error("misplaced-statement", title, span, "T.Kernel sets the numbers of threads and blocks")
 
 
 def evaluate_thread_value(context: Context, call: Call) -> Value:
@@ -102,9 +86,8 @@ def evaluate_thread_value(context: Context, call: Call) -> Value:
             extent = call.read_integer("thread_extent")
             if extent < 0 or extent % WARP_THREADS:
                 call.refuse("thread_extent", "a number of threads in whole warps, or 0")
-            return tile.Binary(
-                "eq", _make_remainder(tile.THREAD, extent) if extent else tile.THREAD, tile.int32_const(0), BOOL
-            )
+            index = _make_remainder(tile.THREAD, extent) if extent else tile.THREAD
+            return tile.Binary("eq", index, tile.int32_const(0), BOOL)
         case _:
             return _evaluate_thread_binding(context, call)
 
@@ -120,6 +103,7 @@ def compute_thread_index(context: Context, dim: int) -> Value:
 
 
 def _read_dimension(call: Call, count: int) -> int:
+    """Read the argument `dim`, one of `count` dimensions."""
     dim = call.read_integer("dim")
     if not 0 <= dim < count:
         call.refuse("dim", f"0 to {count - 1}" if count > 1 else "0")
@@ -144,13 +128,9 @@ def _evaluate_thread_binding(context: Context, call: Call) -> Value:
     dim = axes[str(thread)]
     start, stop = (0, given[0]) if given[1].value is None else (given[0].value, given[1])
     if start != 0 or stop.value != context.thread_extents[dim]:
-        raise_error(
-            "wrong-argument",
-            f"T.thread_binding must cover all threads along {str(thread)[-1]}",
-            stop.span,
-            f"T.Kernel has {context.thread_extents[dim]}",
-            help=f"write T.get_thread_binding({dim})",
-        )
+        title = f"T.thread_binding must cover all threads along {str(thread)[-1]}"
+        note = f"T.Kernel has {context.thread_extents[dim]}"
+        raise_error("wrong-argument", title, stop.span, note, help=f"write T.get_thread_binding({dim})")
     return compute_thread_index(context, dim)
 
 

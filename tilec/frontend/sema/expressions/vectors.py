@@ -6,6 +6,7 @@ A vector that is read becomes a local array of the thread, filled by one stateme
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Literal
 
 from tilec.frontend.sema.context import Context
@@ -13,7 +14,7 @@ from tilec.frontend.sema.expressions.bounds import check_access
 from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.sema.statements.stores import emit_element_statements
 from tilec.ir import tile
-from tilec.ir.affine import add_exprs
+from tilec.ir.affine import add_exprs, reads_elements
 from tilec.ir.expr import cast_expr, make_constant
 from tilec.ir.types import BOOL, UINT32
 from tilec.ops.language import arithmetic
@@ -28,9 +29,8 @@ from tilec.support.source import Span
 
 def load_vector(context: Context, access: Access, span: Span) -> Lanes:
     """Return the lanes of an element of a vector tensor or tile."""
-    return Lanes(
-        tuple(tile.Load(access.buffer, place) for place in _list_element_indices(context, access, span, "read"))
-    )
+    places = _list_element_indices(context, access, span, "read")
+    return Lanes(tuple(tile.Load(access.buffer, place) for place in places))
 
 
 def evaluate_wide_load(context: Context, call: Call) -> Value:
@@ -72,13 +72,8 @@ def elaborate_wide_store(context: Context, call: Call) -> None:
     source = value if isinstance(value, Lanes) else Lanes((as_expr(call["value"]),))
     if source.dtype.bits * len(source.parts) != wide.bits:
         call.refuse("value", f"of {wide.bits} bits")
-    store_vector(
-        context,
-        access,
-        Argument(reinterpret_lanes(source, access.buffer.dtype), call["value"].span),
-        call.span,
-        condition,
-    )
+    lanes = Argument(reinterpret_lanes(source, access.buffer.dtype), call["value"].span)
+    store_vector(context, access, lanes, call.span, condition)
 
 
 def store_vector(
@@ -89,27 +84,21 @@ def store_vector(
     if not isinstance(value, Lanes):
         value = Lanes((as_expr(argument, dtype),) * len(places))
     if len(value.parts) != len(places):
-        raise_error(
-            "shape-mismatch",
-            f"{len(value.parts)} lanes for {len(places)} elements",
-            span,
-            secondary=(Label(argument.span, describe_value(value)), Label(access.buffer.span, "from here")),
-        )
-    stores = tuple(
-        tile.Store(access.buffer, place, cast_expr(part, dtype), span)
-        for place, part in zip(places, value.parts, strict=True)
-    )
+        labels = Label(argument.span, describe_value(value)), Label(access.buffer.span, "from here")
+        title = f"{len(value.parts)} lanes for {len(places)} elements"
+        raise_error("shape-mismatch", title, span, secondary=labels)
+    elements = zip(places, value.parts, strict=True)
+    stores = tuple(tile.Store(access.buffer, place, cast_expr(part, dtype), span) for place, part in elements)
     statements: tuple[tile.Stmt, ...] = stores if holds is None else (tile.If(holds, stores, (), span),)
     is_own = any(per_thread.is_per_thread_store(context, store) for store in stores)
-    emit_element_statements(
-        context, statements, is_own or (holds is not None and per_thread.is_varying(context, holds)), span
-    )
+    is_own |= holds is not None and per_thread.is_varying(context, holds)
+    emit_element_statements(context, statements, is_own, span)
 
 
 def snapshot_vector(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
     """Return the current value of the vector, unaffected by later stores."""
     held = value.origin or value
-    if not any(isinstance(e, tile.Load) for part in held.parts for e in tile.walk_expr(part)):
+    if not any(map(reads_elements, held.parts)):
         return value
     if context.is_parallel:
         variables = tuple(tile.Var(context.unique.take(name), part.dtype) for part in held.parts)
@@ -118,17 +107,15 @@ def snapshot_vector(context: Context, name: str, value: Lanes, span: Span) -> La
                 context.varying_variables.add(var)
             context.out.append(tile.Bind(var, part, span))
         return reinterpret_lanes(Lanes(variables), value.dtype)
-    if all(
-        isinstance(p, tile.Load) and p.buffer.scope == "local" and p.buffer.name in context.vectors for p in held.parts
-    ):
+    loaded = [p.buffer for p in held.parts if isinstance(p, tile.Load)]
+    if len(loaded) == len(held.parts) and all(b.scope == "local" and b.name in context.vectors for b in loaded):
         return value  # kept already
     array = per_thread.allocate_local_array(context, name, (len(held.parts),), held.dtype, span)
     context.vectors.add(array.name)
     stores = (tile.Store(array, (tile.int32_const(i),), part, span) for i, part in enumerate(held.parts))
     per_thread.emit_for_each_thread(context, tuple(stores), span)
-    return reinterpret_lanes(
-        Lanes(tuple(tile.Load(array, (tile.int32_const(i),)) for i in range(len(held.parts)))), value.dtype
-    )
+    loads = tuple(tile.Load(array, (tile.int32_const(i),)) for i in range(len(held.parts)))
+    return reinterpret_lanes(Lanes(loads), value.dtype)
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -147,6 +134,7 @@ def _list_element_indices(
 
 
 def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
+    """Read the element or slice that a wide access is given. A whole buffer means its first element."""
     value = call[name].value
     if isinstance(value, tile.Buffer):
         value = Access(value, tuple(tile.int32_const(0) for _ in value.extents))
@@ -156,31 +144,23 @@ def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
     if value.buffer.scope != wide.scope:
         _refuse_scope(call, name, value.buffer, "tensors" if wide.scope == "global" else "shared tiles")
     if value.buffer.dtype == BOOL or value.buffer.dtype.bits < 8:
-        raise_error(
-            "wrong-dtype", f"{call.name} of {value.buffer.dtype}", call[name].span, "is not a whole number of bytes"
-        )
+        title = f"{call.name} of {value.buffer.dtype}"
+        raise_error("wrong-dtype", title, call[name].span, "is not a whole number of bytes")
     return value
 
 
 def _extend_access(access: Access, call: Call, name: str, wide: WideAccess) -> Access:
     """Extend an element to as many neighbours as the width of the access takes."""
     bits = access.buffer.dtype.bits
-    count = 1
-    for index in access.indices:
-        count *= index.extent if isinstance(index, IndexRange) else 1
+    count = math.prod(index.extent for index in access.indices if isinstance(index, IndexRange))
     if access.has_extent:
         if count * bits != wide.bits:
-            raise_error(
-                "shape-mismatch",
-                f"{call.name} of {count * bits} bits",
-                call[name].span,
-                f"{count} {access.buffer.dtype}",
-            )
+            title = f"{call.name} of {count * bits} bits"
+            raise_error("shape-mismatch", title, call[name].span, f"{count} {access.buffer.dtype}")
         return access
     if wide.bits % bits:
-        raise_error(
-            "shape-mismatch", f"{call.name} of one {access.buffer.dtype}", call[name].span, f"which has {bits} bits"
-        )
+        title = f"{call.name} of one {access.buffer.dtype}"
+        raise_error("shape-mismatch", title, call[name].span, f"which has {bits} bits")
     last = access.indices[-1]
     assert not isinstance(last, IndexRange)
     return Access(access.buffer, (*access.indices[:-1], IndexRange(last, wide.bits // bits)))
@@ -191,10 +171,6 @@ def _read_predicate(call: Call) -> tile.Expr:
 
 
 def _refuse_scope(call: Call, name: str, buffer: tile.Buffer, wanted: str) -> None:
-    raise_error(
-        "wrong-scope",
-        f"{call.name} is for {wanted}",
-        call[name].span,
-        f"this is a part of {describe_value(buffer)}",
-        secondary=(Label(buffer.span, "from here"),),
-    )
+    title = f"{call.name} is for {wanted}"
+    note = f"this is a part of {describe_value(buffer)}"
+    raise_error("wrong-scope", title, call[name].span, note, secondary=(Label(buffer.span, "from here"),))

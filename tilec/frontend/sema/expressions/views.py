@@ -25,6 +25,7 @@ from tilec.ops.copies.copy import Copy
 from tilec.ops.functions.signatures import AT_DATA, DATA, VIEWS
 from tilec.ops.language.signature import Argument, Call as Arguments, as_dtype, as_shape, bind_arguments
 from tilec.ops.language.values import IndexMap, Method, describe_value, show_shape
+from tilec.ops.synchronisation.sync import make_buffer_region
 from tilec.passes.layout.shared.placements import build_bounds_condition, remap_indices
 from tilec.passes.layout.shared.reshape_views import (
     assemble_view_element,
@@ -50,13 +51,10 @@ def bind_view_call(
     call = bind_arguments(AT_DATA[path], positional, keywords, span)
     data = call["data"].value
     if not isinstance(data, Method) or not isinstance(data.owner, tile.Buffer) or data.name != DATA:
-        raise_error(
-            "wrong-argument",
-            f"{path} in a kernel is a view of a tensor or a tile",
-            call["data"].span,
-            f"`data` is {describe_value(data)}" if call.is_given("data") else "`data` is missing",
-            help=f"write {path}(shape, dtype, tile.data), or T.alloc_shared for a new tile",
-        )
+        title = f"{path} in a kernel is a view of a tensor or a tile"
+        note = f"`data` is {describe_value(data)}" if call.is_given("data") else "`data` is missing"
+        way_out = f"write {path}(shape, dtype, tile.data), or T.alloc_shared for a new tile"
+        raise_error("wrong-argument", title, call["data"].span, note, help=way_out)
     whole = Argument(data.owner, call["data"].span)
     return bind_arguments(VIEWS["T.view"].signature, [whole, call["shape"], call["dtype"]], {}, span)
 
@@ -68,55 +66,41 @@ def make_view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Bu
         call.refuse("src", "a whole tensor or tile")
     assert isinstance(source, tile.Buffer)
     if source.is_dynamic:
-        raise_error(
-            "dynamic-shape",
-            f"{call.name} of a tensor whose shape is known at launch",
-            call["src"].span,
-            f"this is {describe_value(source)}",
-        )
+        title = f"{call.name} of a tensor whose shape is known at launch"
+        raise_error("dynamic-shape", title, call["src"].span, f"this is {describe_value(source)}")
     refuse_strided(call, source)
     dtype = source.dtype
     if "dtype" in call.arguments and call["dtype"].value is not None:
         dtype = as_dtype(call["dtype"])
     is_resized = dtype.bits != source.dtype.bits
-    if dtype != source.dtype and (
-        BOOL in (dtype, source.dtype) or (is_resized and min(dtype.bits, source.dtype.bits) < 8)
-    ):
-        raise_error(
-            "wrong-dtype",
-            f"{source.dtype} cannot be viewed as {dtype}",
-            call["dtype"].span,
-            "bool has no view of another type"
-            if BOOL in (dtype, source.dtype)
-            else "elements of less than a byte keep their size",
-            secondary=(Label(source.span, "from here"),),
-            help="convert it, as by T.copy"
-            if BOOL in (dtype, source.dtype)
-            else "pack elements with shifts, and unpack them with T.reinterpret",
-        )
+    is_of_bool = BOOL in (dtype, source.dtype)
+    if dtype != source.dtype and (is_of_bool or (is_resized and min(dtype.bits, source.dtype.bits) < 8)):
+        title, place = f"{source.dtype} cannot be viewed as {dtype}", Label(source.span, "from here")
+        note, way_out = "bool has no view of another type", "convert it, as by T.copy"
+        if not is_of_bool:
+            note = "elements of less than a byte keep their size"
+            way_out = "pack elements with shifts, and unpack them with T.reinterpret"
+        raise_error("wrong-dtype", title, call["dtype"].span, note, secondary=(place,), help=way_out)
     has_shape = call["shape"].value is not None
     resized_shape = resize_shape(source.shape, source.dtype, dtype)
     shape = as_shape(call["shape"], f"the shape of {call.name}") if has_shape else resized_shape
     total = math.prod(source.shape) * source.dtype.bits // dtype.bits
     if shape is None or math.prod(shape) != total or resize_shape(shape, dtype, source.dtype) is None:
-        found = f"{source.name} has rows of {source.shape[-1]} elements" if shape is None else f"{show_shape(shape)}"
-        raise_error(
-            "shape-mismatch",
-            f"{call.name} keeps all elements" if not is_resized else f"{call.name} keeps all bytes of each row",
-            call["shape" if has_shape else "dtype"].span,
-            f"{found}, which cannot hold {total} {dtype}"
-            if is_resized
-            else f"{show_shape(shape or ())} has {math.prod(shape or ())} elements, {source.name} has {total}",
-            secondary=(Label(source.span, f"{source.dtype}{show_shape(source.shape)}"),),
-        )
+        kept = "all bytes of each row" if is_resized else "all elements"
+        note = f"{show_shape(shape or ())} has {math.prod(shape or ())} elements, {source.name} has {total}"
+        if is_resized:
+            found = f"{source.name} has rows of {source.shape[-1]} elements" if shape is None else show_shape(shape)
+            note = f"{found}, which cannot hold {total} {dtype}"
+        place = Label(source.span, f"{source.dtype}{show_shape(source.shape)}")
+        where = call["shape" if has_shape else "dtype"].span
+        raise_error("shape-mismatch", f"{call.name} keeps {kept}", where, note, secondary=(place,))
     return tile.Buffer(names.take(f"{source.name}_view"), shape, dtype, source.scope, call.span), source
 
 
 def evaluate_view(context: Context, path: str, node: ast.Call) -> tile.Buffer:
     """Evaluate T.reshape, T.view or T.Tensor(shape, dtype, tile.data) as a buffer, recorded in `context.views`."""
-    made, source = make_view(
-        bind_view_call(path, *evaluate.evaluate_arguments(context, node), node.span), context.unique
-    )
+    call = bind_view_call(path, *evaluate.evaluate_arguments(context, node), node.span)
+    made, source = make_view(call, context.unique)
     context.views[made.name] = context.views.get(source.name, source)
     return made
 
@@ -138,6 +122,7 @@ class _ViewRewriter:
         return map_statements(body, self.rewrite_statement)
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        """Rewrite a statement, with those inside it, to one or several without views."""
         match stmt:
             case tile.TileOp():
                 return self.rewrite_operation(stmt)
@@ -151,23 +136,18 @@ class _ViewRewriter:
         value, buffer = self.replace_loads(store.value), store.buffer
         indices = tuple(self.replace_loads(i) for i in store.indices)
         if buffer.name not in self.views:
-            return _guard_stores(
-                build_bounds_condition(buffer, indices) if buffer.name in self.tensors else None,
-                (replace(store, indices=self.locate_element(buffer, indices), value=value),),
-            )
+            exists = build_bounds_condition(buffer, indices) if buffer.name in self.tensors else None
+            moved = replace(store, indices=self.locate_element(buffer, indices), value=value)
+            return _guard_stores(exists, (moved,))
         source = self.views[buffer.name]
         if buffer.dtype != source.dtype and (store.atomic is not None or buffer.dtype.bits < source.dtype.bits):
-            what = "an atomic operation on" if store.atomic is not None else "an element is set through"
-            raise_error(
-                "wrong-dtype",
-                f"{what} a view of {source.name} as {buffer.dtype}",
-                store.span,
-                f"{source.name} holds {source.dtype}",
-                secondary=(Label(buffer.span, "the view"),),
-                help="use the type of the elements"
-                if store.atomic is not None
-                else f"allocate the tile as {buffer.dtype}, and view it as {source.dtype} where it is read",
-            )
+            what, way_out = "an atomic operation on", "use the type of the elements"
+            if store.atomic is None:
+                what = "an element is set through"
+                way_out = f"allocate the tile as {buffer.dtype}, and view it as {source.dtype} where it is read"
+            title, view = f"{what} a view of {source.name} as {buffer.dtype}", Label(buffer.span, "the view")
+            note = f"{source.name} holds {source.dtype}"
+            raise_error("wrong-dtype", title, store.span, note, secondary=(view,), help=way_out)
         made: list[tile.Stmt] = []
         for part, place in enumerate(list_source_indices(buffer, source, indices)):
             there = self.locate_element(source, place)
@@ -185,11 +165,9 @@ class _ViewRewriter:
         """Return the condition that the indices are within the view, or None if no check is needed.
 
         Indices out of bounds would address another element of the source."""
-        return (
-            build_bounds_condition(seen, indices)
-            if source.name in self.tensors
-            else build_view_condition(seen, source, indices)
-        )
+        if source.name in self.tensors:
+            return build_bounds_condition(seen, indices)
+        return build_view_condition(seen, source, indices)
 
     def replace_loads(self, expr: tile.Expr) -> tile.Expr:
         return rewrite_expression(expr, self.replace_load)
@@ -202,10 +180,8 @@ class _ViewRewriter:
         if source is None and expr.buffer.name not in self.tensors:
             return expr
         source = source or expr.buffer
-        loads = [
-            tile.Load(source, self.locate_element(source, place))
-            for place in list_source_indices(expr.buffer, source, expr.indices)
-        ]
+        places = list_source_indices(expr.buffer, source, expr.indices)
+        loads = [tile.Load(source, self.locate_element(source, place)) for place in places]
         value = assemble_view_element(expr.buffer, loads, expr.indices)
         exists = self.make_bounds_condition(expr.buffer, source, expr.indices)
         return value if exists is None else tile.Select(exists, value, make_constant(0, expr.dtype), expr.dtype)
@@ -213,6 +189,7 @@ class _ViewRewriter:
     # ---- operations on tiles -----------------------------------------------------------------------------------------
 
     def rewrite_operation(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
+        """Rewrite an operation on views: its boxes moved, its elements expanded, or run on copies."""
         op = map_expressions(op, self.replace_loads)
         if any(r.buffer.name in self.tensors for r in op.regions) and op.is_elementwise:
             return self.rewrite_statement(self.expand_elements(op))
@@ -237,19 +214,14 @@ class _ViewRewriter:
                 regions.append(region)
                 continue
             if seen.scope == "global":
-                raise_error(
-                    "wrong-scope",
-                    f"T.{op.name} works on tensors and tiles, not on views of tensors",
-                    op.span,
-                    f"this is a view of {self.views[seen.name].name}",
-                    secondary=(Label(seen.span, "the view"),),
-                    help="use a tile, and T.copy it to the view",
-                )
+                title = f"T.{op.name} works on tensors and tiles, not on views of tensors"
+                note = f"this is a view of {self.views[seen.name].name}"
+                place = Label(seen.span, "the view")
+                way_out = "use a tile, and T.copy it to the view"
+                raise_error("wrong-scope", title, op.span, note, secondary=(place,), help=way_out)
             buffer = replace(seen, name=self.names.take(f"{seen.name}_copy"), span=op.span)
             self.made.append(buffer)
-            whole, of_view = (
-                tile.Region(b, tuple(tile.int32_const(0) for _ in b.shape), b.shape, op.span) for b in (buffer, seen)
-            )
+            whole, of_view = (make_buffer_region(b, op.span) for b in (buffer, seen))
             if region in effects.reads or not region.is_whole:
                 loads += self.rewrite_statement(Copy(of_view, whole, span=op.span))
             if region in effects.writes:
@@ -294,6 +266,7 @@ class _ViewRewriter:
         variables = tuple(tile.Var(self.names.take("element")) for _ in shape)
 
         def index_region(region: tile.Region) -> tuple[tile.Expr, ...]:
+            """Return the indices in a region of the element at `variables`."""
             if all(extent == 1 for extent in region.extent):
                 return region.start
             walked = iter(variables)
@@ -302,10 +275,8 @@ class _ViewRewriter:
                 fold_expr(add_exprs(next(walked), start)) if extent != 1 else start for start, extent in places
             )
 
-        store = op.element(
-            index_region(destination), tuple(tile.Load(source.buffer, index_region(source)) for source in sources)
-        )
-        return tile.Parallel(variables, shape, (store,), op.span)
+        loads = tuple(tile.Load(source.buffer, index_region(source)) for source in sources)
+        return tile.Parallel(variables, shape, (op.element(index_region(destination), loads),), op.span)
 
 
 def _guard_stores(exists: tile.Expr | None, stores: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:

@@ -67,6 +67,7 @@ def read_pass_configs(configs: Argument, warn: Warn) -> Iterator[tile.KernelOpti
 
 
 def _read_config_name(entry: DictionaryEntry) -> str:
+    """Return the name of a pass config without its module, its prefix and its capitals."""
     match entry.key:
         case str() as text:
             name = text.rpartition(".")[2]

@@ -20,7 +20,7 @@ from tilec.frontend.sema.statements import assignments
 from tilec.frontend.sema.statements.statements import refuse_early_return
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer
-from tilec.ops.language.signature import Parameter, Signature, as_element_type, as_extents, bind_arguments
+from tilec.ops.language.signature import Parameter, Signature, as_element_type, as_extents
 from tilec.ops.language.values import Member, Value, describe_value
 from tilec.support.diagnostics import CompileError, Label, raise_error
 from tilec.support.records import dataclass
@@ -28,8 +28,6 @@ from tilec.support.source import Span
 
 CONST_SIGNATURE = Signature("T.const", (Parameter("name"), Parameter("dtype", "int32")))
 EMPTY_SIGNATURE = Signature("T.empty", (Parameter("shape"), Parameter("dtype", "float32")))
-
-_AT_COMPILE_TIME = ("int", "float", "bool", "str", "tuple", "list", "dict", "T.dtype")
 
 
 @dataclass(slots=True)
@@ -102,14 +100,11 @@ class EagerKernel:
             defined.add(node.id)
             self.context.scope.poison(node.id, node.span)
             with self.context.mistakes.caught():
-                raise_error(
-                    "missing-define",
-                    f"{node.id} has no value",
-                    node.span,
-                    help=f"compile with -D {node.id}=…, or define it in the file",
-                )
+                way_out = f"compile with -D {node.id}=…, or define it in the file"
+                raise_error("missing-define", f"{node.id} has no value", node.span, help=way_out)
 
     def _bind_parameter(self, function: ast.Function, node: ast.Parameter, is_declared: bool) -> None:
+        """Bind a parameter of the header: by its type, or to a value known at compile time."""
         name = node.name
         if name in self.inputs or name in self.context.scope.names:
             raise_error("duplicate-definition", f"parameter `{name}` appears twice", node.span)
@@ -122,12 +117,9 @@ class EagerKernel:
             return
         if node.annotation is None and node.default is None and name not in self.defines:
             self.defines.known[name] = None
-            raise_error(
-                "missing-define",
-                f"{function.name} needs a type or a value for `{name}`",
-                node.span,
-                help=f"write `{name}: T.Tensor((M, N), dtype)` in the body, or compile with -D {name}=…",
-            )
+            title = f"{function.name} needs a type or a value for `{name}`"
+            way_out = f"write `{name}: T.Tensor((M, N), dtype)` in the body, or compile with -D {name}=…"
+            raise_error("missing-define", title, node.span, help=way_out)
         value = self.defines.argument(self.context, function.name, node)
         self.context.scope.bind(name, value, node.span, node.span)
 
@@ -153,6 +145,7 @@ class EagerKernel:
     # ---- declarations in the body ------------------------------------------------------------------------------------
 
     def _elaborate_annotated_assign(self, context: Context, node: ast.AnnotatedAssign) -> None:
+        """Elaborate `A: T.Tensor(…)`, which declares a parameter, or `a: dtype = value`."""
         match node:
             case ast.AnnotatedAssign(target=ast.Name(id=name), value=None) if name in self.inputs:
                 self._declare(name, node)
@@ -160,6 +153,7 @@ class EagerKernel:
                 assignments.elaborate_annotated_assign(context, node)
 
     def _declare(self, name: str, node: ast.AnnotatedAssign) -> None:
+        """Give a parameter the type that the body declares. Errors: `duplicate-definition`."""
         if self.inputs[name] is not None:
             first = Label(self.spans[name], "first here")
             raise_error("duplicate-definition", f"`{name}` is declared twice", node.span, secondary=(first,))
@@ -167,6 +161,7 @@ class EagerKernel:
         self.inputs[name] = bind_parameter(self.context, name, node.annotation, node.span)
 
     def _elaborate_assign(self, context: Context, node: ast.Assign) -> None:
+        """Elaborate `C = T.empty(…)`, which declares a result, or another assignment."""
         match node:
             case ast.Assign(targets=(ast.Name(id=name) as target,), value=ast.Call() as call) if (
                 evaluate.find_callee(context, call) == EMPTY_SIGNATURE.name
@@ -176,7 +171,8 @@ class EagerKernel:
                 assignments.elaborate_assign(context, node)
 
     def _declare_empty(self, name: str, node: ast.Call) -> Buffer:
-        call = bind_arguments(EMPTY_SIGNATURE, *evaluate.evaluate_arguments(self.context, node), node.span)
+        """Make the tensor of a `T.empty`, a result of the kernel."""
+        call = evaluate.bind_call(self.context, EMPTY_SIGNATURE, node)
         shape = tuple(map(fold_extent, as_extents(call["shape"], f"the shape of {name}")))
         dtype, lanes = as_element_type(call["dtype"])
         extents = (*shape, lanes) if lanes > 1 else shape
@@ -190,7 +186,7 @@ class EagerKernel:
     def _evaluate_const(self, context: Context, path: str, node: ast.Call) -> Value:
         """Evaluate `T.const("M, N")` to the numbers that -D gives these names. Errors: `missing-define`,
         `bad-define`."""
-        call = bind_arguments(CONST_SIGNATURE, *evaluate.evaluate_arguments(context, node), node.span)
+        call = evaluate.bind_call(context, CONST_SIGNATURE, node)
         text = call["name"].value
         names = text.replace(",", " ").split() if isinstance(text, str) else []
         if not names or not all(name.isidentifier() for name in names):
@@ -202,13 +198,9 @@ class EagerKernel:
             value = self.defines.given.get(name)
             if value is None:
                 absent = [n for n in names if n not in self.defines]
-                raise_error(
-                    "missing-define",
-                    f"no value is given for {', '.join(absent)}",
-                    node.span,
-                    "sizes known at compile time",
-                    help=f"compile with {' '.join(f'-D {n}=…' for n in absent)}",
-                )
+                title = f"no value is given for {', '.join(absent)}"
+                way_out = f"compile with {' '.join(f'-D {n}=…' for n in absent)}"
+                raise_error("missing-define", title, node.span, "sizes known at compile time", help=way_out)
             if not isinstance(value, int) or isinstance(value, bool):
                 raise_error("bad-define", f"-D {name}={value} is not a size", node.span, "sizes are integers")
             values.append(value)
@@ -217,6 +209,7 @@ class EagerKernel:
     # ---- what it returns ---------------------------------------------------------------------------------------------
 
     def _elaborate_return(self, context: Context, node: ast.Return) -> None:
+        """Note the tensors that the kernel returns. Errors: `bad-return`, `misplaced-statement`."""
         # Outside T.Kernel the branch is chosen at compile time, and nothing after the `return` is elaborated.
         if context.is_launched and (node.span not in self.last or context.scope is not self.scope):
             refuse_early_return(node)
@@ -224,27 +217,18 @@ class EagerKernel:
         listed = given if isinstance(given, tuple) else (given,)
         for result in listed:
             if not isinstance(result, Buffer) or result not in self.results:
-                raise_error(
-                    "bad-return",
-                    "a kernel returns tensors of T.empty only",
-                    node.span,
-                    f"this is {describe_value(result)}",
-                    help="parameters need not be returned: the caller has them",
-                )
+                title = "a kernel returns tensors of T.empty only"
+                way_out = "parameters need not be returned: the caller has them"
+                raise_error("bad-return", title, node.span, f"this is {describe_value(result)}", help=way_out)
         self.returned_names = tuple(r.name for r in listed if isinstance(r, Buffer))
 
-    def check_returned(self, function: ast.Function) -> None:
+    def check_returned(self) -> None:
         """Check that every tensor of T.empty is returned, and every parameter declared."""
         for result in self.results:
             if result.name not in (self.returned_names or ()):
                 names = ", ".join(r.name for r in self.results)
-                raise_error(
-                    "bad-return",
-                    f"{result.name} is not returned",
-                    result.span,
-                    "made here",
-                    help=f"end the function with `return {names}`",
-                )
+                way_out = f"end the function with `return {names}`"
+                raise_error("bad-return", f"{result.name} is not returned", result.span, "made here", help=way_out)
         undeclared = next((n for n, p in self.inputs.items() if p is None), None)
         if undeclared is not None:
             raise_error("missing-type", f"parameter `{undeclared}` has no type", self.spans[undeclared])

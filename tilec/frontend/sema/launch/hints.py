@@ -42,16 +42,20 @@ class Hints:
     threads: int = 1024
 
 
+HintKeeper = Callable[[Hints, Call, Warn], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Hint:
     """A hint: its signature, its documentation, and the function that keeps its arguments."""
 
     signature: Signature
     doc: str
-    keep: Callable[[Hints, Call, Warn], None]
+    keep: HintKeeper
 
 
 def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
+    """Keep the order of blocks that T.use_swizzle gives."""
     size, order = call.read_integer("panel_size"), call["order"].value
     if size < 1:
         call.refuse("panel_size", "at least 1")
@@ -71,25 +75,19 @@ def read_buffer_entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[t
     assert isinstance(value, Dictionary)
     for entry in value.entries:
         if not isinstance(entry.key, tile.Buffer):
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: a buffer is needed here",
-                entry.span,
-                f"this is {describe_value(entry.key)}",
-            )
+            title = f"{call.name}: a buffer is needed here"
+            raise_error("wrong-argument", title, entry.span, f"this is {describe_value(entry.key)}")
         if entry.key.scope != "global" and (source := hints.views.get(entry.key.name)) is not None:
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: a view cannot have hints of its own",
-                entry.span,
-                f"this is a view of {source.name}",
-                secondary=(Label(entry.key.span, "the view"),),
-                help=f"annotate {source.name} instead",
-            )
+            title = f"{call.name}: a view cannot have hints of its own"
+            note = f"this is a view of {source.name}"
+            place = Label(entry.key.span, "the view")
+            way_out = f"annotate {source.name} instead"
+            raise_error("wrong-argument", title, entry.span, note, secondary=(place,), help=way_out)
         yield entry.key, entry
 
 
 def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
+    """Keep the layouts that T.annotate_layout gives."""
     for buffer, entry in read_buffer_entries(hints, call, "layout_map"):
         if buffer in hints.layouts:
             first = Label(hints.layouts[buffer].span, "first here")
@@ -105,8 +103,7 @@ def _read_layout(
     """Read the layout of a tile, or None where tilec cannot follow it, or follows it by changing indices."""
     layout = entry.value
     if buffer.scope == "fragment" and isinstance(layout, tile.LoopLayout):
-        if layout.shape != buffer.shape:
-            _refuse_shape_mismatch(buffer, layout.shape, entry)
+        _check_layout_shape(buffer, layout.shape, entry)
         _check_fragment_size(buffer, layout, hints.threads)
         if (reason := why_irregular(layout)) is not None:
             title = f"this layout of {buffer.name} is not used"
@@ -115,15 +112,13 @@ def _read_layout(
             return None
         return layout
     if buffer.scope == "global" and isinstance(layout, IndexMap) and not buffer.is_dynamic:
-        if layout.shape != buffer.shape:
-            _refuse_shape_mismatch(buffer, layout.shape, entry)
+        _check_layout_shape(buffer, layout.shape, entry)
         hints.tensors[buffer.name] = check_tensor_map(buffer, layout, entry.span)
         return None
     if buffer.scope == "shared" and isinstance(layout, Swizzle):
         return _read_swizzle_width(buffer, layout, entry)
     if buffer.scope == "shared" and isinstance(layout, IndexMap):
-        if layout.shape != buffer.shape:
-            _refuse_shape_mismatch(buffer, layout.shape, entry)
+        _check_layout_shape(buffer, layout.shape, entry)
         return build_placement(buffer, layout, entry.span)
     return _refuse_layout(buffer, entry)
 
@@ -134,97 +129,77 @@ def _check_fragment_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: 
 
     registers = -(-math.prod(buffer.shape) * layout.copies * buffer.dtype.bits // (32 * threads))
     if registers > MAX_REGISTERS:
-        raise_error(
-            "fragment-overflow",
-            f"{buffer.name} takes {registers} registers of a thread, "
-            f"which has 255: up to {MAX_REGISTERS} are spilled, more are refused",
-            buffer.span,
-            secondary=(Label(layout.span, "with this layout"),),
-            help="use smaller tiles, or more threads to share them",
-        )
+        title = f"{buffer.name} takes {registers} registers of a thread, "
+        title += f"which has 255: up to {MAX_REGISTERS} are spilled, more are refused"
+        way_out = "use smaller tiles, or more threads to share them"
+        place = Label(layout.span, "with this layout")
+        raise_error("fragment-overflow", title, buffer.span, secondary=(place,), help=way_out)
 
 
 def _refuse_layout(buffer: tile.Buffer, entry: DictionaryEntry) -> NoReturn:
+    """Refuse a layout of the wrong kind for its buffer, and show the kind that fits."""
     forms = {
         "fragment": "T.Fragment(shape, forward_fn=lambda i, j: (thread, index))",
         "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
         "global": "T.Layout(shape, lambda i, j: place)",
     }
-    form = forms.get(buffer.scope)
-    raise_error(
-        "wrong-argument",
-        f"T.annotate_layout: this is not a layout for {buffer.name}",
-        entry.span,
-        f"{describe_value(entry.value)} for {describe_value(buffer)}",
-        secondary=(Label(buffer.span, "from here"),),
-        help=f"write {form}"
-        if form is not None and not buffer.is_dynamic
-        else "give layouts to shared tiles and fragments",
-    )
+    form = None if buffer.is_dynamic else forms.get(buffer.scope)
+    title = f"T.annotate_layout: this is not a layout for {buffer.name}"
+    note = f"{describe_value(entry.value)} for {describe_value(buffer)}"
+    way_out = "give layouts to shared tiles and fragments" if form is None else f"write {form}"
+    place = Label(buffer.span, "from here")
+    raise_error("wrong-argument", title, entry.span, note, secondary=(place,), help=way_out)
 
 
-def _refuse_shape_mismatch(buffer: tile.Buffer, shape: tuple[int, ...], entry: DictionaryEntry) -> None:
-    raise_error(
-        "shape-mismatch",
-        f"the layout of {buffer.name} has another shape",
-        entry.span,
-        f"{show_shape(shape)} for {show_shape(buffer.shape)}",
-        secondary=(Label(buffer.span, "from here"),),
-    )
+def _check_layout_shape(buffer: tile.Buffer, shape: tuple[int, ...], entry: DictionaryEntry) -> None:
+    """Check that a layout has the shape of its tensor or tile. Errors: `shape-mismatch`."""
+    if shape != buffer.shape:
+        title = f"the layout of {buffer.name} has another shape"
+        note = f"{show_shape(shape)} for {show_shape(buffer.shape)}"
+        raise_error("shape-mismatch", title, entry.span, note, secondary=(Label(buffer.span, "from here"),))
 
 
 def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: DictionaryEntry) -> int:
+    """Return the swizzle width in bytes: the requested one, or the widest that fits."""
     possible = (*list_swizzle_widths(buffer), 0)
     if swizzle.width is None:
         return possible[0]
     if swizzle.width not in possible:
         row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
-        raise_error(
-            "wrong-argument",
-            f"{buffer.name} cannot be swizzled by {swizzle.width} bytes",
-            entry.span,
-            f"a row has {row} bytes, which is not a multiple",
-            secondary=(Label(buffer.span, "from here"),),
-            help="use tilelang.layout.make_swizzled_layout, which takes the widest that fits",
-        )
+        title = f"{buffer.name} cannot be swizzled by {swizzle.width} bytes"
+        note = f"a row has {row} bytes, which is not a multiple"
+        place = Label(buffer.span, "from here")
+        way_out = "use tilelang.layout.make_swizzled_layout, which takes the widest that fits"
+        raise_error("wrong-argument", title, entry.span, note, secondary=(place,), help=way_out)
     return swizzle.width
 
 
 def _fill_out_of_bounds(hints: Hints, call: Call, warn: Warn) -> None:
+    """Keep the values outside tensors that T.annotate_safe_value gives."""
     for buffer, entry in read_buffer_entries(hints, call, "values"):
         if buffer.scope != "global":
-            raise_error(
-                "wrong-scope",
-                f"{call.name} is for tensors",
-                entry.span,
-                f"{buffer.name} is a tile, which has no elements outside",
-                secondary=(Label(buffer.span, "from here"),),
-            )
+            title = f"{call.name} is for tensors"
+            note = f"{buffer.name} is a tile, which has no elements outside"
+            raise_error("wrong-scope", title, entry.span, note, secondary=(Label(buffer.span, "from here"),))
         hints.out_of_bounds_fill[buffer] = cast_expr(as_expr(Argument(entry.value, entry.span)), buffer.dtype)
 
 
 def _annotate_subtile(hints: Hints, call: Call, warn: Warn) -> None:
+    """Keep the numbers of parts that T.annotate_subtile gives tiles."""
     for buffer, entry in read_buffer_entries(hints, call, "subtile_map"):
         counts = entry.value
         parts = counts if isinstance(counts, tuple) else (counts,)
         if buffer.scope == "global" or len(parts) != len(buffer.extents):
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: a number of parts is needed for each dimension of {buffer.name}",
-                entry.span,
-                f"{describe_value(counts)} for {describe_value(buffer)}",
-                secondary=(Label(buffer.span, "from here"),),
-                help="give one number for each dimension, as in {scores: (1, 2)}",
-            )
+            title = f"{call.name}: a number of parts is needed for each dimension of {buffer.name}"
+            note = f"{describe_value(counts)} for {describe_value(buffer)}"
+            place = Label(buffer.span, "from here")
+            way_out = "give one number for each dimension, as in {scores: (1, 2)}"
+            raise_error("wrong-argument", title, entry.span, note, secondary=(place,), help=way_out)
         numbers = tuple(n for n in parts if isinstance(n, int) and not isinstance(n, bool) and n >= 1)
         if len(numbers) != len(parts) or sum(n != 1 for n in numbers) > 1:
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: a tile is split along one dimension only",
-                entry.span,
-                f"this is {describe_value(counts)}",
-                help="give 1 for the other dimensions, or for all of them to keep the tile whole",
-            )
+            title = f"{call.name}: a tile is split along one dimension only"
+            way_out = "give 1 for the other dimensions, or for all of them to keep the tile whole"
+            raise_error("wrong-argument", title, entry.span, f"this is {describe_value(counts)}", help=way_out)
         hints.subtiles[buffer] = tile.Subtile(buffer, numbers, entry.span)
 
 
@@ -256,6 +231,7 @@ def _annotate_pipeline(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def _add_stage_request(hints: Hints, buffer: tile.Buffer, stages: Value, span: Span, name: str) -> None:
+    """Keep the number of stages of a tile. `name` is the call in the text, for errors."""
     if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
         title = f"{name}: a tile has a number of stages, at least 1, known at compile time"
         raise_error("wrong-argument", title, span, f"this is {describe_value(stages)}", help="give a number, such as 3")
@@ -266,7 +242,7 @@ def _add_stage_request(hints: Hints, buffer: tile.Buffer, stages: Value, span: S
     hints.stages.append(StageRequest(buffer, stages, span))
 
 
-def _ignore_hint(instead: str) -> Callable[[Hints, Call, Warn], None]:
+def _ignore_hint(instead: str) -> HintKeeper:
     """Make the `keep` of a hint that has no effect; `instead` says why."""
 
     def warn_of_no_effect(hints: Hints, call: Call, warn: Warn) -> None:
@@ -275,9 +251,7 @@ def _ignore_hint(instead: str) -> Callable[[Hints, Call, Warn], None]:
     return warn_of_no_effect
 
 
-def _make_hint(
-    name: str, parameters: tuple[Parameter, ...], doc: str, keep: Callable[[Hints, Call, Warn], None]
-) -> Hint:
+def _make_hint(name: str, parameters: tuple[Parameter, ...], doc: str, keep: HintKeeper) -> Hint:
     return Hint(Signature(f"T.{name}", parameters), doc, keep)
 
 

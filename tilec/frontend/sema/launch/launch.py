@@ -121,36 +121,28 @@ def _add_refused_statement(kernel: tile.Kernel) -> tile.Kernel:
 def _build_kernel(
     function: ast.Function, context: Context, shape: _LaunchShape, params: Callable[[], tuple[Param, ...]]
 ) -> tile.Kernel:
+    """Build the kernel from the statements of the context, without views, reducers and pipelines."""
     context.out[:] = finish_pipelines(context.out, context.pipelines, context.cluster, context.mistakes)
     context.out[:] = resolve_cluster_masks(tuple(context.out), shape.block_vars, context.cluster)
     context.out[:] = add_grid_counter(tuple(context.out), context.unique, context.buffers)
-    statements, copies = replace_views(tuple(context.out), context.views, context.hints.tensors, context.unique)
+    hints = context.hints
+    statements, copies = replace_views(tuple(context.out), context.views, hints.tensors, context.unique)
     statements, buffers = replace_reducers_by_parts(statements, context.reducers, [*context.buffers, *copies])
     if uses_rank(statements):
-        statements = bind_block_rank(
-            statements, build_block_rank(shape.block_vars, context.cluster), function.name_span
-        )
+        rank = build_block_rank(shape.block_vars, context.cluster)
+        statements = bind_block_rank(statements, rank, function.name_span)
     built = tile.Kernel(
-        function.name,
-        resolve_pointers(context, params()),
-        shape.grid,
-        shape.block_vars,
-        context.threads,
-        buffers,
-        statements,
-        function.name_span,
-        tuple(context.hints.layouts.values()),
-        cluster=context.cluster,
-        raster=context.hints.raster,
-        subtiles=tuple(context.hints.subtiles.values()),
-    )
-    built = fill_out_of_bounds_reads(built, context.hints.out_of_bounds_fill, context.unique.take)
+        function.name, resolve_pointers(context, params()), shape.grid, shape.block_vars, context.threads, buffers,
+        statements, function.name_span, tuple(hints.layouts.values()), cluster=context.cluster, raster=hints.raster,
+        subtiles=tuple(hints.subtiles.values()),
+    )  # fmt: skip
+    built = fill_out_of_bounds_reads(built, hints.out_of_bounds_fill, context.unique.take)
     warn_of_ignored_registers(built, context.has_explicit_roles, context.warn)
     if not context.mistakes.met:  # a mistake may be where they were to be used
         warn_of_unused_parameters(context, function, built.params)
     if not context.mistakes.met:  # a missing statement may have been a load
-        built = apply_requested_stages(built, context.hints.stages, context.schedule_mistakes)
-        built = apply_register_stages(built, context.hints.stages, context.schedule_mistakes)
+        built = apply_requested_stages(built, hints.stages, context.schedule_mistakes)
+        built = apply_register_stages(built, hints.stages, context.schedule_mistakes)
     return parameters.add_size_parameters(resolve_awaited_tiles(built, context.warn, context.schedule_mistakes))
 
 
@@ -181,16 +173,11 @@ def _find_launch_statement(context: Context, function: ast.Function, number: int
                 _elaborate_before_launch(context, statement)
     if trailing is not None:
         with context.mistakes.caught():
-            raise_error(
-                "misplaced-statement", "no statement may follow the last T.Kernel block", trailing.span.first_line()
-            )
+            title = "no statement may follow the last T.Kernel block"
+            raise_error("misplaced-statement", title, trailing.span.first_line())
     if launch is None:
-        raise_error(
-            "missing-kernel",
-            f"{function.name} launches nothing",
-            function.name_span,
-            help="write `with T.Kernel(grid, threads=128) as bx:` around the body",
-        )
+        way_out = "write `with T.Kernel(grid, threads=128) as bx:` around the body"
+        raise_error("missing-kernel", f"{function.name} launches nothing", function.name_span, help=way_out)
     return launch
 
 
@@ -205,24 +192,19 @@ def _take_intermediate_tensors(context: Context) -> tuple[Param, ...]:
 
 
 def _is_launch(context: Context, statement: ast.With) -> bool:
-    return (
-        isinstance(statement.context, ast.Call)
-        and evaluate.find_callee(context, statement.context) in LAUNCH_SIGNATURES
-    )
+    call = statement.context
+    return isinstance(call, ast.Call) and evaluate.find_callee(context, call) in LAUNCH_SIGNATURES
 
 
 def _elaborate_before_launch(context: Context, statement: ast.Stmt) -> None:
+    """Elaborate a statement before T.Kernel, which may only compute constants."""
     context.block((statement,))
     if context.out or any(b.scope != "global" for b in context.buffers):
         context.out.clear()
         context.buffers.clear()
         poison_names(context.scope, statement)
-        raise_error(
-            "misplaced-statement",
-            "this belongs inside `with T.Kernel(…):`",
-            statement.span.first_line(),
-            "before the launch, only constants can be computed",
-        )
+        note = "before the launch, only constants can be computed"
+        raise_error("misplaced-statement", "this belongs inside `with T.Kernel(…):`", statement.span.first_line(), note)
 
 
 def _flatten_decided_ifs(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
@@ -242,20 +224,21 @@ def _flatten_decided_ifs(context: Context, statements: tuple[ast.Stmt, ...]) -> 
 
 
 def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
+    """Read the arguments of T.Kernel into the context, and bind the block indices."""
     assert isinstance(launch.context, ast.Call)
     grid: tuple[tile.Extent, ...] = ()
     context.is_launched, context.thread_extents = True, (WARP_THREADS, 1, 1)
     block_vars: tuple[tile.Var, ...] = ()
     try:
         signature = LAUNCH_SIGNATURES[evaluate.find_callee(context, launch.context) or "T.Kernel"]
-        call = bind_arguments(signature, *evaluate.evaluate_arguments(context, launch.context), launch.context.span)
+        call = evaluate.bind_call(context, signature, launch.context)
         with context.mistakes.caught():
             context.thread_extents = _read_thread_extents(call)
             context.has_threads = True
             _warn_of_partial_warp(context, call["threads"].span)
         grid = _read_grid(call)
         with context.mistakes.caught():
-            context.cluster = read_cluster(call, grid, context.default_cluster)
+            context.cluster = read_cluster(call, grid, context.machine.default_cluster)
         block_vars = _bind_block_variables(context, launch, len(grid))
     except CompileError as error:
         context.mistakes.add(error)
@@ -285,15 +268,12 @@ def elaborate_parameters(context: Context, function: ast.Function) -> tuple[Para
 
 
 def _bind_typed_parameter(context: Context, node: ast.Parameter) -> Param:
+    """Bind a parameter that must have a type and no default."""
     if node.name in context.scope.names:
         raise_error("duplicate-definition", f"parameter `{node.name}` appears twice", node.span)
     if node.annotation is None:
-        raise_error(
-            "missing-type",
-            f"parameter `{node.name}` has no type",
-            node.span,
-            help=f"write `{node.name}: T.Tensor((M, N), dtype)` or `{node.name}: T.float32`",
-        )
+        way_out = f"write `{node.name}: T.Tensor((M, N), dtype)` or `{node.name}: T.float32`"
+        raise_error("missing-type", f"parameter `{node.name}` has no type", node.span, help=way_out)
     if node.default is not None:
         raise_error("unsupported-syntax", "kernel parameters have no defaults", node.default.span)
     return bind_parameter(context, node.name, node.annotation, node.span)
@@ -305,7 +285,7 @@ def bind_parameter(context: Context, name: str, annotation: ast.Expr, span: Span
     if buffer is not None:
         param: Param = replace(buffer, name=context.unique.take(name))
     elif _is_pointer(context, annotation):
-        param = make_pointer(context, name, span)
+        param = make_pointer(context, name)
     else:
         param = tile.Var(context.unique.take(name), _read_scalar_type(context, annotation))
         context.scalars.add(param)
@@ -320,32 +300,23 @@ def read_tensor_type(context: Context, annotation: ast.Expr, name: str, span: Sp
         case ast.Call() if (
             signature := _TENSOR_SIGNATURES.get(evaluate.find_callee(context, annotation) or "")
         ) is not None:
-            return build_tensor(
-                bind_arguments(signature, *evaluate.evaluate_arguments(context, annotation), annotation.span),
-                name,
-                span,
-            )
+            return build_tensor(evaluate.bind_call(context, signature, annotation), name, span)
         case ast.Subscript(value=value, indices=indices) if (
             signature := _find_tensor_signature(context, value)
         ) is not None:
-            items = [i for i in indices if not isinstance(i, ast.Slice)]
-            return build_tensor(
-                bind_arguments(signature, [evaluate.evaluate_argument(context, i) for i in items], {}, annotation.span),
-                name,
-                span,
-            )
+            items = [evaluate.evaluate_argument(context, i) for i in indices if not isinstance(i, ast.Slice)]
+            return build_tensor(bind_arguments(signature, items, {}, annotation.span), name, span)
         case _:
             return None
 
 
 def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
     """Return whether the annotation is T.ptr, or T.ptr(dtype)."""
-    if isinstance(annotation, ast.Call) and evaluate.find_callee(context, annotation) == POINTER_SIGNATURE.name:
-        bind_arguments(POINTER_SIGNATURE, *evaluate.evaluate_arguments(context, annotation), annotation.span)
+    name = POINTER_SIGNATURE.name
+    if isinstance(annotation, ast.Call) and evaluate.find_callee(context, annotation) == name:
+        evaluate.bind_call(context, POINTER_SIGNATURE, annotation)
         return True
-    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) == Member(
-        POINTER_SIGNATURE.name
-    )
+    return isinstance(annotation, ast.Attribute | ast.Name) and context.value(annotation) == Member(name)
 
 
 def fold_extent(extent: tile.Extent) -> tile.Extent:
@@ -358,17 +329,14 @@ def _find_tensor_signature(context: Context, node: ast.Expr) -> Signature | None
 
 
 def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
+    """Return the type of a scalar parameter."""
     argument = evaluate.evaluate_argument(context, annotation)
     if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
         refuse_name(argument.value.path, annotation.span)
     if not isinstance(argument.value, DType | str):
-        raise_error(
-            "wrong-argument",
-            "a parameter is a tensor or a scalar",
-            annotation.span,
-            f"this is {describe_value(argument.value)}",
-            help="write T.Tensor((M, N), dtype) or T.float32",
-        )
+        title = "a parameter is a tensor or a scalar"
+        note = f"this is {describe_value(argument.value)}"
+        raise_error("wrong-argument", title, annotation.span, note, help="write T.Tensor((M, N), dtype) or T.float32")
     dtype = as_dtype(argument)
     if dtype == BOOL or dtype in SMALL_FLOATS or dtype in NARROW_TYPES:
         help_text = "pass T.int32" if dtype == BOOL else "pass T.float32"
@@ -377,6 +345,7 @@ def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
 
 
 def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
+    """Read the extents of the grid, one to three."""
     if not 1 <= len(call.variadic) <= 3:
         raise_error("wrong-argument", f"a grid has one to three dimensions, not {len(call.variadic)}", call.span)
     limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
@@ -384,16 +353,13 @@ def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
 
 
 def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
+    """Read one extent of the grid: a number up to `limit`, or an expression known at launch."""
     value = argument.value
     if isinstance(value, EXPR_TYPES):
         if extent_to_size(value) is None:
-            raise_error(
-                "dynamic-grid",
-                "the grid must be known at launch",
-                argument.span,
-                f"depends on {describe_value(value)}",
-                help="compute it from integers and integer parameters, with + - * // % T.min and T.max",
-            )
+            title = "the grid must be known at launch"
+            way_out = "compute it from integers and integer parameters, with + - * // % T.min and T.max"
+            raise_error("dynamic-grid", title, argument.span, f"depends on {describe_value(value)}", help=way_out)
         return fold_extent(cast_expr(value, INT32))
     if not isinstance(value, int) or isinstance(value, bool):
         raise_error("wrong-argument", "grid extents are integers", argument.span, f"this is {describe_value(value)}")
@@ -418,21 +384,16 @@ def _read_thread_extents(call: Call) -> tuple[int, int, int]:
 
 
 def _warn_of_partial_warp(context: Context, span: Span) -> None:
+    """Warn of a block whose threads do not fill its last warp."""
     count = math.prod(context.thread_extents)
     if context.threads > count:
         title = f"a block of {count} {'thread' if count == 1 else 'threads'} takes as long as one of {context.threads}"
-        context.warn(
-            make_warning(
-                "partial-warp",
-                title,
-                span,
-                f"they run in warps of {WARP_THREADS}",
-                help=f"write threads={context.threads}, unless the threads do different work",
-            )
-        )
+        way_out = f"write threads={context.threads}, unless the threads do different work"
+        context.warn(make_warning("partial-warp", title, span, f"they run in warps of {WARP_THREADS}", help=way_out))
 
 
 def _bind_block_variables(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:
+    """Bind the names after `as` to the block indices, or make variables without names."""
     target = launch.target
     if target is None:
         # The kernel uses no block index.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tilec.analysis.box_starts import Coordinates, collect_coordinates
+from tilec.frontend.sema.statements.per_thread import join_conditions
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements, rewrite_expression
@@ -35,6 +36,7 @@ class _FillRewriter:
         return map_statements(body, self.rewrite_statement)
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
+        """Guard the reads of a statement; a copy that may leave a tensor becomes a nest."""
         match stmt:
             case Copy(regions=(source, destination)) if source.buffer in self.values:
                 return stmt if _is_in_bounds(source, self.coordinates) else self.rewrite_copy(source, destination, stmt)
@@ -44,29 +46,27 @@ class _FillRewriter:
                 return map_nested_bodies(map_expressions(stmt, self.guard_loads), self.rewrite_body)
 
     def rewrite_copy(self, source: tile.Region, destination: tile.Region, op: tile.TileOp) -> tile.Parallel:
+        """Return the nest that copies element by element, with guarded reads."""
         extents = destination.shape
         variables = tuple(tile.Var(self.fresh("place")) for _ in extents)
         read = self.guard_loads(tile.Load(source.buffer, index_element(source, variables, extents)))
         where = index_element(destination, variables, extents)
-        return tile.Parallel(
-            variables,
-            extents,
-            (tile.Store(destination.buffer, where, cast_expr(read, destination.buffer.dtype)),),
-            op.span,
-        )
+        store = tile.Store(destination.buffer, where, cast_expr(read, destination.buffer.dtype))
+        return tile.Parallel(variables, extents, (store,), op.span)
 
     def guard_loads(self, expr: tile.Expr) -> tile.Expr:
         return rewrite_expression(expr, self.guard_load)
 
     def guard_load(self, new: tile.Expr) -> tile.Expr:
+        """Return a load as a selection between the element and the fill value; else the expression."""
         if not isinstance(new, tile.Load) or new.buffer not in self.values:
             return new
-        inside: tile.Expr | None = None
+        bounds: list[tile.Expr] = []
         for index, size in zip(new.indices, new.buffer.extents, strict=True):
             not_below = tile.Binary("ge", index, tile.int32_const(0), BOOL)
             not_above = tile.Binary("lt", index, tile.extent_expr(size), BOOL)
-            both = tile.Binary("and", not_below, not_above, BOOL)
-            inside = both if inside is None else tile.Binary("and", inside, both, BOOL)
+            bounds.append(tile.Binary("and", not_below, not_above, BOOL))
+        inside = join_conditions(bounds)
         assert inside is not None
         return tile.Select(inside, new, self.values[new.buffer], new.dtype)
 

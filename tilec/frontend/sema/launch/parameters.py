@@ -25,6 +25,7 @@ def list_size_names(scope: Scope) -> Iterator[str]:
 
 
 def _find_variables(value: Value) -> Iterator[tile.Var]:
+    """Yield the variables in an expression, or in the expressions of nested tuples."""
     level = [value]
     while level:
         for node in level:
@@ -46,16 +47,14 @@ def add_size_parameters(kernel: tile.Kernel) -> tile.Kernel:
     taken = {p.name: p for p in kernel.params}
     for size in sizes:
         if size.name in taken:
-            raise_error(
-                "duplicate-definition",
-                f"a parameter and a size are both called {size.name}",
-                getattr(taken[size.name], "span", kernel.span),
-                help="give the size another name in T.dynamic",
-            )
+            title = f"a parameter and a size are both called {size.name}"
+            way_out = "give the size another name in T.dynamic"
+            raise_error("duplicate-definition", title, getattr(taken[size.name], "span", kernel.span), help=way_out)
     return replace(kernel, params=(*kernel.params, *sizes))
 
 
 def _find_used_variables(kernel: tile.Kernel) -> Iterator[tile.Var]:
+    """Yield the variables in the extents, the grid and the statements of a kernel."""
     extents = (e for p in kernel.params if isinstance(p, tile.Buffer) for e in (*p.extents, *(p.strides or ())))
     exprs: list[tile.Expr] = [e for e in (*extents, *kernel.grid) if not isinstance(e, int)]
     for stmt in tile.walk_statements(kernel.body):
@@ -71,12 +70,6 @@ def warn_of_unused_parameters(
     mentioned = {node.id for node in ast.walk_nodes(function) if isinstance(node, ast.Name)}
     for parameter in function.params:
         if parameter.name in made - mentioned:
-            context.warn(
-                make_warning(
-                    "unused-parameter",
-                    f"{function.name} does not use its parameter {parameter.name}",
-                    parameter.span,
-                    "never used",
-                    help=f"remove {parameter.name}",
-                )
-            )
+            title = f"{function.name} does not use its parameter {parameter.name}"
+            note = "never used"
+            context.warn(make_warning("unused-parameter", title, parameter.span, note, help=f"remove {parameter.name}"))

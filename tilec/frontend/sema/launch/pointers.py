@@ -15,27 +15,15 @@ from tilec.support.source import Span
 STRIDED_TENSOR_SIGNATURE = Signature(
     "T.StridedTensor", (Parameter("shape"), Parameter("strides"), Parameter("dtype", "float32"))
 )
-POINTER_SIGNATURE = Signature(
-    "T.ptr",
-    (
-        Parameter("dtype", None),
-        Parameter("storage_scope", "global", supported=False),
-        Parameter("is_size_var", False, supported=False, keyword_only=True),
-    ),
-)
-_TENSOR_PARAMETERS = (
-    Parameter("shape"),
-    Parameter("dtype", "float32"),
-    Parameter("strides", None),
-)
+_SCOPE = Parameter("storage_scope", "global", supported=False)
+_IS_SIZE = Parameter("is_size_var", False, supported=False, keyword_only=True)
+POINTER_SIGNATURE = Signature("T.ptr", (Parameter("dtype", None), _SCOPE, _IS_SIZE))
+_TENSOR_PARAMETERS = (Parameter("shape"), Parameter("dtype", "float32"), Parameter("strides", None))
 MAKE_TENSOR_SIGNATURES = {
     s.name: s
     for s in (
         Signature("T.make_tensor", (Parameter("ptr"), *_TENSOR_PARAMETERS)),
-        Signature(
-            "T.make_tensor_from_addr",
-            (Parameter("addr"), *_TENSOR_PARAMETERS, Parameter("storage_scope", "global", supported=False)),
-        ),
+        Signature("T.make_tensor_from_addr", (Parameter("addr"), *_TENSOR_PARAMETERS, _SCOPE)),
     )
 }
 
@@ -71,31 +59,24 @@ def compute_dense_strides(shape: tuple[tile.Extent, ...]) -> tuple[tile.Extent, 
 def _check_strides(
     call: Call, shape: tuple[tile.Extent, ...], steps: tuple[tile.Extent, ...], dtype: DType, lanes: int
 ) -> None:
+    """Check the number of strides, that the last one is 1, and that elements are whole bytes."""
     if len(steps) != len(shape):
-        raise_error(
-            "wrong-rank",
-            f"{len(steps)} strides for {len(shape)} dimensions",
-            call["strides"].span,
-            secondary=(Label(call["shape"].span, f"shape {show_shape(shape)}"),),
-        )
+        title = f"{len(steps)} strides for {len(shape)} dimensions"
+        place = Label(call["shape"].span, f"shape {show_shape(shape)}")
+        raise_error("wrong-rank", title, call["strides"].span, secondary=(place,))
     if steps[-1] != 1:
-        raise_error(
-            "wrong-argument",
-            f"{call.name}: the last stride must be 1",
-            call["strides"].span,
-            "elements of a row are contiguous",
-            help="make the dimension with stride 1 the last one",
-        )
+        title = f"{call.name}: the last stride must be 1"
+        way_out = "make the dimension with stride 1 the last one"
+        raise_error("wrong-argument", title, call["strides"].span, "elements of a row are contiguous", help=way_out)
     if lanes > 1 or dtype.per_byte > 1:
-        raise_error(
-            "wrong-dtype", f"{call.name} of {call['dtype'].value}", call["dtype"].span, "strides count whole elements"
-        )
+        title = f"{call.name} of {call['dtype'].value}"
+        raise_error("wrong-dtype", title, call["dtype"].span, "strides count whole elements")
 
 
 # ---- pointers --------------------------------------------------------------------------------------------------------
 
 
-def make_pointer(context: Context, name: str, span: Span) -> tile.Var:
+def make_pointer(context: Context, name: str) -> tile.Var:
     """Make the variable of a pointer parameter, which T.make_tensor turns into a tensor."""
     made = tile.Var(context.unique.take(name), UINT64)
     context.pointers[made] = None
@@ -107,13 +88,9 @@ def make_tensor(context: Context, call: Call) -> Value:
     name = "ptr" if call.name == "T.make_tensor" else "addr"
     where, value = call[name], call[name].value
     if isinstance(value, tile.Load | Access):
-        raise_error(
-            "foreign-address",
-            f"{call.name} of an address read from a tensor",
-            where.span,
-            "known only inside the kernel",
-            help="pass one tensor that holds all parts, or one parameter for each part",
-        )
+        title = f"{call.name} of an address read from a tensor"
+        way_out = "pass one tensor that holds all parts, or one parameter for each part"
+        raise_error("foreign-address", title, where.span, "known only inside the kernel", help=way_out)
     if isinstance(value, tile.Var) and value in context.scalars and value.dtype in (INT64, UINT64):
         context.pointers.setdefault(value, None)
     if not isinstance(value, tile.Var) or value not in context.pointers:
@@ -121,14 +98,11 @@ def make_tensor(context: Context, call: Call) -> Value:
     assert isinstance(value, tile.Var)
     tensor, before = build_tensor(call, value.name, call.span), context.pointers[value]
     if before is not None and before != tensor:
-        raise_error(
-            "duplicate-definition",
-            f"two tensors at {value.name}",
-            call.span,
-            f"this one has shape {show_shape(tensor.extents)} of {tensor.dtype}",
-            secondary=(Label(before.span, f"the first has shape {show_shape(before.extents)} of {before.dtype}"),),
-            help="make one tensor, and use T.reshape or T.view on it",
-        )
+        title = f"two tensors at {value.name}"
+        note = f"this one has shape {show_shape(tensor.extents)} of {tensor.dtype}"
+        place = Label(before.span, f"the first has shape {show_shape(before.extents)} of {before.dtype}")
+        way_out = "make one tensor, and use T.reshape or T.view on it"
+        raise_error("duplicate-definition", title, call.span, note, secondary=(place,), help=way_out)
     context.pointers[value] = before or tensor
     return before or tensor
 
@@ -143,11 +117,8 @@ def resolve_pointers(
 def refuse_strided(call: Call, source: tile.Buffer) -> None:
     """Refuse a view of a tensor with strides."""
     if source.strides is not None:
-        raise_error(
-            "wrong-scope",
-            f"{call.name} of a tensor with strides",
-            call["src"].span,
-            f"this is {describe_value(source)}",
-            secondary=(Label(source.span, f"strides {show_shape(source.strides)}"),),
-            help="T.copy the part to a shared tile, and reshape the tile",
-        )
+        title = f"{call.name} of a tensor with strides"
+        note = f"this is {describe_value(source)}"
+        place = Label(source.span, f"strides {show_shape(source.strides)}")
+        way_out = "T.copy the part to a shared tile, and reshape the tile"
+        raise_error("wrong-scope", title, call["src"].span, note, secondary=(place,), help=way_out)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilec.analysis.trip_count import MAX_UNROLL, get_static_trip_count
+from tilec.frontend.sema.statements.per_thread import join_conditions
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
@@ -32,12 +33,11 @@ _STEP = Parameter("step", None)
 _ANNOTATIONS = Parameter("annotations", None, keyword_only=True)
 
 _SERIAL = (*_BOUNDS, _STEP, _ANNOTATIONS)
-_UNROLL = (
-    *_BOUNDS,
-    _STEP,
-    Parameter("explicit", False, keyword_only=True),
-    Parameter("unroll_factor", None, keyword_only=True),
-    _ANNOTATIONS,
+_UNROLL_OPTIONS = Parameter("explicit", False, keyword_only=True), Parameter("unroll_factor", None, keyword_only=True)
+_UNROLL = (*_BOUNDS, _STEP, *_UNROLL_OPTIONS, _ANNOTATIONS)
+_PIPELINE_OPTIONS = tuple(Parameter(name, None) for name in ("num_stages", "order", "stage", "sync", "group"))
+_NEST_OPTIONS = tuple(
+    Parameter(name, None, keyword_only=True) for name in ("coalesced_width", "loop_layout", "prefer_async")
 )
 
 SEQUENTIAL_LOOPS: dict[str, tuple[tile.LoopKind, Signature]] = {
@@ -46,36 +46,13 @@ SEQUENTIAL_LOOPS: dict[str, tuple[tile.LoopKind, Signature]] = {
     "T.Serial": ("serial", Signature("T.Serial", _SERIAL)),
     "T.unroll": ("unroll", Signature("T.unroll", _UNROLL)),
     "T.Unroll": ("unroll", Signature("T.Unroll", _UNROLL)),
-    "T.Pipelined": (
-        "pipelined",
-        Signature(
-            "T.Pipelined",
-            (
-                *_BOUNDS,
-                Parameter("num_stages", None),
-                Parameter("order", None),
-                Parameter("stage", None),
-                Parameter("sync", None),
-                Parameter("group", None),
-                _ANNOTATIONS,
-            ),
-        ),
-    ),
+    "T.Pipelined": ("pipelined", Signature("T.Pipelined", (*_BOUNDS, *_PIPELINE_OPTIONS, _ANNOTATIONS))),
 }
 
 _VECTORIZED = (*_BOUNDS, _ANNOTATIONS)
 
 NEST_SIGNATURES: dict[str, Signature] = {
-    "T.Parallel": Signature(
-        "T.Parallel",
-        (
-            Parameter("coalesced_width", None, keyword_only=True),
-            Parameter("loop_layout", None, keyword_only=True),
-            Parameter("prefer_async", None, keyword_only=True),
-            _ANNOTATIONS,
-        ),
-        variadic=True,
-    ),
+    "T.Parallel": Signature("T.Parallel", (*_NEST_OPTIONS, _ANNOTATIONS), variadic=True),
     "T.vectorized": Signature("T.vectorized", _VECTORIZED),
     "T.Vectorized": Signature("T.Vectorized", _VECTORIZED),
     "T.parallel": Signature("T.parallel", (), variadic=True),
@@ -99,29 +76,33 @@ class LoopHeader:
     first_and_step: tuple[tile.Expr, int] | None = None
 
     @property
+    def _counts(self) -> range | None:
+        """The values of the counter that runs from `start` to `stop`, if these are constants."""
+        match self.start, self.stop:
+            case tile.Const(value=start), tile.Const(value=stop):
+                return range(int(start), int(stop), self.step)
+            case _:
+                return None
+
+    @property
     def values(self) -> tuple[int, int] | None:
-        """The smallest and largest value of the loop variable, if the bounds are constants."""
-        start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
-        if start is None or stop is None:
-            return None
-        values = range(start, stop, self.step)
-        return (values[0], values[-1]) if values else None
+        """The smallest and largest value of the counter, if the bounds are constants."""
+        return (self._counts[0], self._counts[-1]) if self._counts else None
 
     @property
     def iterations(self) -> range | None:
         """All values of the loop variable, if they are constants."""
-        match self:
-            case LoopHeader(tile.Const(value=start), tile.Const(value=stop), step, None):
-                return range(int(start), int(stop), step)
-            case LoopHeader(_, tile.Const(value=count), _, (tile.Const(value=first), step)):
-                return range(int(first), int(first) + int(count) * step, step)
+        match self.first_and_step:
+            case None:
+                return self._counts
+            case (tile.Const(value=first), step) if self._counts is not None:
+                return range(int(first), int(first) + len(self._counts) * step, step)
             case _:
                 return None
 
     @property
     def trip_count(self) -> int | None:
-        start, stop = getattr(self.start, "value", None), getattr(self.stop, "value", None)
-        return None if start is None or stop is None else len(range(start, stop, self.step))
+        return None if self._counts is None else len(self._counts)
 
     def value(self, count: tile.Expr) -> tile.Expr:
         """Return the kernel's loop variable, given the variable that runs from `start` to `stop`."""
@@ -145,10 +126,9 @@ def read_loop_header(call: Call) -> LoopHeader:
         return LoopHeader(start, stop, step)
     # max(0, ⌈(start − stop) / −step⌉)
     span = tile.Binary("add", tile.Binary("sub", start, stop, INT32), tile.int32_const(-step - 1), INT32)
-    trip_count = tile.Binary(
-        "max", tile.Binary("floordiv", span, tile.int32_const(-step), INT32), tile.int32_const(0), INT32
-    )
-    return LoopHeader(tile.int32_const(0), fold_expr(trip_count), 1, (start, step))
+    rounded = tile.Binary("floordiv", span, tile.int32_const(-step), INT32)
+    trip_count = fold_expr(tile.Binary("max", rounded, tile.int32_const(0), INT32))
+    return LoopHeader(tile.int32_const(0), trip_count, 1, (start, step))
 
 
 _MAX_UNROLLED_COPIES = 1024  # copies of a statement
@@ -166,30 +146,18 @@ def read_unroll_factor(call: Call, bounds: LoopHeader) -> int | None:
     if factor is not None and factor.value is not None:
         value = factor.value
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: `unroll_factor` is a number of iterations",
-                factor.span,
-                describe_value(value),
-            )
+            title = f"{call.name}: `unroll_factor` is a number of iterations"
+            raise_error("wrong-argument", title, factor.span, describe_value(value))
         if is_explicit and explicit is not None:
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: `explicit` unrolls the whole loop, `unroll_factor` a part of it",
-                factor.span,
-                secondary=(Label(explicit.span, "unrolls the whole loop"),),
-                help="remove one of the two",
-            )
+            title = f"{call.name}: `explicit` unrolls the whole loop, `unroll_factor` a part of it"
+            place = Label(explicit.span, "unrolls the whole loop")
+            raise_error("wrong-argument", title, factor.span, secondary=(place,), help="remove one of the two")
         return max(value, 1)
     if not is_explicit or explicit is None:
         return None
     if bounds.trip_count is None:
-        raise_error(
-            "not-a-constant",
-            f"{call.name}: `explicit` needs a trip count known at compile time",
-            explicit.span,
-            help="give an `unroll_factor` instead",
-        )
+        title = f"{call.name}: `explicit` needs a trip count known at compile time"
+        raise_error("not-a-constant", title, explicit.span, help="give an `unroll_factor` instead")
     return bounds.trip_count or None
 
 
@@ -204,25 +172,18 @@ def apply_unroll_factor(loop: tile.For, factor: int | None, span: Span) -> tile.
     if factor is None:
         return replace(loop, kind="serial")
     nesting_note = "" if copies == _count_unrolled_iterations(unrolled_loop) else ", inner loops included"
-    return raise_error(
-        "wrong-argument",
-        f"T.unroll makes {copies} copies of the body{nesting_note}; the limit is {_MAX_UNROLLED_COPIES}",
-        span,
-    )
+    title = f"T.unroll makes {copies} copies of the body{nesting_note}; the limit is {_MAX_UNROLLED_COPIES}"
+    return raise_error("wrong-argument", title, span)
 
 
 def _count_copies(body: tuple[tile.Stmt, ...]) -> int:
     """Return how many copies unrolling makes of a statement of the body, at most."""
-    return max(
-        (
-            _count_unrolled_iterations(stmt) * max(map(_count_copies, tile.nested_bodies(stmt)), default=1)
-            for stmt in body
-        ),
-        default=1,
-    )
+    inner = (max(map(_count_copies, tile.nested_bodies(stmt)), default=1) for stmt in body)
+    return max((_count_unrolled_iterations(stmt) * n for stmt, n in zip(body, inner, strict=True)), default=1)
 
 
 def _count_unrolled_iterations(stmt: tile.Stmt) -> int:
+    """Return how many iterations of a loop unrolling writes out, 1 for other statements."""
     if not isinstance(stmt, tile.For) or stmt.kind != "unroll":
         return 1
     trip_count = get_static_trip_count(stmt)
@@ -255,7 +216,8 @@ class NestHeader:
 def read_nest_header(call: Call, warn: Warn) -> NestHeader:
     """Read the arguments of T.Parallel or T.vectorized."""
     if "stop" in call.arguments:
-        start, stop = read_loop_header(call).start, read_loop_header(call).stop
+        header = read_loop_header(call)
+        start, stop = header.start, header.stop
         for name, bound in (("start", start), ("stop", stop)):
             if not isinstance(bound, tile.Const):
                 raise_error("dynamic-shape", f"{call.name}: the bounds must be known at compile time", call[name].span)
@@ -266,9 +228,8 @@ def read_nest_header(call: Call, warn: Warn) -> NestHeader:
             warn(make_unknown_annotation_warning(call, annotation, argument, {}))
         return NestHeader(((first, end),), end - first, None)
     bounds = tuple((0, extent) for extent in read_parallel_extents(call))
-    given = {
-        key: call[key] for key in _NEST_ANNOTATIONS.values() if key in call.arguments and call[key].value is not None
-    }
+    options = (key for key in _NEST_ANNOTATIONS.values() if key in call.arguments)
+    given = {key: call[key] for key in options if call[key].value is not None}
     for annotation, argument in read_annotations(call):
         key = _NEST_ANNOTATIONS.get(annotation)
         if key is None:
@@ -280,43 +241,31 @@ def read_nest_header(call: Call, warn: Warn) -> NestHeader:
         given.setdefault(key, argument)
     width, hint = given.get("coalesced_width"), given.get("prefer_async")
     if hint is not None and not isinstance(hint.value, bool):
-        raise_error(
-            "wrong-argument", f"{call.name}: `prefer_async` is True or False", hint.span, describe_value(hint.value)
-        )
+        title = f"{call.name}: `prefer_async` is True or False"
+        raise_error("wrong-argument", title, hint.span, describe_value(hint.value))
+    asynchronous = hint.span if hint and hint.value else None
     layout = _read_loop_layout(call, given["loop_layout"]) if "loop_layout" in given else None
     if width is None:
-        return NestHeader(bounds, None, hint.span if hint and hint.value else None, layout)
+        return NestHeader(bounds, None, asynchronous, layout)
     elements = width.value
     if not isinstance(elements, int) or isinstance(elements, bool) or elements < 1:
-        raise_error(
-            "wrong-argument",
-            f"{call.name}: `coalesced_width` is a number of elements",
-            width.span,
-            describe_value(elements),
-        )
+        title = f"{call.name}: `coalesced_width` is a number of elements"
+        raise_error("wrong-argument", title, width.span, describe_value(elements))
     last = bounds[-1][1]
     if isinstance(last, int) and last % elements:
-        raise_error(
-            "wrong-argument",
-            f"{call.name}: `coalesced_width` does not divide the last extent",
-            width.span,
-            f"{elements} elements of {last}",
-            secondary=(Label(call.variadic[-1].span, f"this is {last}"),),
-        )
-    return NestHeader(bounds, elements, hint.span if hint and hint.value else None, layout)
+        title = f"{call.name}: `coalesced_width` does not divide the last extent"
+        place = Label(call.variadic[-1].span, f"this is {last}")
+        raise_error("wrong-argument", title, width.span, f"{elements} elements of {last}", secondary=(place,))
+    return NestHeader(bounds, elements, asynchronous, layout)
 
 
 def _read_loop_layout(call: Call, given: Argument) -> tile.LoopLayout:
     """Read the layout. Its inputs are compared with the loops of the nest later, at the outermost of them."""
     layout = given.value
     if not isinstance(layout, tile.LoopLayout):
-        raise_error(
-            "wrong-argument",
-            f"{call.name}: `loop_layout` is a layout",
-            given.span,
-            f"this is {describe_value(layout)}",
-            help="write T.Fragment((m, n), forward_fn=lambda i, j: (thread, index))",
-        )
+        title = f"{call.name}: `loop_layout` is a layout"
+        way_out = "write T.Fragment((m, n), forward_fn=lambda i, j: (thread, index))"
+        raise_error("wrong-argument", title, given.span, f"this is {describe_value(layout)}", help=way_out)
     return layout
 
 
@@ -338,52 +287,52 @@ class PersistentWalk:
     @property
     def size(self) -> tile.Expr:
         """The number of tiles, including those past the end of the last group."""
-        total = _fold_binary("mul", self.groups, self.group)
+        total = fold_binary("mul", self.groups, self.group)
         for extent in self.domain[:-1]:
-            total = _fold_binary("mul", total, extent)
+            total = fold_binary("mul", total, extent)
         return total
 
     @property
     def waves(self) -> tile.Expr:
-        return _fold_ceildiv(self.size, self.wave_size)
+        return fold_ceildiv(self.size, self.wave_size)
 
     def place(self, wave: tile.Var) -> tile.Expr:
         """Return the number of the block's tile in this wave."""
-        return _fold_binary("add", _fold_binary("mul", wave, self.wave_size), self.index)
+        return fold_binary("add", fold_binary("mul", wave, self.wave_size), self.index)
 
     def coordinates(self, wave: tile.Var) -> tuple[tile.Expr, ...]:
+        """Return the coordinates of the block's tile in this wave."""
         rest = self.place(wave)
-        offset, rest = _fold_binary("floormod", rest, self.group), _fold_binary("floordiv", rest, self.group)
+        offset, rest = fold_binary("floormod", rest, self.group), fold_binary("floordiv", rest, self.group)
         found: list[tile.Expr] = []
         for extent in reversed(self.domain[:-1]):
-            found.append(_fold_binary("floormod", rest, extent))
-            rest = _fold_binary("floordiv", rest, extent)
-        return (*reversed(found), _fold_binary("add", _fold_binary("mul", rest, self.group), offset))
+            found.append(fold_binary("floormod", rest, extent))
+            rest = fold_binary("floordiv", rest, extent)
+        return (*reversed(found), fold_binary("add", fold_binary("mul", rest, self.group), offset))
 
     def exists(self, wave: tile.Var, last: tile.Var) -> tile.Expr | None:
         """Return the condition under which this tile lies in the domain; None: always."""
         conditions: list[tile.Expr] = []
-        if _fold_binary("sub", _fold_binary("mul", self.waves, self.wave_size), self.size) != tile.int32_const(0):
+        if fold_binary("sub", fold_binary("mul", self.waves, self.wave_size), self.size) != tile.int32_const(0):
             conditions.append(tile.Binary("lt", self.place(wave), self.size, BOOL))
-        if _fold_binary("sub", _fold_binary("mul", self.groups, self.group), self.domain[-1]) != tile.int32_const(0):
+        if fold_binary("sub", fold_binary("mul", self.groups, self.group), self.domain[-1]) != tile.int32_const(0):
             conditions.append(tile.Binary("lt", last, self.domain[-1], BOOL))
-        if not conditions:
-            return None
-        return conditions[0] if len(conditions) == 1 else tile.Binary("and", conditions[0], conditions[1], BOOL)
+        return join_conditions(conditions)
 
 
 def read_persistent_walk(call: Call) -> PersistentWalk:
+    """Read the arguments of T.Persistent."""
     domain = call["domain"]
     if not isinstance(domain.value, tuple) or not domain.value:
         call.refuse("domain", "a list of extents, one per dimension")
     assert isinstance(domain.value, tuple)
     extents = tuple(_read_integer(call, "domain", Argument(v, domain.span)) for v in domain.value)
     wave_size, index, group_size = (_read_integer(call, k, call[k]) for k in ("wave_size", "index", "group_size"))
-    for name, value in (("domain", e) for e in extents):
-        _refuse_empty(call, name, value)
+    for extent in extents:
+        _refuse_empty(call, "domain", extent)
     _refuse_empty(call, "wave_size", wave_size)
-    group = _fold_binary("max", _fold_binary("min", group_size, extents[-1]), tile.int32_const(1))
-    return PersistentWalk(extents, wave_size, index, group, _fold_ceildiv(extents[-1], group))
+    group = fold_binary("max", fold_binary("min", group_size, extents[-1]), tile.int32_const(1))
+    return PersistentWalk(extents, wave_size, index, group, fold_ceildiv(extents[-1], group))
 
 
 def _refuse_empty(call: Call, name: str, value: tile.Expr) -> None:
@@ -395,12 +344,13 @@ def _read_integer(call: Call, name: str, argument: Argument) -> tile.Expr:
     return fold_expr(as_count(argument, f"{call.name}: `{name}` must be an integer"))
 
 
-def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+def fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    """Return an int32 operation, computed now where the operands are constants."""
     return fold_expr(tile.Binary(op, a, b, INT32))
 
 
-def _fold_ceildiv(a: tile.Expr, b: tile.Expr) -> tile.Expr:
-    return _fold_binary("floordiv", _fold_binary("add", a, _fold_binary("sub", b, tile.int32_const(1))), b)
+def fold_ceildiv(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return fold_binary("floordiv", fold_binary("add", a, fold_binary("sub", b, tile.int32_const(1))), b)
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------
@@ -418,6 +368,7 @@ def read_parallel_extents(call: Call) -> tuple[int | tile.Expr, ...]:
 
 
 def _read_extent(argument: Argument) -> int | tile.Expr:
+    """Read one extent of T.Parallel, a positive number or an expression."""
     value = argument.value
     if isinstance(value, (*EXPR_TYPES, Access)):
         expr = as_expr(argument)
@@ -428,9 +379,8 @@ def _read_extent(argument: Argument) -> int | tile.Expr:
             return expr
         value = int(expr.value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise_error(
-            "wrong-argument", "T.Parallel: extents are integers", argument.span, f"this is {describe_value(value)}"
-        )
+        note = f"this is {describe_value(value)}"
+        raise_error("wrong-argument", "T.Parallel: extents are integers", argument.span, note)
     if value <= 0:
         raise_error("wrong-shape", "the extents of T.Parallel must be positive", argument.span, f"this is {value}")
     make_literal(value, INT32, argument.span)
@@ -451,12 +401,8 @@ def read_annotations(call: Call) -> list[tuple[str, Argument]]:
     entries = []
     for entry in value.entries:
         if not isinstance(entry.key, str):
-            raise_error(
-                "wrong-argument",
-                f"{call.name}: annotations have names",
-                entry.span,
-                f"this is {describe_value(entry.key)}",
-            )
+            title = f"{call.name}: annotations have names"
+            raise_error("wrong-argument", title, entry.span, f"this is {describe_value(entry.key)}")
         entries.append((entry.key, Argument(entry.value, entry.span)))
     return entries
 
@@ -464,14 +410,10 @@ def read_annotations(call: Call) -> list[tuple[str, Argument]]:
 def make_unknown_annotation_warning(
     call: Call, annotation: str, argument: Argument, known: Iterable[str]
 ) -> Diagnostic:
+    """Make the warning that a loop has an annotation which tilec does not know."""
     near = find_nearest_name(annotation, known)
-    return make_warning(
-        "unknown-annotation",
-        f"{call.name}: unknown annotation {annotation!r}",
-        argument.span,
-        "it is ignored",
-        help=f"did you mean {near!r}?" if near else None,
-    )
+    title, way_out = f"{call.name}: unknown annotation {annotation!r}", f"did you mean {near!r}?" if near else None
+    return make_warning("unknown-annotation", title, argument.span, "it is ignored", help=way_out)
 
 
 # ---- variables -------------------------------------------------------------------------------------------------------
@@ -484,12 +426,9 @@ def read_target_names(target: ast.Expr, count: int, form: str = "for {} in …")
     if len(names) < len(items):
         raise_error("bad-target", "a loop variable is a plain name", target.span)
     if len(names) != count:
-        raise_error(
-            "wrong-variable-count",
-            f"{len(names)} variable{'s' * (len(names) != 1)} for {count} extent{'s' * (count != 1)}",
-            target.span,
-            help=f"write `{form.format(', '.join(_complete_names(names, count)))}`",
-        )
+        title = f"{len(names)} variable{'s' * (len(names) != 1)} for {count} extent{'s' * (count != 1)}"
+        way_out = f"write `{form.format(', '.join(_complete_names(names, count)))}`"
+        raise_error("wrong-variable-count", title, target.span, help=way_out)
     _refuse_duplicate_names(names)
     return names
 
@@ -502,6 +441,7 @@ def _complete_names(names: tuple[ast.Name, ...], count: int) -> list[str]:
 
 
 def _refuse_duplicate_names(names: tuple[ast.Name, ...]) -> None:
+    """Refuse two loop variables of one name, except `_`."""
     seen: dict[str, Span] = {}
     for name in names:
         if name.id in seen and name.id != "_":

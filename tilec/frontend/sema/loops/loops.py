@@ -32,7 +32,7 @@ from tilec.ir.types import BOOL
 from tilec.ops.functions.python import is_iterable, list_items
 from tilec.ops.functions.signatures import BINDING
 from tilec.ops.language import arithmetic
-from tilec.ops.language.signature import Argument, bind_arguments
+from tilec.ops.language.signature import Argument
 from tilec.ops.language.values import EXPR_TYPES, Value, describe_value
 from tilec.support.diagnostics import raise_error
 
@@ -51,12 +51,8 @@ def elaborate_for(context: Context, node: ast.For) -> None:
             return
     value = context.value(node.iterable)
     if not is_iterable(value):
-        raise_error(
-            "not-a-loop",
-            "a loop runs over T.serial, T.Parallel, T.Pipelined, T.unroll or range",
-            node.iterable.span,
-            f"this is {describe_value(value)}",
-        )
+        title = "a loop runs over T.serial, T.Parallel, T.Pipelined, T.unroll or range"
+        raise_error("not-a-loop", title, node.iterable.span, f"this is {describe_value(value)}")
     values = reading.snapshot_value(context, value, node.iterable.span)
     _elaborate_repetitions(context, node, Argument(values, node.iterable.span), jumps.VALUES_LOOP)
 
@@ -70,20 +66,17 @@ def _elaborate_repetitions(context: Context, node: ast.For, values: Argument, ki
         context.block(node.body)
 
     bodies = (partial(elaborate_once, item) for item in list_items(values.value, values.span))
-    outer, context.with_depth = context.with_depth, 0
-    jumps.elaborate_unrolled_iterations(context, kind, node.span, bodies)
-    context.with_depth = outer
+    with context.altered(with_depth=0):
+        jumps.elaborate_unrolled_iterations(context, kind, node.span, bodies)
 
 
 def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
     """Elaborate T.thread_binding: each thread runs one iteration, that of its index."""
     (name,) = read_target_names(node.target, 1)
-    index = thread_values.evaluate_thread_value(
-        context, bind_arguments(BINDING, *evaluate.evaluate_operands(context, iterable), iterable.span)
-    )
+    index = thread_values.evaluate_thread_value(context, evaluate.bind_operands(context, BINDING, iterable))
     with context.region("the loop", is_loop=False) as out:
         context.scope.bind(name.id, index, name.span)
-        jumps.elaborate_iteration(context, path, node.span, node.body)
+        jumps.elaborate_iteration(context, path, node.body)
     context.out += out
 
 
@@ -91,55 +84,44 @@ def elaborate_while(context: Context, node: ast.While) -> None:
     """Elaborate a `while`, or the loop of a tile scheduler."""
     per_thread.require_all_threads(context, node.condition.span, "a while")
     if context.is_parallel:
-        raise_error(
-            "loop-in-parallel",
-            f"a `while` is not allowed inside {context.nest_name}",
-            node.condition.span,
-            "its trip count could differ from thread to thread",
-            help=f"put the loop outside and {context.nest_name} inside",
-        )
+        title = f"a `while` is not allowed inside {context.nest_name}"
+        note = "its trip count could differ from thread to thread"
+        way_out = f"put the loop outside and {context.nest_name} inside"
+        raise_error("loop-in-parallel", title, node.condition.span, note, help=way_out)
     if (scheduler := tile_scheduler.find_loop_scheduler(context, node)) is not None:
         tile_scheduler.elaborate_scheduler_loop(context, node, scheduler)
         return
     with context.region("the loop", is_loop=True) as out:
         condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
         if out:
-            raise_error(
-                "misplaced-statement",
-                "the condition of a `while` may only read values, and this one needs other statements",
-                node.condition.span,
-                help="write `while True:`, and in it `if` and `break`; or set a T.alloc_var variable in each iteration",
-            )
+            title = "the condition of a `while` may only read values, and this one needs other statements"
+            way_out = "write `while True:`, and in it `if` and `break`; or set a T.alloc_var variable in each iteration"
+            raise_error("misplaced-statement", title, node.condition.span, help=way_out)
         if condition is False:
             return
         if condition is True and not jumps.may_break(context, node.body):
-            raise_error(
-                "infinite-loop",
-                "the condition of this loop never changes",
-                node.condition.span,
-                "always True",
-                help="use a T.alloc_var variable or a buffer that the loop writes in it, or use `break`",
-            )
+            title = "the condition of this loop never changes"
+            way_out = "use a T.alloc_var variable or a buffer that the loop writes in it, or use `break`"
+            raise_error("infinite-loop", title, node.condition.span, "always True", help=way_out)
         if isinstance(condition, EXPR_TYPES):
             per_thread.require_uniform(context, condition, node.condition.span, "the condition of a while")
         with context.guarded(), jumps.enter_loop(context, "while", node.condition.span):
-            jumps.elaborate_iteration(context, "while", node.span, node.body)
+            jumps.elaborate_iteration(context, "while", node.body)
     test = make_constant(condition, BOOL) if isinstance(condition, bool) else condition
     assert isinstance(test, EXPR_TYPES), "a condition is a bool or an expression"
     context.out.append(tile.While(test, tuple(out), node.span))
 
 
 def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    """Elaborate range, T.serial, T.unroll or T.Pipelined, with the schedule that its header asks for."""
     kind, signature = SEQUENTIAL_LOOPS[path]
     if context.is_parallel and kind != "pipelined":
-        bounds = read_loop_header(
-            bind_arguments(signature, *evaluate.evaluate_arguments(context, iterable), iterable.span)
-        )
+        bounds = read_loop_header(evaluate.bind_call(context, signature, iterable))
         _repeat_in_nest(context, node, iterable, path, bounds)
         return
     _check_outside_nest(context, iterable, path)
     with context.held():
-        call = bind_arguments(signature, *evaluate.evaluate_arguments(context, iterable), iterable.span)
+        call = evaluate.bind_call(context, signature, iterable)
     requests = read_schedule_request(call, context.warn)
     written_bounds = read_loop_header(call)
     own = thread_loops.freeze_bounds(context, written_bounds, iterable.span)
@@ -155,7 +137,7 @@ def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, p
             thread_loops.mask_own_iterations(context, own, bounds, var) as value,
         ):
             context.scope.bind(name.id, value, name.span)
-            jumps.elaborate_iteration(context, path, node.span, node.body)
+            jumps.elaborate_iteration(context, path, node.body)
     body = tuple(out)
     loop = thread_loops.unroll_register_loop(
         tile.For(kind, var, bounds.start, bounds.stop, bounds.step, body, span=node.span)
@@ -174,14 +156,9 @@ def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, p
         )
         pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None
         loop = replace(
-            loop,
-            kind="pipelined" if pipelined else kind,
-            body=manual.body,
-            num_stages=manual.num_stages,
-            stage=manual.stage,
-            order=manual.order,
-            scheduling_hints=manual.scheduling_hints,
-        )
+            loop, kind="pipelined" if pipelined else kind, body=manual.body, num_stages=manual.num_stages,
+            stage=manual.stage, order=manual.order, scheduling_hints=manual.scheduling_hints,
+        )  # fmt: skip
     context.out.append(loop)
 
 
@@ -190,9 +167,7 @@ def _elaborate_parallel_or_vectorized(context: Context, node: ast.For, iterable:
     if not context.is_parallel or path not in _VECTORIZED:
         elaborate_parallel(context, node, iterable, path)
         return
-    bounds = read_loop_header(
-        bind_arguments(NEST_SIGNATURES[path], *evaluate.evaluate_arguments(context, iterable), iterable.span)
-    )
+    bounds = read_loop_header(evaluate.bind_call(context, NEST_SIGNATURES[path], iterable))
     _repeat_in_nest(context, node, iterable, path, bounds)
 
 
@@ -200,7 +175,7 @@ def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, p
     """Elaborate T.Persistent as a serial loop over waves, which skips tiles outside the domain."""
     _check_outside_nest(context, iterable, path)
     with context.held():
-        call = bind_arguments(PERSISTENT_SIGNATURE, *evaluate.evaluate_arguments(context, iterable), iterable.span)
+        call = evaluate.bind_call(context, PERSISTENT_SIGNATURE, iterable)
     for argument in call.arguments.values():
         if isinstance(argument.value, EXPR_TYPES):
             per_thread.require_uniform(context, argument.value, argument.span, "the tiles of a block")
@@ -220,15 +195,12 @@ def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, p
             context.region("the loop", is_loop=False) as inner,
             jumps.enter_loop(context, PERSISTENT_SIGNATURE.name, iterable.span),
         ):
-            jumps.elaborate_iteration(context, PERSISTENT_SIGNATURE.name, node.span, node.body)
+            jumps.elaborate_iteration(context, PERSISTENT_SIGNATURE.name, node.body)
         exists = walk.exists(wave, coordinates[-1])
         context.out += inner if exists is None else [tile.If(exists, tuple(inner), (), node.span)]
     distinct_by = tuple(var.name for var in coordinates)
-    context.out.append(
-        tile.For(
-            "serial", wave, tile.int32_const(0), walk.waves, 1, tuple(out), span=node.span, distinct_by=distinct_by
-        )
-    )
+    loop = tile.For("serial", wave, tile.int32_const(0), walk.waves, 1, tuple(out), span=node.span)
+    context.out.append(replace(loop, distinct_by=distinct_by))
 
 
 def _repeat_in_nest(context: Context, node: ast.For, iterable: ast.Call, path: str, bounds: LoopHeader) -> None:
@@ -247,14 +219,12 @@ def _check_outside_nest(context: Context, iterable: ast.Call, path: str) -> None
 
 
 def _refuse_in_nest(context: Context, iterable: ast.Call, path: str, why: str = "") -> NoReturn:
-    raise_error(
-        "loop-in-parallel",
-        f"{path} is not allowed inside {context.nest_name}",
-        iterable.span,
-        why,
-        help=f"put the loop outside and {context.nest_name} inside"
-        + ", or use a reduction such as T.reduce_sum" * (context.nest_name == "T.Parallel"),
-    )
+    """Refuse a loop inside T.Parallel or T.vectorized."""
+    title = f"{path} is not allowed inside {context.nest_name}"
+    way_out = f"put the loop outside and {context.nest_name} inside"
+    if context.nest_name == "T.Parallel":
+        way_out += ", or use a reduction such as T.reduce_sum"
+    raise_error("loop-in-parallel", title, iterable.span, why, help=way_out)
 
 
 _LOOP_ELABORATORS: dict[str, Callable[[Context, ast.For, ast.Call, str], None]] = {

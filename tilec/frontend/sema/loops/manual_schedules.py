@@ -17,15 +17,8 @@ from tilec.analysis.rings import is_load
 from tilec.analysis.scalar_definitions import find_bind_users, find_needed_variables, find_scheduled_binds
 from tilec.analysis.scheduling_hints import find_data_sources
 from tilec.analysis.usage import find_reads, find_writes
+from tilec.frontend.sema.loops import schedule_lists
 from tilec.frontend.sema.loops.loop_headers import make_unknown_annotation_warning, read_annotations
-from tilec.frontend.sema.loops.schedule_lists import (
-    ConvertedIf,
-    ElidedBind,
-    ListForms,
-    expand_schedule_lists,
-    gather_converted_ifs,
-    insert_elided_binds,
-)
 from tilec.ir import tile
 from tilec.ops.language.signature import Argument, Call
 from tilec.ops.language.values import describe_value
@@ -103,8 +96,8 @@ def build_manual_schedule(
     request: ScheduleRequest,
     body: tuple[tile.Stmt, ...],
     warn: Warn,
-    converted_ifs: list[ConvertedIf],
-    names: Sequence[ElidedBind] = (),
+    converted_ifs: list[schedule_lists.ConvertedIf],
+    names: Sequence[schedule_lists.ElidedBind] = (),
     mistakes: ErrorCollector = RAISE_FIRST,
 ) -> ManualSchedule:
     """Check the scheduling arguments of a loop against the statements of its body, and build the schedule.
@@ -123,10 +116,11 @@ def _build_schedule(
     request: ScheduleRequest,
     body: tuple[tile.Stmt, ...],
     warn: Warn,
-    converted_ifs: list[ConvertedIf],
-    names: Sequence[ElidedBind],
+    converted_ifs: list[schedule_lists.ConvertedIf],
+    names: Sequence[schedule_lists.ElidedBind],
     mistakes: ErrorCollector,
 ) -> ManualSchedule:
+    """Build the schedule of `build_manual_schedule`. Raises a CompileError where lists have mistakes."""
     num_stages = None
     with mistakes.caught():
         num_stages = _read_num_stages(request)
@@ -136,19 +130,16 @@ def _build_schedule(
     if not given:
         extra = next((k for k in request.arguments if k != "num_stages"), None)
         if extra is not None:
-            raise_error(
-                "manual-schedule",
-                f"{request.quote_key(extra)} without stages",
-                request.arguments[extra].span,
-                "it refines `stage` and `order`, which are missing",
-                help="give `stage` and `order` too, or remove it",
-            )
+            title = f"{request.quote_key(extra)} without stages"
+            note = "it refines `stage` and `order`, which are missing"
+            way_out = "give `stage` and `order` too, or remove it"
+            raise_error("manual-schedule", title, request.arguments[extra].span, note, help=way_out)
         return ManualSchedule(body, num_stages)
     if num_stages == 0:
         num_stages = None  # the default, which does not override the lists
-    counted, standing = insert_elided_binds(body, names)
-    counted, parts = gather_converted_ifs(counted, converted_ifs)
-    entries = _ScheduleLists(request, ListForms(counted, standing), mistakes)
+    counted, standing = schedule_lists.insert_elided_binds(body, names)
+    counted, parts = schedule_lists.gather_converted_ifs(counted, converted_ifs)
+    entries = _ScheduleLists(request, schedule_lists.ListForms(counted, standing), mistakes)
     known = mistakes.met
     stage: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
@@ -169,36 +160,33 @@ def _build_schedule(
     written = tuple(parts.get(IdentityKey(s), (s,)) for s in entries.convert_nests_to_copies(scheduling_hints))
     scheduled = tuple(group for group, r in zip(written, entries.replayed, strict=True) if not r)
     scheduled_body = tuple(s for group in written for s in group if IdentityKey(s) not in standing)
-    return ManualSchedule(scheduled_body, num_stages, *expand_schedule_lists(stage, order, scheduling_hints, scheduled))
+    return ManualSchedule(
+        scheduled_body, num_stages, *schedule_lists.expand_schedule_lists(stage, order, scheduling_hints, scheduled)
+    )
 
 
 def _read_num_stages(request: ScheduleRequest) -> int | None:
+    """Read `num_stages`, or return None if it is not given."""
     if "num_stages" not in request.arguments:
         return None
     argument = request.arguments["num_stages"]
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
         wanted = "must be an integer known at compile time"
-        raise_error(
-            "wrong-argument",
-            f"{request.loop}: {request.quote_key('num_stages')} {wanted}",
-            argument.span,
-            describe_value(value),
-        )
+        title = f"{request.loop}: {request.quote_key('num_stages')} {wanted}"
+        raise_error("wrong-argument", title, argument.span, describe_value(value))
     if value < 0:
         raise_error("wrong-argument", f"{request.loop}: num_stages must not be negative", argument.span)
     return value
 
 
 def _refuse_lone_list(request: ScheduleRequest, key: str) -> NoReturn:
+    """Refuse `stage` without `order`, or the other way round."""
     missing = "stage" if key == "order" else "order"
-    raise_error(
-        "manual-schedule",
-        f"{request.quote_key(key)} without `{request.spelled[key].replace(key, missing)}`",
-        request.arguments[key].span,
-        f"{request.loop} needs both or neither",
-        help="remove it, and tilec solves the schedule",
-    )
+    title = f"{request.quote_key(key)} without `{request.spelled[key].replace(key, missing)}`"
+    note = f"{request.loop} needs both or neither"
+    way_out = "remove it, and tilec solves the schedule"
+    raise_error("manual-schedule", title, request.arguments[key].span, note, help=way_out)
 
 
 def _find_written_operand(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
@@ -208,26 +196,21 @@ def _find_written_operand(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
 
 
 def _warn_of_depth_override(request: ScheduleRequest, num_stages: int, implied: int, warn: Warn) -> None:
+    """Warn that `num_stages` overrides the number of versions that `stage` implies."""
     if num_stages == implied:
         label = f"`stage` alone means {implied} versions of each tile"
     else:
         label = f"each tile has {num_stages} version{'s' * (num_stages != 1)}, not the {implied} that `stage` means"
-    warn(
-        make_warning(
-            "depth-override",
-            "num_stages overrides the depth of a manual schedule",
-            request.arguments["num_stages"].span,
-            label,
-            secondary=(Label(request.arguments["stage"].span, f"max(stage) + 1 is {implied}"),),
-            help="remove num_stages unless this is intended",
-        )
-    )
+    title, span = "num_stages overrides the depth of a manual schedule", request.arguments["num_stages"].span
+    place = Label(request.arguments["stage"].span, f"max(stage) + 1 is {implied}")
+    way_out = "remove num_stages unless this is intended"
+    warn(make_warning("depth-override", title, span, label, secondary=(place,), help=way_out))
 
 
 class _ScheduleLists:
     """The lists of one loop, checked against its statements."""
 
-    def __init__(self, request: ScheduleRequest, forms: ListForms, mistakes: ErrorCollector) -> None:
+    def __init__(self, request: ScheduleRequest, forms: schedule_lists.ListForms, mistakes: ErrorCollector) -> None:
         self.request, self.forms, self.mistakes = request, forms, mistakes
         self.body, self.replayed, self.statements = forms.body, forms.replayed, forms.statements
         self.lists: dict[str, tuple[int, ...]] = {}  # without entries for replayed binds
@@ -237,6 +220,7 @@ class _ScheduleLists:
     # ---- the lists ----
 
     def read_stages(self) -> tuple[int, ...]:
+        """Read `stage`, which has no negative entries and at most `MAX_STAGES` stages."""
         stage = self.read_list("stage")
         self.refuse_negative_entries("stage", stage)
         self.refuse_deep_stage(stage)
@@ -252,6 +236,7 @@ class _ScheduleLists:
         return self.lists["order"]
 
     def read_integers(self, key: str) -> tuple[int, ...]:
+        """Read a list of integers; `async_producers` may hold booleans."""
         argument = self.request.arguments[key]
         value = argument.value
         items = value if isinstance(value, tuple) else ()
@@ -260,12 +245,9 @@ class _ScheduleLists:
         )
         if not isinstance(value, tuple) or len(entries) < len(value):
             odd = next((v for v in items if not isinstance(v, int) or isinstance(v, bool)), value)
-            raise_error(
-                "wrong-argument",
-                f"{self.request.loop}: {self.request.quote_key(key)} is a list of integers",
-                argument.span,
-                f"it holds {describe_value(odd)}" if items else f"this is {describe_value(value)}",
-            )
+            title = f"{self.request.loop}: {self.request.quote_key(key)} is a list of integers"
+            note = f"it holds {describe_value(odd)}" if items else f"this is {describe_value(value)}"
+            raise_error("wrong-argument", title, argument.span, note)
         return entries
 
     def read_list(self, key: str) -> tuple[int, ...]:
@@ -285,16 +267,14 @@ class _ScheduleLists:
         return self.longest > len(self.statements)
 
     def refuse_mixed_lengths(self, key: str, found: int) -> NoReturn:
+        """Refuse a list with another length than the lists before it."""
         self.report_length_once()
         first = next(iter(self.lists))
-        raise_error(
-            "manual-schedule",
-            f"{self.request.quote_key(key)} has {found} entries, {self.request.quote_key(first)} has {self.longest}",
-            self.request.arguments[key].span,
-            "one of the lists has entries for replayed binds",
-            secondary=(Label(self.request.arguments[first].span, f"{self.longest} entries"),),
-            help=f"write {len(self.statements)} in both: such binds need none",
-        )
+        title = f"{self.request.quote_key(key)} has {found} entries, {self.request.quote_key(first)} has {self.longest}"
+        note = "one of the lists has entries for replayed binds"
+        place = Label(self.request.arguments[first].span, f"{self.longest} entries")
+        way_out = f"write {len(self.statements)} in both: such binds need none"
+        raise_error("manual-schedule", title, self.request.arguments[key].span, note, secondary=(place,), help=way_out)
 
     def report_length_once(self) -> None:
         """Raise without a message if a wrong length has been reported: lists mostly miss the same statement."""
@@ -303,64 +283,51 @@ class _ScheduleLists:
         self.is_misfit = True
 
     def refuse_length(self, key: str, found: int) -> NoReturn:
+        """Refuse a list with the wrong number of entries, and show the statements that need one."""
         self.report_length_once()
         wanted = len(self.statements)
         lines = ", ".join(str(s.span.line) for s in self.statements)
         notes = []
         for bind in find_scheduled_binds(self.body):
-            read = _find_written_operand(bind, self.body)
-            notes.append(
-                f"`{bind.var.name}` in {bind.span.place} needs an entry: it reads {read}, which the loop writes"
-            )
+            read = f"it reads {_find_written_operand(bind, self.body)}, which the loop writes"
+            notes.append(f"`{bind.var.name}` in {bind.span.place} needs an entry: {read}")
         aliases = [s.var.name for s, r in zip(self.body, self.replayed, strict=True) if r and isinstance(s, tile.Bind)]
         if aliases:
             verb = "needs" if len(aliases) == 1 else "need"
             names = " and ".join(f"`{a}`" for a in aliases)
             notes.append(f"{names} {verb} no entry: binds are replayed at each use")
-        raise_error(
-            "manual-schedule",
-            f"{self.request.quote_key(key)} has {found} entr{'y' if found == 1 else 'ies'}"
-            f" for {wanted} statement{'s' * (wanted != 1)}",
-            self.request.arguments[key].span,
-            f"one entry for the statement on each of the lines {lines}",
-            secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
-            notes=tuple(notes),
-        )
+        title = f"{self.request.quote_key(key)} has {found} entr{'y' if found == 1 else 'ies'}"
+        title += f" for {wanted} statement{'s' * (wanted != 1)}"
+        note, span = f"one entry for the statement on each of the lines {lines}", self.request.arguments[key].span
+        places = tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements))
+        raise_error("manual-schedule", title, span, note, secondary=places, notes=tuple(notes))
 
     def refuse_negative_entries(self, key: str, values: tuple[int, ...]) -> None:
+        """Refuse a list with negative numbers."""
         low = min(values, default=0)
         if low < 0:
-            raise_error(
-                "manual-schedule",
-                f"{self.request.quote_key(key)} must not hold negative numbers",
-                self.request.arguments[key].span,
-                f"this holds {low}",
-                secondary=(Label(self.statements[values.index(low)].span, f"the statement with {low}"),),
-            )
+            title = f"{self.request.quote_key(key)} must not hold negative numbers"
+            note = f"this holds {low}"
+            place = Label(self.statements[values.index(low)].span, f"the statement with {low}")
+            raise_error("manual-schedule", title, self.request.arguments[key].span, note, secondary=(place,))
 
     def refuse_deep_stage(self, stage: tuple[int, ...]) -> None:
         """Refuse more than `MAX_STAGES` stages: code for each is written out in the prologue."""
         high = max(stage, default=0)
         if high >= MAX_STAGES:
-            raise_error(
-                "manual-schedule",
-                f"{self.request.quote_key('stage')} holds {high}",
-                self.request.arguments["stage"].span,
-                f"a pipeline has at most {MAX_STAGES} stages",
-                secondary=(Label(self.statements[stage.index(high)].span, f"stage {high}"),),
-            )
+            title = f"{self.request.quote_key('stage')} holds {high}"
+            note = f"a pipeline has at most {MAX_STAGES} stages"
+            place = Label(self.statements[stage.index(high)].span, f"stage {high}")
+            raise_error("manual-schedule", title, self.request.arguments["stage"].span, note, secondary=(place,))
 
     def refuse_duplicates(self, order: tuple[int, ...]) -> None:
+        """Refuse an `order` with two equal entries."""
         twice = next((o for o in order if order.count(o) > 1), None)
         if twice is not None:
             same = [s for s, o in zip(self.statements, order, strict=True) if o == twice]
-            raise_error(
-                "manual-schedule",
-                f"two statements have the same number in {self.request.quote_key('order')}",
-                self.request.arguments["order"].span,
-                f"{twice} appears twice",
-                secondary=tuple(Label(s.span, f"order {twice}") for s in same),
-            )
+            title = f"two statements have the same number in {self.request.quote_key('order')}"
+            places, span = tuple(Label(s.span, f"order {twice}") for s in same), self.request.arguments["order"].span
+            raise_error("manual-schedule", title, span, f"{twice} appears twice", secondary=places)
 
     # ---- binds ----
 
@@ -379,24 +346,16 @@ class _ScheduleLists:
     def refuse_bind_use(
         self, bind: tile.Bind, user: tile.Stmt, bind_at: tuple[int, int], user_at: tuple[int, int]
     ) -> NoReturn:
+        """Refuse a use of a bind in another stage, or before the bind."""
         name, read = bind.var.name, _find_written_operand(bind, self.body)
-        problem, help = (
-            "before it has its value",
-            f"give `{name}` a lower place in `order` than the statement that uses it",
-        )
+        problem = "before it has its value"
+        help = f"give `{name}` a lower place in `order` than the statement that uses it"
         if bind_at[0] != user_at[0]:
             problem = "in another stage"
             help = f"give both one stage, or store the value to a shared tile: it has versions, `{name}` has none"
-        raise_error(
-            "bind-stage",
-            f"`{name}` is used {problem}",
-            user.span,
-            f"uses `{name}` in stage {user_at[0]}, place {user_at[1]} of the order",
-            secondary=(
-                Label(bind.span, f"reads {read}, which the loop writes: stage {bind_at[0]}, place {bind_at[1]}"),
-            ),
-            help=help,
-        )
+        note = f"uses `{name}` in stage {user_at[0]}, place {user_at[1]} of the order"
+        place = Label(bind.span, f"reads {read}, which the loop writes: stage {bind_at[0]}, place {bind_at[1]}")
+        raise_error("bind-stage", f"`{name}` is used {problem}", user.span, note, secondary=(place,), help=help)
 
     def warn_of_legacy_entries(self, warn: Warn) -> None:
         """Warn of a list entry for a replayed bind with several users: one entry cannot place all replays."""
@@ -406,23 +365,15 @@ class _ScheduleLists:
         for bind, is_replayed, is_name in zip(self.body, self.replayed, self.forms.is_name, strict=True):
             if not is_replayed or is_name or not isinstance(bind, tile.Bind):
                 continue
-            users = [
-                s
-                for place, (s, r) in enumerate(zip(self.body, self.replayed, strict=True))
-                if not r and bind.var in needed[place]
-            ]
+            numbered = enumerate(zip(self.body, self.replayed, strict=True))
+            users = [s for number, (s, r) in numbered if not r and bind.var in needed[number]]
             if len(users) > 1:
                 shorter = ", ".join(self.request.format_list(key, entries) for key, entries in self.lists.items())
-                warn(
-                    make_warning(
-                        "legacy-schedule",
-                        f"the entries for `{bind.var.name}` are ignored: it is replayed at each use",
-                        self.request.arguments["stage"].span,
-                        f"{self.longest} entries for {len(self.statements)} statements",
-                        secondary=(Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)),
-                        help=f"write {shorter}",
-                    )
-                )
+                title = f"the entries for `{bind.var.name}` are ignored: it is replayed at each use"
+                note = f"{self.longest} entries for {len(self.statements)} statements"
+                places = Label(bind.span, "not scheduled"), *(Label(u.span, "uses it") for u in users)
+                span, way_out = self.request.arguments["stage"].span, f"write {shorter}"
+                warn(make_warning("legacy-schedule", title, span, note, secondary=places, help=way_out))
 
     # ---- other lists ----
 
@@ -452,17 +403,14 @@ class _ScheduleLists:
             (waiting, number), *others = wrong
             is_later = number >= waiting
             places = dict.fromkeys((waiting, number))
-            raise_error(
-                "manual-schedule",
-                f"statement {waiting} cannot wait for statement {number}",
-                argument.span,
-                self.explain_impossible_wait(waiting, number),
-                secondary=tuple(Label(self.statements[place].span, f"statement {place}") for place in places),
-                notes=tuple(
-                    f"nor can statement {i} for statement {j}: {self.explain_impossible_wait(i, j)}" for i, j in others
-                ),
-                help="set the sequence of the two with `order`" if is_later else f"remove {number}",
+            title = f"statement {waiting} cannot wait for statement {number}"
+            note = self.explain_impossible_wait(waiting, number)
+            labels = tuple(Label(self.statements[place].span, f"statement {place}") for place in places)
+            notes = tuple(
+                f"nor can statement {i} for statement {j}: {self.explain_impossible_wait(i, j)}" for i, j in others
             )
+            way_out = "set the sequence of the two with `order`" if is_later else f"remove {number}"
+            raise_error("manual-schedule", title, argument.span, note, secondary=labels, notes=notes, help=way_out)
         self.warn_of_missing_waits(waits, warn)
         return waits
 
@@ -481,19 +429,12 @@ class _ScheduleLists:
         read = {b.name for b in find_reads(self.statements[waiting])}
         buffer = next(b.name for b in find_writes(self.statements[awaited]) if b.name in read)
         whole = [sorted({*given, *js}) for given, js in zip(waits, needed, strict=True)]
-        warn(
-            make_warning(
-                "sync-incomplete",
-                f"statement {waiting} must also wait for statement {awaited}, which `sync` does not list",
-                self.request.arguments["sync"].span,
-                f"statement {waiting} reads {buffer}",
-                secondary=(
-                    Label(self.statements[waiting].span, f"statement {waiting}"),
-                    Label(self.statements[awaited].span, f"statement {awaited} writes {buffer}"),
-                ),
-                help=f"write sync={whole}",
-            )
-        )
+        title = f"statement {waiting} must also wait for statement {awaited}, which `sync` does not list"
+        note, span = f"statement {waiting} reads {buffer}", self.request.arguments["sync"].span
+        reader = Label(self.statements[waiting].span, f"statement {waiting}")
+        writer = Label(self.statements[awaited].span, f"statement {awaited} writes {buffer}")
+        way_out = f"write sync={whole}"
+        warn(make_warning("sync-incomplete", title, span, note, secondary=(reader, writer), help=way_out))
 
     def read_asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
         """Return for each statement whether it must be asynchronous, or None if no list says so."""
@@ -503,51 +444,35 @@ class _ScheduleLists:
             stages = self.read_integers("async_stages")
             absent = [s for s in stages if s not in stage]
             if absent:
-                raise_error(
-                    "manual-schedule",
-                    f"{self.request.quote_key('async_stages')} names a stage without statements",
-                    arguments["async_stages"].span,
-                    f"no statement has stage {absent[0]}",
-                    secondary=(Label(arguments["stage"].span, "the stages"),),
-                )
+                title = f"{self.request.quote_key('async_stages')} names a stage without statements"
+                note = f"no statement has stage {absent[0]}"
+                place = Label(arguments["stage"].span, "the stages")
+                raise_error("manual-schedule", title, arguments["async_stages"].span, note, secondary=(place,))
             found = tuple(
                 s in stages and _is_shared_tile_load(stmt) for s, stmt in zip(stage, self.statements, strict=True)
             )
             begun = {s for s, flag in zip(stage, found, strict=True) if flag}
             if idle := [s for s in stages if s not in begun]:
-                warn(
-                    make_warning(
-                        "hint-not-used",
-                        f"nothing in stage {idle[0]} can be asynchronous",
-                        arguments["async_stages"].span,
-                        "only copies from a tensor to a shared tile can be asynchronous",
-                        secondary=tuple(
-                            Label(stmt.span, f"stage {s}")
-                            for s, stmt in zip(stage, self.statements, strict=True)
-                            if s == idle[0]
-                        ),
-                        help=f"remove {idle[0]}",
-                    )
-                )
+                title, span = f"nothing in stage {idle[0]} can be asynchronous", arguments["async_stages"].span
+                note = "only copies from a tensor to a shared tile can be asynchronous"
+                within = (stmt for s, stmt in zip(stage, self.statements, strict=True) if s == idle[0])
+                places = tuple(Label(stmt.span, f"stage {idle[0]}") for stmt in within)
+                warn(make_warning("hint-not-used", title, span, note, secondary=places, help=f"remove {idle[0]}"))
         if "async_producers" in arguments:
             flags = self.read_list("async_producers")
             found = tuple(bool(f) for f in flags)
             for stmt, flag in zip(self.statements, flags, strict=True):
                 if flag not in (0, 1):
                     name = self.request.quote_key("async_producers")
-                    raise_error(
-                        "manual-schedule", f"{name} holds 0 and 1", arguments["async_producers"].span, f"not {flag}"
-                    )
+                    title = f"{name} holds 0 and 1"
+                    raise_error("manual-schedule", title, arguments["async_producers"].span, f"not {flag}")
                 if flag and not _is_shared_tile_load(stmt):
                     with self.mistakes.caught():
-                        raise_error(
-                            "async-impossible",
-                            "this statement cannot be asynchronous",
-                            stmt.span,
-                            "not a copy from a tensor to a shared tile",
-                            secondary=(Label(arguments["async_producers"].span, "requested here"),),
-                            help="give it the entry 0",
-                        )
+                        title = "this statement cannot be asynchronous"
+                        note = "not a copy from a tensor to a shared tile"
+                        place = Label(arguments["async_producers"].span, "requested here")
+                        way_out = "give it the entry 0"
+                        raise_error("async-impossible", title, stmt.span, note, secondary=(place,), help=way_out)
         return found
 
     def convert_nests_to_copies(self, scheduling_hints: tile.SchedulingHints) -> tuple[tile.Stmt, ...]:
@@ -567,13 +492,9 @@ class _ScheduleLists:
             for stmt, group, producer in zip(self.statements, groups, producers or (True,) * len(groups), strict=True):
                 if group < -1 or (group >= 0 and not producer):
                     reason = "is not an asynchronous producer" if group >= 0 else "belongs to no group: write -1"
-                    raise_error(
-                        "manual-schedule",
-                        f"{self.request.quote_key('async_producer_groups')} does not fit the producers",
-                        arguments["async_producer_groups"].span,
-                        f"holds {group}",
-                        secondary=(Label(stmt.span, reason),),
-                    )
+                    title = f"{self.request.quote_key('async_producer_groups')} does not fit the producers"
+                    span, place = arguments["async_producer_groups"].span, Label(stmt.span, reason)
+                    raise_error("manual-schedule", title, span, f"holds {group}", secondary=(place,))
             return groups
         if "group" not in arguments:
             return None
@@ -581,13 +502,10 @@ class _ScheduleLists:
         for number, members in enumerate(self.read_index_lists("group")):
             for member in members:
                 if found[member] >= 0:
-                    raise_error(
-                        "manual-schedule",
-                        "a statement is in two groups",
-                        arguments["group"].span,
-                        f"statement {member} appears twice",
-                        secondary=(Label(self.statements[member].span, f"statement {member}"),),
-                    )
+                    title = "a statement is in two groups"
+                    note = f"statement {member} appears twice"
+                    place = Label(self.statements[member].span, f"statement {member}")
+                    raise_error("manual-schedule", title, arguments["group"].span, note, secondary=(place,))
                 found[member] = number
         return tuple(found)
 
@@ -597,22 +515,14 @@ class _ScheduleLists:
         value = argument.value
         lists = value if isinstance(value, tuple) else None
         if lists is None or not all(isinstance(m, tuple) and all(type(i) is int for i in m) for m in lists):
-            raise_error(
-                "wrong-argument",
-                f"{self.request.loop}: {self.request.quote_key(key)} is a list of lists of integers",
-                argument.span,
-                f"this is {describe_value(value)}",
-            )
+            title = f"{self.request.loop}: {self.request.quote_key(key)} is a list of lists of integers"
+            raise_error("wrong-argument", title, argument.span, f"this is {describe_value(value)}")
         found = tuple(tuple(i for i in m if isinstance(i, int)) for m in lists if isinstance(m, tuple))
         wrong = next((i for m in found for i in m if not 0 <= i < len(self.statements)), None)
         if wrong is not None:
-            raise_error(
-                "manual-schedule",
-                f"{self.request.quote_key(key)} names statement {wrong} of {len(self.statements)}",
-                argument.span,
-                "statements are counted from 0",
-                secondary=tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements)),
-            )
+            title = f"{self.request.quote_key(key)} names statement {wrong} of {len(self.statements)}"
+            places = tuple(Label(s.span, f"statement {i}") for i, s in enumerate(self.statements))
+            raise_error("manual-schedule", title, argument.span, "statements are counted from 0", secondary=places)
         return found
 
 

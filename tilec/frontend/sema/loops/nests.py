@@ -12,9 +12,9 @@ from tilec.frontend.sema.loops.loop_headers import NEST_SIGNATURES, read_nest_he
 from tilec.frontend.sema.statements import jumps, per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
+from tilec.ir.affine import reads_elements
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.atomic import merge_vector_atomics
-from tilec.ops.language.signature import bind_arguments
 from tilec.ops.language.values import show_shape
 from tilec.support.diagnostics import Label, make_warning, raise_error
 from tilec.support.records import dataclass
@@ -24,23 +24,16 @@ _ITERATIONS_PER_STEP = 256  # two for each thread of most blocks
 
 
 def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    """Elaborate a T.Parallel or T.vectorized nest, in steps where an extent is known at run time only."""
     if context.is_parallel:
-        raise_error(
-            "loop-in-parallel",
-            f"{path} inside {context.nest_name}",
-            iterable.span,
-            help="write one loop: `for i, j in T.Parallel(m, n):`",
-        )
+        title = f"{path} inside {context.nest_name}"
+        raise_error("loop-in-parallel", title, iterable.span, help="write one loop: `for i, j in T.Parallel(m, n):`")
     nest = _collect_nest(context, node, iterable, path)
-    steps = {
-        place: _StepLoop(
-            tile.Var(context.unique.take(f"{nest.names[place].id}.first")),
-            size,
-            _freeze_bound(context, stop, node.span),
-        )
-        for place, (_, stop) in enumerate(nest.bounds)
-        if not isinstance(stop, int) and (size := nest.count_step_iterations(place))
-    }
+    steps: dict[int, _StepLoop] = {}
+    for place, (name, (_, stop)) in enumerate(zip(nest.names, nest.bounds, strict=True)):
+        if not isinstance(stop, int):
+            var = tile.Var(context.unique.take(f"{name.id}.first"))
+            steps[place] = _StepLoop(var, nest.count_step_iterations(place), _freeze_bound(context, stop, node.span))
     if not steps:
         _elaborate_iterations(context, node, iterable, path, nest, steps)
         return
@@ -54,7 +47,7 @@ def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path
 
 def _freeze_bound(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
     """Bind a loop bound that was loaded, since the body may write the buffer it was loaded from."""
-    if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stop)):
+    if not reads_elements(stop):
         return stop
     var = tile.Var(context.unique.take("stop"))
     context.out.append(tile.Bind(var, stop, span))
@@ -79,23 +72,16 @@ def _elaborate_iterations(
             context.scope.bind(name.id, value, name.span)
             context.ranges[var.name] = (0, extent - 1)
             extents.append(extent)
-        context.is_parallel = True
-        try:
-            with jumps.enter_loop(context, path, iterable.span):
-                jumps.elaborate_iteration(context, path, node.span, nest.body)
-        finally:
-            context.is_parallel = False
+        with context.altered(is_parallel=True), jumps.enter_loop(context, path, iterable.span):
+            jumps.elaborate_iteration(context, path, nest.body)
     if not out:
         return
     if nest.layout is not None and nest.layout.shape != tuple(extents):
-        raise_error(
-            "loop-layout",
-            f"a layout of {show_shape(nest.layout.shape)} for a nest of {show_shape(tuple(extents))}",
-            nest.layout.span,
-            f"{len(nest.layout.shape)} inputs",
-            secondary=(Label(iterable.span, f"{len(extents)} loops, those directly inside included"),),
-            help="the layout of a nest has one input per loop, with the loop's extent",
-        )
+        title = f"a layout of {show_shape(nest.layout.shape)} for a nest of {show_shape(tuple(extents))}"
+        note = f"{len(nest.layout.shape)} inputs"
+        loops = Label(iterable.span, f"{len(extents)} loops, those directly inside included")
+        way_out = "the layout of a nest has one input per loop, with the loop's extent"
+        raise_error("loop-layout", title, nest.layout.span, note, secondary=(loops,), help=way_out)
     body = tuple(out) if is_in_extent is None else (tile.If(is_in_extent, tuple(out), (), node.span),)
     if nest.layout is None:
         extents[-1], body = merge_vector_atomics(variables, tuple(extents), body)
@@ -104,9 +90,8 @@ def _elaborate_iterations(
     if nest.asynchronous is not None and copy is None:
         reason = analyse_gather(made)
         if isinstance(reason, str):
-            way_out = (
-                "only a nest that fills a shared tile from a tensor can be asynchronous, as S[i, j] = A[a + i, b + j]"
-            )
+            example = "S[i, j] = A[a + i, b + j]"
+            way_out = f"only a nest that fills a shared tile from a tensor can be asynchronous, as {example}"
             title = "this nest cannot be an asynchronous copy"
             context.warn(make_warning("hint-not-used", title, nest.asynchronous, reason, help=way_out))
         else:
@@ -121,7 +106,7 @@ def _elaborate_iterations(
 def _collect_nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
     """Collect perfectly nested loops as one nest. Binds may precede an innermost T.vectorized."""
     with context.held():
-        call = bind_arguments(NEST_SIGNATURES[path], *evaluate.evaluate_arguments(context, iterable), iterable.span)
+        call = evaluate.bind_call(context, NEST_SIGNATURES[path], iterable)
     head = read_nest_header(call, context.warn)
     names = read_target_names(node.target, len(head.bounds))
     nest = _Nest(names, head.bounds, node.body, head.width, head.asynchronous, head.layout)
@@ -137,13 +122,10 @@ def _collect_nest(context: Context, node: ast.For, iterable: ast.Call, path: str
     for key in ("coalesced_width", "loop_layout", "prefer_async"):
         keyword = next((k for k in last.iterable.keywords if k.name == key), None)
         if keyword is not None and path != "T.vectorized":
-            raise_error(
-                "wrong-argument",
-                f"`{key}` belongs to the outermost loop of a nest",
-                keyword.span,
-                secondary=(Label(iterable.span, "the outermost loop"),),
-                help="move it there: it applies to the whole nest",
-            )
+            title = f"`{key}` belongs to the outermost loop of a nest"
+            place = Label(iterable.span, "the outermost loop")
+            way_out = "move it there: it applies to the whole nest"
+            raise_error("wrong-argument", title, keyword.span, secondary=(place,), help=way_out)
     return _Nest(
         names + inner.names, head.bounds + inner.bounds, (*statements, *inner.body), head.width or inner.width,
         head.asynchronous, head.layout,

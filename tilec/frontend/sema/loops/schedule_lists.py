@@ -98,9 +98,8 @@ def gather_converted_ifs(
             continue
         group = parts[part_of[IdentityKey(stmt)]]
         if stmt is group[-1]:
-            replacement = tile.If(
-                tile.Const(True, BOOL), tuple(group), (), converted_ifs[part_of[IdentityKey(stmt)]][0]
-            )
+            span = converted_ifs[part_of[IdentityKey(stmt)]][0]
+            replacement = tile.If(tile.Const(True, BOOL), tuple(group), (), span)
             parts_by_replacement[IdentityKey(replacement)] = replacement.then
             new_body.append(replacement)
     return tuple(new_body), parts_by_replacement
@@ -120,24 +119,16 @@ def expand_schedule_lists(
         return tuple(e for e, several in zip(entries, parts, strict=True) for _ in several)
 
     def renumber_awaited(awaited: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(
-            first_number[i] + k
-            for i in awaited
-            for k, part in enumerate(parts[i])
-            if len(parts[i]) == 1 or any(True for _ in find_writes(part))
-        )
+        """Return the new numbers of awaited statements: of all parts that write."""
+        numbered = ((first_number[i] + k, part, parts[i]) for i in awaited for k, part in enumerate(parts[i]))
+        return tuple(number for number, part, several in numbered if len(several) == 1 or find_writes(part))
 
-    return (
-        repeat_entries(stage),
-        tuple(b + k for b, several in zip(position, parts, strict=True) for k in range(len(several))),
-        replace(
-            scheduling_hints,
-            asynchronous=None
-            if scheduling_hints.asynchronous is None
-            else repeat_entries(scheduling_hints.asynchronous),
-            groups=None if scheduling_hints.groups is None else repeat_entries(scheduling_hints.groups),
-            sync=None
-            if scheduling_hints.sync is None
-            else repeat_entries(tuple(renumber_awaited(awaited) for awaited in scheduling_hints.sync)),
-        ),
+    hints = scheduling_hints
+    expanded = replace(
+        hints,
+        asynchronous=None if hints.asynchronous is None else repeat_entries(hints.asynchronous),
+        groups=None if hints.groups is None else repeat_entries(hints.groups),
+        sync=None if hints.sync is None else repeat_entries(tuple(map(renumber_awaited, hints.sync))),
     )
+    places = tuple(b + k for b, several in zip(position, parts, strict=True) for k in range(len(several)))
+    return repeat_entries(stage), places, expanded

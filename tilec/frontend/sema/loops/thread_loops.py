@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from tilec.analysis.trip_count import get_static_trip_count
 from tilec.analysis.usage import list_expressions
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.loops.loop_headers import LoopHeader
@@ -24,19 +25,12 @@ MAX_UNROLLED_ITERATIONS = 64  # iterations of a loop over the registers of an ar
 
 def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
     """Emit a nest of T.Parallel, which is distributed over the threads, or of T.vectorized."""
-    stores = [
-        s for s in tile.walk_statements(made.body) if isinstance(s, tile.Store) and not is_random_draw(context, s)
-    ]
+    everything = tuple(tile.walk_statements(made.body))
+    kept = [s for s in everything if not is_random_draw(context, s)]
+    stores = [s for s in kept if isinstance(s, tile.Store)]
     # Names of the thread and results of collective calls may differ between the threads that have elements.
-    shared = [
-        s
-        for s in tile.walk_statements(made.body)
-        if isinstance(s, tile.Bind) and per_thread.has_collective_call(s.value)
-    ]
-    others = (
-        s for s in tile.walk_statements(made.body) if not isinstance(s, tile.Print) and not is_random_draw(context, s)
-    )
-    others = (s for s in others if s not in shared)
+    shared = [s for s in everything if isinstance(s, tile.Bind) and per_thread.has_collective_call(s.value)]
+    others = (s for s in kept if not isinstance(s, tile.Print) and s not in shared)
     varying = [s for s in others if any(per_thread.is_varying(context, e) for e in list_expressions(s))]
     is_own = bool(varying) or any(s.buffer.scope == "local" for s in stores) or bool(context.masks)
     if shared:
@@ -46,35 +40,22 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
         return
     if path == "T.Parallel" and (context.masks or any(s.buffer.scope != "local" for s in stores)):
         per_thread.require_all_threads(context, made.span, "T.Parallel")
-        raise_error(
-            "thread-dependent",
-            "an element of T.Parallel depends on the thread",
-            (varying or stores)[0].span,
-            "tilec chooses the thread of each element",
-            secondary=(Label(made.span, "distributes its elements over the threads"),),
-            help="write T.vectorized or T.serial for work of each thread",
-        )
-    loaded = {
-        e.buffer
-        for s in tile.walk_statements(made.body)
-        for x in list_expressions(s)
-        for e in tile.walk_expr(x)
-        if isinstance(e, tile.Load)
-    }
-    fastest = made.vars[-1]
-    is_independent = not any(is_random_draw(context, s) for s in tile.walk_statements(made.body)) and all(
-        s.buffer not in loaded
-        and (s.buffer.scope != "local" or _is_indexed_by(s.indices, fastest))
-        and s.atomic is None
+        title = "an element of T.Parallel depends on the thread"
+        note = "tilec chooses the thread of each element"
+        place = Label(made.span, "distributes its elements over the threads")
+        way_out = "write T.vectorized or T.serial for work of each thread"
+        raise_error("thread-dependent", title, (varying or stores)[0].span, note, secondary=(place,), help=way_out)
+    loaded, fastest = {e.buffer for e in _list_loads(made.body)}, made.vars[-1]
+    is_independent = len(kept) == len(everything) and not any(
+        s.buffer in loaded or s.atomic or (s.buffer.scope == "local" and not _is_indexed_by(s.indices, fastest))
         for s in stores
     )
     if is_independent:
         per_thread.emit_for_each_thread(context, made.body, made.span, made.vars, made.extents)
         return
-    outer, context.out = context.out, []
-    per_thread.emit_for_each_thread(context, made.body, made.span)
-    body = tuple(context.out)
-    context.out = outer
+    with context.altered(out=[]):
+        per_thread.emit_for_each_thread(context, made.body, made.span)
+        body = tuple(context.out)
     for var, extent in reversed(tuple(zip(made.vars, made.extents, strict=True))):
         body = (tile.For("unroll", var, tile.int32_const(0), tile.int32_const(extent), 1, body, span=made.span),)
     context.out += body
@@ -82,15 +63,9 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
 
 def _distribute_over_warps(made: tile.Parallel, span: Span, is_own: bool) -> tile.Parallel:
     """Return the nest with 32 neighbours of the last dimension in each warp, as warp-wide calls need it."""
-    loads = (
-        e
-        for s in tile.walk_statements(made.body)
-        for x in list_expressions(s)
-        for e in tile.walk_expr(x)
-        if isinstance(e, tile.Load)
-    )
-    stores = (s.buffer for s in tile.walk_statements(made.body) if isinstance(s, tile.Store))
-    fragment = next((b for b in (*stores, *(e.buffer for e in loads)) if b.scope == "fragment"), None)
+    stored = (s.buffer for s in tile.walk_statements(made.body) if isinstance(s, tile.Store))
+    loaded = (e.buffer for e in _list_loads(made.body))
+    fragment = next((b for b in (*stored, *loaded) if b.scope == "fragment"), None)
     why = ""
     if is_own:
         why = "each thread runs this loop by itself"
@@ -99,15 +74,17 @@ def _distribute_over_warps(made: tile.Parallel, span: Span, is_own: bool) -> til
     elif made.extents[-1] % WARP_THREADS or made.layout is not None:
         why = f"the last extent is {made.extents[-1]}"
     if why:
-        raise_error(
-            "thread-dependent",
-            "warp-wide calls are not defined in this loop",
-            span,
-            why,
-            secondary=(Label(made.span, "the lanes of a warp must be 32 consecutive elements of the last dimension"),),
-            help="use only tensors and shared tiles in it, and a multiple of 32 as its last extent",
-        )
+        title = "warp-wide calls are not defined in this loop"
+        place = Label(made.span, "the lanes of a warp must be 32 consecutive elements of the last dimension")
+        way_out = "use only tensors and shared tiles in it, and a multiple of 32 as its last extent"
+        raise_error("thread-dependent", title, span, why, secondary=(place,), help=way_out)
     return replace(made, width=1)
+
+
+def _list_loads(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Load]:
+    """Yield the loads of these statements and of those inside them."""
+    expressions = (x for s in tile.walk_statements(body) for x in list_expressions(s))
+    return (e for x in expressions for e in tile.walk_expr(x) if isinstance(e, tile.Load))
 
 
 def is_random_draw(context: Context, stmt: tile.Stmt) -> bool:
@@ -115,8 +92,7 @@ def is_random_draw(context: Context, stmt: tile.Stmt) -> bool:
     state = () if context.generator is None else (context.generator.words, context.generator.spare)
     if isinstance(stmt, tile.Store):
         return stmt.buffer in state
-    parts = (e for x in list_expressions(stmt) for e in tile.walk_expr(x))
-    read = {e.buffer for e in parts if isinstance(e, tile.Load) and e.buffer.scope == "local"}
+    read = {e.buffer for e in _list_loads((stmt,)) if e.buffer.scope == "local"}
     return isinstance(stmt, tile.Bind) and bool(read) and read <= set(state)
 
 
@@ -124,11 +100,8 @@ def freeze_bounds(context: Context, bounds: LoopHeader, span: Span) -> LoopHeade
     """Read bounds that vary between threads before the loop."""
     if not per_thread.is_varying(context, bounds.start) and not per_thread.is_varying(context, bounds.stop):
         return bounds
-    return replace(
-        bounds,
-        start=per_thread.freeze_value(context, bounds.start, span),
-        stop=per_thread.freeze_value(context, bounds.stop, span),
-    )
+    start, stop = (per_thread.freeze_value(context, bound, span) for bound in (bounds.start, bounds.stop))
+    return replace(bounds, start=start, stop=stop)
 
 
 def compute_common_bounds(context: Context, bounds: LoopHeader, written: LoopHeader, span: Span) -> LoopHeader:
@@ -143,14 +116,11 @@ def compute_common_bounds(context: Context, bounds: LoopHeader, written: LoopHea
 
 
 def _make_bound(bound: float, span: Span) -> tile.Expr:
+    """Return a bound over all threads as a constant. Errors: `thread-dependent`, where there is none."""
     if math.isinf(bound):
-        raise_error(
-            "thread-dependent",
-            "the trip count of this loop depends on the thread",
-            span,
-            "and has no bound that is known at compile time",
-            help="give it a bound, as in T.min(n, 64): threads with fewer iterations wait for the others",
-        )
+        title = "the trip count of this loop depends on the thread"
+        way_out = "give it a bound, as in T.min(n, 64): threads with fewer iterations wait for the others"
+        raise_error("thread-dependent", title, span, "and has no bound that is known at compile time", help=way_out)
     return tile.int32_const(int(bound))
 
 
@@ -169,28 +139,14 @@ def mask_own_iterations(context: Context, bounds: LoopHeader, common: LoopHeader
 
 def unroll_register_loop(loop: tile.For) -> tile.For:
     """Unroll a loop that indexes a local array: registers cannot be addressed by a variable."""
-    stmts = list(tile.walk_statements(loop.body))
-    trip_count = (
-        len(range(int(loop.start.value), int(loop.stop.value), loop.step))
-        if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const)
-        else None
-    )
-    if (
-        loop.kind != "serial"
-        or trip_count is None
-        or trip_count > MAX_UNROLLED_ITERATIONS
-        or any(isinstance(s, tile.TileOp) for s in stmts)
-    ):
+    stmts, trip_count = list(tile.walk_statements(loop.body)), get_static_trip_count(loop)
+    is_short = trip_count is not None and trip_count <= MAX_UNROLLED_ITERATIONS
+    if loop.kind != "serial" or not is_short or any(isinstance(s, tile.TileOp) for s in stmts):
         return loop
-    indices_in_registers = [s.indices for s in stmts if isinstance(s, tile.Store) and s.buffer.scope == "local"]
-    for s in stmts:
-        loads = (e for x in list_expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
-        indices_in_registers += (e.indices for e in loads if e.buffer.scope == "local")
-    return (
-        replace(loop, kind="unroll")
-        if any(_is_indexed_by(indices, loop.var) for indices in indices_in_registers)
-        else loop
-    )
+    accesses: list[tile.Store | tile.Load] = [s for s in stmts if isinstance(s, tile.Store)]
+    accesses += _list_loads(loop.body)
+    is_indexed = any(a.buffer.scope == "local" and _is_indexed_by(a.indices, loop.var) for a in accesses)
+    return replace(loop, kind="unroll") if is_indexed else loop
 
 
 def _is_indexed_by(indices: tuple[tile.Expr, ...], var: tile.Var) -> bool:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.sema.loops.loop_headers import fold_binary, fold_ceildiv
 from tilec.frontend.sema.statements import jumps, per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
@@ -22,25 +23,14 @@ from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
-SCHEDULER_SIGNATURE = Signature(
-    "T.PersistentTileScheduler",
-    (
-        Parameter("num_m_tiles"),
-        Parameter("num_n_tiles"),
-        Parameter("num_workers", None),
-        Parameter("swizzle_size", 1),
-        Parameter("column_major", True),
-        Parameter("cluster_size", 1),
-        Parameter("stateful", True),
-        Parameter("name", None),
-    ),
-)
+SCHEDULER_SIGNATURE = Signature("T.PersistentTileScheduler", (
+    Parameter("num_m_tiles"), Parameter("num_n_tiles"), Parameter("num_workers", None), Parameter("swizzle_size", 1),
+    Parameter("column_major", True), Parameter("cluster_size", 1), Parameter("stateful", True), Parameter("name", None),
+))  # fmt: skip
 _STATE_ATTRIBUTES = ("m_idx", "n_idx", "linear_idx", "current_iter")
 _METHOD_SIGNATURES = {
-    "init": Signature("init", (Parameter("worker_id"),)),
-    "coord": Signature("coord", (Parameter("tile_id"),)),
-    "valid": Signature("valid", ()),
-    "next_tile": Signature("next_tile", ()),
+    name: Signature(name, tuple(map(Parameter, names)))
+    for name, names in {"init": ["worker_id"], "coord": ["tile_id"], "valid": [], "next_tile": []}.items()
 }
 _LOOP_HELP = "write `s.init(block)`, and then `while s.valid():` with `s.next_tile()` at its end; or use T.Persistent"
 
@@ -54,7 +44,7 @@ def make_tile_scheduler(
     call = bind_arguments(SCHEDULER_SIGNATURE, list(positional), dict(keywords), span)
     size, cluster = _read_positive(call, "swizzle_size"), _read_positive(call, "cluster_size")
     m, n = (_read_integer(call[name]) for name in ("num_m_tiles", "num_n_tiles"))
-    m = _fold_binary("floordiv", _fold_binary("add", m, tile.int32_const(cluster - 1)), tile.int32_const(cluster))
+    m = fold_binary("floordiv", fold_binary("add", m, tile.int32_const(cluster - 1)), tile.int32_const(cluster))
     workers = call["num_workers"]
     by_columns = call.read_boolean("column_major")
     return TileScheduler(
@@ -73,12 +63,8 @@ def resolve_attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
     if node.name in _METHOD_SIGNATURES:
         return Method(scheduler, node.name)
     if node.name not in _STATE_ATTRIBUTES:
-        raise_error(
-            "unknown-attribute",
-            f"a tile scheduler has no `{node.name}`",
-            node.span,
-            f"it has {', '.join(_STATE_ATTRIBUTES)}",
-        )
+        title = f"a tile scheduler has no `{node.name}`"
+        raise_error("unknown-attribute", title, node.span, f"it has {', '.join(_STATE_ATTRIBUTES)}")
     if scheduler.now is None:
         _refuse_misplaced(f"`{node.name}` is known in the scheduler's loop only", scheduler, node.span)
     return scheduler.now[_STATE_ATTRIBUTES.index(node.name)]
@@ -88,7 +74,7 @@ def call_scheduler_method(context: Context, function: Method, node: ast.Call) ->
     """Evaluate `s.coord(i)` or `s.init(i)`. The other methods belong to the loop."""
     scheduler = function.owner
     assert isinstance(scheduler, TileScheduler)
-    call = bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, _METHOD_SIGNATURES[function.name], node)
     match function.name:
         case "coord":
             return compute_coordinates(scheduler, _read_integer(call["tile_id"]))
@@ -97,13 +83,10 @@ def call_scheduler_method(context: Context, function: Method, node: ast.Call) ->
         case name if scheduler.is_stateful:
             _refuse_misplaced(f".{name}() is not allowed here", scheduler, node.span)
         case name:
-            raise_error(
-                "misplaced-statement",
-                f"a scheduler with stateful=False has no .{name}()",
-                node.span,
-                secondary=(Label(scheduler.span, "from here"),),
-                help="use s.coord(i), or remove stateful=False",
-            )
+            title = f"a scheduler with stateful=False has no .{name}()"
+            place = Label(scheduler.span, "from here")
+            way_out = "use s.coord(i), or remove stateful=False"
+            raise_error("misplaced-statement", title, node.span, secondary=(place,), help=way_out)
     return None
 
 
@@ -111,16 +94,14 @@ def compute_coordinates(scheduler: TileScheduler, tile_index: tile.Expr) -> tupl
     """Return row and column of a tile. The order is in panels of `swizzle` tiles along the secondary axis, each along
     the primary one. The last panel may be narrower."""
     width: tile.Expr = tile.int32_const(scheduler.swizzle)
-    panel = _fold_binary("mul", scheduler.primary, width)
-    base = _fold_binary("mul", _fold_binary("floordiv", tile_index, panel), width)
-    inside = _fold_binary("floormod", tile_index, panel)
-    if _fold_binary("floormod", scheduler.secondary, width) != tile.int32_const(0):
-        remaining = _fold_binary("sub", scheduler.secondary, base)
-        width = _fold_binary("max", tile.int32_const(1), _fold_binary("min", width, remaining))
-    fast, slow = (
-        _fold_binary("floordiv", inside, width),
-        _fold_binary("add", base, _fold_binary("floormod", inside, width)),
-    )
+    panel = fold_binary("mul", scheduler.primary, width)
+    base = fold_binary("mul", fold_binary("floordiv", tile_index, panel), width)
+    inside = fold_binary("floormod", tile_index, panel)
+    if fold_binary("floormod", scheduler.secondary, width) != tile.int32_const(0):
+        remaining = fold_binary("sub", scheduler.secondary, base)
+        width = fold_binary("max", tile.int32_const(1), fold_binary("min", width, remaining))
+    fast = fold_binary("floordiv", inside, width)
+    slow = fold_binary("add", base, fold_binary("floormod", inside, width))
     return (fast, slow) if scheduler.by_columns else (slow, fast)
 
 
@@ -142,21 +123,16 @@ def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileS
     if not _is_next_tile_call(context, last, scheduler):
         _refuse_misplaced("s.next_tile() must be the last statement of this loop", scheduler, node.condition.span)
     per_thread.require_uniform(context, scheduler.start, node.condition.span, "the tiles of a block")
-    total = _fold_binary("mul", scheduler.primary, scheduler.secondary)
-    waves = _fold_binary(
-        "floordiv",
-        _fold_binary("add", total, _fold_binary("sub", scheduler.workers, tile.int32_const(1))),
-        scheduler.workers,
-    )
+    total = fold_binary("mul", scheduler.primary, scheduler.secondary)
+    waves = fold_ceildiv(total, scheduler.workers)
     wave = tile.Var(context.unique.take("wave"))
-    linear = _fold_binary("add", _fold_binary("mul", wave, scheduler.workers), scheduler.start)
+    linear = fold_binary("add", fold_binary("mul", wave, scheduler.workers), scheduler.start)
     with context.region("the loop", is_loop=True) as out:
         extents = (scheduler.primary, scheduler.secondary)
         extents = extents if scheduler.by_columns else extents[::-1]
         indices = []
-        for name, value, extent in zip(
-            _STATE_ATTRIBUTES, compute_coordinates(scheduler, linear), extents, strict=False
-        ):
+        coordinates = compute_coordinates(scheduler, linear)
+        for name, value, extent in zip(_STATE_ATTRIBUTES, coordinates, extents, strict=False):
             var = tile.Var(context.unique.take(name))
             out.append(tile.Bind(var, value, node.condition.span))
             indices.append(var)
@@ -167,13 +143,14 @@ def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileS
             context.region("the loop", is_loop=False) as inner,
             jumps.enter_loop(context, "while", node.condition.span),
         ):
-            jumps.elaborate_iteration(context, "while", node.span, tuple(statements))
+            jumps.elaborate_iteration(context, "while", tuple(statements))
         scheduler.now = scheduler.start = None
         out.append(tile.If(tile.Binary("lt", linear, total, BOOL), tuple(inner), (), node.span))
     context.out.append(tile.For("serial", wave, tile.int32_const(0), waves, 1, tuple(out), span=node.span))
 
 
 def _is_next_tile_call(context: Context, statement: ast.Stmt, scheduler: TileScheduler) -> bool:
+    """Return whether a statement is `s.next_tile()` of this scheduler."""
     match statement:
         case ast.Evaluate(value=ast.Call(function=ast.Attribute(name="next_tile") as function, args=(), keywords=())):
             return context.value(function.value) is scheduler
@@ -182,12 +159,12 @@ def _is_next_tile_call(context: Context, statement: ast.Stmt, scheduler: TileSch
 
 
 def _refuse_misplaced(title: str, scheduler: TileScheduler, span: Span) -> NoReturn:
-    raise_error(
-        "misplaced-statement", title, span, secondary=(Label(scheduler.span, "the scheduler"),), help=_LOOP_HELP
-    )
+    place = Label(scheduler.span, "the scheduler")
+    raise_error("misplaced-statement", title, span, secondary=(place,), help=_LOOP_HELP)
 
 
 def _read_positive(call: Call, name: str) -> int:
+    """Read an integer of at least 1."""
     value = call.read_integer(name)
     if value < 1:
         call.refuse(name, "at least 1")
@@ -195,13 +172,9 @@ def _read_positive(call: Call, name: str) -> int:
 
 
 def _read_integer(argument: Argument) -> tile.Expr:
+    """Read a number of tiles or blocks, as int32."""
     expr = as_expr(argument)
     if expr.dtype.is_float or expr.dtype == BOOL:
-        raise_error(
-            "wrong-dtype", "a number of tiles or blocks must be an integer", argument.span, f"this is {expr.dtype}"
-        )
+        title = "a number of tiles or blocks must be an integer"
+        raise_error("wrong-dtype", title, argument.span, f"this is {expr.dtype}")
     return fold_expr(cast_expr(expr, INT32))
-
-
-def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
-    return fold_expr(tile.Binary(op, a, b, INT32))

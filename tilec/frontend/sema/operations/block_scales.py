@@ -19,13 +19,10 @@ def transpose_scales(context: Context, call: Call) -> None:
     region = call.read_region("smem_src")
     words, buffer = region.extent[-1], region.buffer
     if buffer.scope != "shared" or buffer.dtype != UINT32 or words % ROWS or any(e != 1 for e in region.extent[:-1]):
-        raise_error(
-            "shape-mismatch",
-            f"{call.name} needs a multiple of 128 words of scales",
-            call["smem_src"].span,
-            f"{buffer.name} is {buffer.dtype}[{', '.join(map(str, region.extent))}]",
-            help='allocate it as T.alloc_shared((128 * n,), "uint32")',
-        )
+        title = f"{call.name} needs a multiple of 128 words of scales"
+        note = f"{buffer.name} is {buffer.dtype}[{', '.join(map(str, region.extent))}]"
+        way_out = 'allocate it as T.alloc_shared((128 * n,), "uint32")'
+        raise_error("shape-mismatch", title, call["smem_src"].span, note, help=way_out)
     words_copy = tile.Buffer(context.unique.take(f"{buffer.name}_words"), (words,), UINT32, "fragment", call.span)
     context.buffers.append(words_copy)
     for is_read in (True, False):
@@ -35,11 +32,8 @@ def transpose_scales(context: Context, call: Call) -> None:
             store = tile.Store(words_copy, (index,), value, call.span)
         else:
             block, word = _make_int_binary("floordiv", index, ROWS), _make_int_binary("floormod", index, ROWS)
-            line = _make_int_binary(
-                "add",
-                _make_int_binary("mul", _make_int_binary("floormod", word, _LINES_PER_BLOCK), SCALES_PER_WORD),
-                _make_int_binary("floordiv", word, _LINES_PER_BLOCK),
-            )
+            row = _make_int_binary("mul", _make_int_binary("floormod", word, _LINES_PER_BLOCK), SCALES_PER_WORD)
+            line = _make_int_binary("add", row, _make_int_binary("floordiv", word, _LINES_PER_BLOCK))
             to = _make_int_binary("add", _make_int_binary("mul", block, ROWS), line)
             store = tile.Store(buffer, _offset_index(region, to), tile.Load(words_copy, (index,)), call.span)
         context.out.append(tile.Parallel((index,), (words,), (store,), call.span))

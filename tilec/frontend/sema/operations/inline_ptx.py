@@ -48,9 +48,9 @@ def elaborate_ptx(context: Context, path: str, node: ast.Call) -> None:
     rest = tuple(k for k in node.keywords if k.name != "out")
     if not any(k.name == "dtype" for k in rest):
         out_dtype = as_expr(evaluate.evaluate_operand(context, outs[0].value)).dtype
-        rest = (*rest, ast.Keyword("dtype", ast.String(out_dtype.name, outs[0].span), outs[0].span))
+        rest = (*rest, ast.Keyword("dtype", ast.String(out_dtype.name, span=outs[0].span), span=outs[0].span))
     assigned = replace(node, keywords=rest)
-    assignments.elaborate_assign(context, ast.Assign((outs[0].value,), assigned, node.span))
+    assignments.elaborate_assign(context, ast.Assign((outs[0].value,), assigned, span=node.span))
 
 
 def _list_inputs(call: Call) -> tuple[Value, ...]:

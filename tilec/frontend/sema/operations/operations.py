@@ -6,21 +6,21 @@ The reduction runs in the wider of both types: the source is converted first, or
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from tilec.analysis.usage import list_expressions
 from tilec.frontend.sema.context import Context
-from tilec.frontend.sema.expressions import evaluate, fragment_elements
+from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.expressions.bounds import check_access, check_box, check_loads
 from tilec.frontend.sema.expressions.calls import refuse_unknown_call
 from tilec.frontend.sema.roles import explicit_roles as roles, pipelines
 from tilec.frontend.sema.statements import per_thread
-from tilec.frontend.sema.statements.stores import emit_element_statements, emit_store, set_variable
+from tilec.frontend.sema.statements.assignments import store_element
+from tilec.frontend.sema.statements.stores import emit_element_statements, set_variable
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ir.affine import add_exprs
-from tilec.ir.tile import Buffer
 from tilec.ir.types import BOOL, DType
 from tilec.ops import registry
 from tilec.ops.device_assert import DeviceAssert
@@ -28,11 +28,11 @@ from tilec.ops.functions.signatures import build_dp4a
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Call, as_expr, bind_arguments, warn_ignored_hints
 from tilec.ops.language.values import EXPR_TYPES, Access, Value
+from tilec.ops.lowering import index_element
 from tilec.ops.reductions.reduce import REDUCE, get_kept_extents
 from tilec.ops.reductions.reducer import build_contribution, read_update
 from tilec.ops.synchronisation.barriers import TAKING_BARRIERS
 from tilec.support.diagnostics import Label, raise_error
-from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 _LOCAL_ARRAY_OPERATIONS = ("T.fill", "T.clear", "T.copy")
@@ -50,43 +50,39 @@ def find_spelling(path: str | None) -> registry.Spelling | None:
     return registry.find_spelling(path.removeprefix("T.")) if path is not None and path.startswith("T.") else None
 
 
+def _get_spelling(path: str) -> registry.Spelling:
+    """Return the operation with this dotted name, which is known to exist."""
+    spelling = find_spelling(path)
+    assert spelling is not None
+    return spelling
+
+
 def elaborate_operation(context: Context, spelling: registry.Spelling, path: str, node: ast.Call) -> None:
     """Emit the statements of an operation of `ops.registry`."""
     arguments = evaluate.evaluate_arguments(context, node)
+    bind = partial(bind_arguments, spelling.signature, *arguments, node.span)
     if context.is_parallel and spelling.element is not None:
-        stores, _ = _check_element_stores(
-            context, spelling.element(bind_arguments(spelling.signature, *arguments, node.span)), node.span
-        )
-        context.out += stores
+        context.out += _check_element_stores(context, spelling.element(bind()), node.span)[0]
         return
     if path == "T.copy" and _try_copy_element(context, arguments, node.span):
         return
     if spelling.element is not None and _has_element_operands(arguments):
-        stores, given = _check_element_stores(
-            context, spelling.element(bind_arguments(spelling.signature, *arguments, node.span)), node.span
-        )
+        stores, given = _check_element_stores(context, spelling.element(bind()), node.span)
         if _is_per_thread(context, stores):
             _keep_previous_values(context, stores, given, node.span)
             return
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"{path} works on whole tiles and is not allowed inside {context.nest_name}",
-            node.span,
-            help="move it out of the loop, or access the elements one by one",
-        )
-    if path in _FILL_OPERATIONS and _try_set_element(
-        context, bind_arguments(spelling.signature, *arguments, node.span), arguments, node
-    ):
+        title = f"{path} works on whole tiles and is not allowed inside {context.nest_name}"
+        way_out = "move it out of the loop, or access the elements one by one"
+        raise_error("tile-op-in-parallel", title, node.span, help=way_out)
+    if path in _FILL_OPERATIONS and _try_set_element(context, bind(), node.span):
         return
     pipelines.add_stage_barrier(path, arguments)
-    call = bind_arguments(spelling.signature, *arguments, node.span)
-    _check_tile_scopes(spelling.signature.name, arguments, node.span)
-    if steps := tuple(list_reduction_steps(context, path, call)):
-        for step in steps:
-            found = find_spelling(step.name)
-            assert found is not None
-            _elaborate_tile_operation(context, found, step.name, (list(step.positional), dict(step.keywords)), node)
+    call = bind()
+    _check_tile_scopes(spelling.signature.name, arguments)
+    if steps := tuple(_list_reduction_steps(context, path, call)):
+        for name, positional, keywords in steps:
+            _elaborate_tile_operation(context, _get_spelling(name), name, (positional, keywords), node)
         return
     if (holds := _find_clear_condition(call)) is not None:
         _emit_conditional_clear(context, call, holds, node)
@@ -106,10 +102,8 @@ def _find_clear_condition(call: Call) -> tile.Expr | None:
 def _emit_conditional_clear(context: Context, call: Call, holds: tile.Expr, node: ast.Call) -> None:
     """Emit T.clear of C under a condition, before the product."""
     per_thread.require_uniform(context, holds, call["clear_accum"].span, "`clear_accum`")
-    clear = find_spelling("T.clear")
-    assert clear is not None
     with context.guarded(), context.region("the branch", is_loop=False) as body:
-        _elaborate_tile_operation(context, clear, "T.clear", ([call["C"]], {}), node)
+        _elaborate_tile_operation(context, _get_spelling("T.clear"), "T.clear", ([call["C"]], {}), node)
     context.out.append(tile.If(holds, tuple(body), (), node.span))
 
 
@@ -144,25 +138,14 @@ def _elaborate_tile_operation(
     context.out.append(own or op)
 
 
-def _assign_element(context: Context, target: Access, value: Argument, place: Span, span: Span) -> None:
-    """Assign a value to one element."""
-    if fragment_elements.is_distributed_element(context, target):
-        fragment_elements.store_element(context, target, lambda _: value, span)
-        return
-    check_access(context, target, place, "written")
-    emit_store(context, target, value, span)
-
-
-def _try_set_element(
-    context: Context, call: Call, arguments: tuple[list[Argument], dict[str, Argument]], node: ast.Call
-) -> bool:
+def _try_set_element(context: Context, call: Call, span: Span) -> bool:
     """Set the element or variable that T.fill or T.clear is given, and return whether it is given one."""
-    target, value = call["buffer"].value, call.arguments.get("value", Argument(0, node.span))
+    target, value = call["buffer"].value, call.arguments.get("value", Argument(0, span))
     if isinstance(target, Access) and not target.has_extent and not target.is_vector:
-        _assign_element(context, target, value, call["buffer"].span, node.span)
+        store_element(context, target, value, call["buffer"].span, span)
         return True
     if isinstance(target, tile.Load) and target.buffer.name in context.variable_names:
-        set_variable(context, target.buffer, value, node.span)
+        set_variable(context, target.buffer, value, span)
         return True
     return False
 
@@ -172,7 +155,7 @@ def evaluate_element_operation(context: Context, path: str, node: ast.Call) -> V
     spelling = find_spelling(path)
     if spelling is None or spelling.element is None:
         return refuse_unknown_call(context, path, node)
-    call = bind_arguments(spelling.signature, *evaluate.evaluate_arguments(context, node), node.span)
+    call = evaluate.bind_call(context, spelling.signature, node)
     stores, given = _check_element_stores(context, spelling.element(call), node.span)
     if context.is_parallel:
         context.out += stores
@@ -207,13 +190,9 @@ def elaborate_reducer_update(context: Context, call: Call) -> None:
         call.refuse("target", "an element of a T.alloc_reducer buffer")
         return
     if not context.is_parallel:
-        raise_error(
-            "fragment-index",
-            f"{call.name} is outside of T.Parallel",
-            call.span,
-            "T.Parallel distributes the updates over the threads",
-            help="write `for i in T.Parallel(n):` around it",
-        )
+        title = f"{call.name} is outside of T.Parallel"
+        note = "T.Parallel distributes the updates over the threads"
+        raise_error("fragment-index", title, call.span, note, help="write `for i in T.Parallel(n):` around it")
     check_access(context, access, call.span, "written")
     store = build_contribution(reducer, access, value, call)
     check_loads(context, store.value, call.span)
@@ -226,12 +205,12 @@ def _try_copy_element(context: Context, arguments: tuple[list[Argument], dict[st
     if arguments[1] or len(values) != 2:
         return False
     source, destination = values
-    if not isinstance(source, Access) or not isinstance(destination, Access):
+    if not (isinstance(source, Access) and isinstance(destination, Access)):
         return False
     if source.has_extent or destination.has_extent:
         return False
     value = evaluate.read_element(context, arguments[0][0])
-    _assign_element(context, destination, Argument(as_expr(value), span), arguments[0][1].span, span)
+    store_element(context, destination, Argument(as_expr(value), span), arguments[0][1].span, span)
     return True
 
 
@@ -255,9 +234,8 @@ def _check_element_stores(
 def _has_element_operands(arguments: tuple[list[Argument], dict[str, Argument]]) -> bool:
     """Return whether all operands of an operation are single elements."""
     parts = [a.value for a in (*arguments[0], *arguments[1].values())]
-    if not parts or not isinstance(parts[0], Access):
-        return False
-    return not any(isinstance(v, tile.Buffer) or (isinstance(v, Access) and v.has_extent) for v in parts)
+    has_tiles = any(isinstance(v, tile.Buffer) or (isinstance(v, Access) and v.has_extent) for v in parts)
+    return bool(parts) and isinstance(parts[0], Access) and not has_tiles
 
 
 def _keep_previous_values(
@@ -272,74 +250,47 @@ def _keep_previous_values(
     return tile.Load(held, (tile.int32_const(0),))
 
 
-def _check_tile_scopes(name: str, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> None:
+def _check_tile_scopes(name: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
     """Refuse tiles in scopes that the operation does not accept: barriers, tensor memory and local arrays. Barrier
     operations check their operands themselves."""
     for argument in (*arguments[0], *arguments[1].values()):
         value = argument.value.buffer if isinstance(argument.value, Access) else argument.value
         if isinstance(value, tile.Buffer) and value.scope == "barrier" and name not in TAKING_BARRIERS:
-            raise_error(
-                "wrong-scope",
-                f"{name} of a barrier",
-                argument.span,
-                f"{value.name} holds no values",
-                secondary=(Label(value.span, "from here"),),
-                help="write T.barrier_arrive or T.barrier_wait",
-            )
+            note = f"{value.name} holds no values"
+            place = Label(value.span, "from here")
+            way_out = "write T.barrier_arrive or T.barrier_wait"
+            raise_error("wrong-scope", f"{name} of a barrier", argument.span, note, secondary=(place,), help=way_out)
         if isinstance(value, tile.Buffer) and value.scope == "tmem" and name not in _TENSOR_MEMORY_OPERATIONS:
-            raise_error(
-                "wrong-scope",
-                f"{name} of a tile in tensor memory",
-                argument.span,
-                f"{value.name} is written by T.gemm or T.tcgen05_gemm, and read by T.copy to a fragment",
-                secondary=(Label(value.span, "from here"),),
-                help="T.copy it to a fragment first",
-            )
+            title = f"{name} of a tile in tensor memory"
+            note = f"{value.name} is written by T.gemm or T.tcgen05_gemm, and read by T.copy to a fragment"
+            place = Label(value.span, "from here")
+            way_out = "T.copy it to a fragment first"
+            raise_error("wrong-scope", title, argument.span, note, secondary=(place,), help=way_out)
         if isinstance(value, tile.Buffer) and value.scope == "local" and name not in _LOCAL_ARRAY_OPERATIONS:
-            raise_error(
-                "thread-dependent",
-                f"{name} works on tiles of the whole block",
-                argument.span,
-                f"each thread has an array {value.name} of its own",
-                secondary=(Label(value.span, "from here"),),
-                help="allocate it with T.alloc_fragment",
-            )
+            title = f"{name} works on tiles of the whole block"
+            note = f"each thread has an array {value.name} of its own"
+            place = Label(value.span, "from here")
+            way_out = "allocate it with T.alloc_fragment"
+            raise_error("thread-dependent", title, argument.span, note, secondary=(place,), help=way_out)
 
 
 def _elaborate_local_operation(context: Context, op: tile.TileOp) -> None:
     """Emit T.fill or T.copy of local arrays, element by element."""
     *sources, destination = op.regions
     variables = tuple(tile.Var(context.unique.take("element")) for _ in destination.shape)
-    loads = tuple(tile.Load(source.buffer, _locate_element(source, variables)) for source in sources)
-    store = op.element(_locate_element(destination, variables), loads)
+    loads = tuple(tile.Load(s.buffer, index_element(s, variables, destination.shape)) for s in sources)
+    store = op.element(index_element(destination, variables, destination.shape), loads)
     per_thread.emit_for_each_thread(context, (store,), op.span, variables, destination.shape)
-
-
-def _locate_element(region: tile.Region, variables: tuple[tile.Var, ...]) -> tuple[tile.Expr, ...]:
-    """Return the indices of an element of a box. `variables` are its offsets along the dimensions of extent > 1."""
-    if all(extent == 1 for extent in region.extent):
-        return region.start
-    walked = iter(variables)
-    moving = (
-        add_exprs(start, next(walked)) if extent != 1 else start
-        for start, extent in zip(region.start, region.extent, strict=True)
-    )
-    return tuple(moving)
 
 
 _REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
 
 
-@dataclass(frozen=True, slots=True)
-class ReductionStep:
-    """An operation by its name, with its arguments."""
-
-    name: str
-    positional: tuple[Argument, ...]
-    keywords: Mapping[str, Argument]
+_ReductionStep = tuple[str, list[Argument], dict[str, Argument]]
+"""An operation by its name, with its arguments."""
 
 
-def list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[ReductionStep]:
+def _list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[_ReductionStep]:
     """Yield the steps of a reduction between two types, and none for any other operation."""
     if path not in _REDUCTION_NAMES:
         return
@@ -352,22 +303,19 @@ def list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[Re
     others = {key: call[key] for key in ("dim", "clear") if key in call.arguments}
     if result.dtype.bits >= source.dtype.bits:
         given = _allocate_fragment(context, call, "buffer", result.dtype)
-        yield ReductionStep("T.copy", (call["buffer"], given), {})
-        yield ReductionStep(path, (given, call["out"]), others)
+        yield "T.copy", [call["buffer"], given], {}
+        yield path, [given, call["out"]], others
         return
     made = _allocate_fragment(context, call, "out", source.dtype)
     if "clear" in call.arguments and not call.read_boolean("clear"):
-        yield ReductionStep("T.copy", (call["out"], made), {})
-    yield ReductionStep(path, (call["buffer"], made), others)
-    yield ReductionStep("T.copy", (made, call["out"]), {})
+        yield "T.copy", [call["out"], made], {}
+    yield path, [call["buffer"], made], others
+    yield "T.copy", [made, call["out"]], {}
 
 
 def _allocate_fragment(context: Context, call: Call, name: str, dtype: DType) -> Argument:
     """Allocate a fragment with the shape of an argument and another type."""
-    region = call.read_region(name)
-    span: Span = call[name].span
-    made = Buffer(
-        context.unique.take(f"{region.buffer.name}_{dtype}"), get_kept_extents(region), dtype, "fragment", span
-    )
-    context.buffers.append(made)
-    return Argument(made, span)
+    region, span = call.read_region(name), call[name].span
+    fresh = context.unique.take(f"{region.buffer.name}_{dtype}")
+    context.buffers.append(tile.Buffer(fresh, get_kept_extents(region), dtype, "fragment", span))
+    return Argument(context.buffers[-1], span)

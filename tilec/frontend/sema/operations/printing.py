@@ -21,12 +21,12 @@ from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, DType
 from tilec.ops.copies.copy import Copy
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import EXPR_TYPES, Access
+from tilec.ops.synchronisation.sync import make_buffer_region
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
 PRINT_SIGNATURE = Signature(
-    "T.print",
-    (Parameter("obj", None), Parameter("msg", ""), Parameter("warp_group_id", 0), Parameter("warp_id", 0)),
+    "T.print", (Parameter("obj", None), Parameter("msg", ""), Parameter("warp_group_id", 0), Parameter("warp_id", 0))
 )
 
 _C_NAMES = {
@@ -50,11 +50,8 @@ def elaborate_print(context: Context, call: Call) -> None:
         _print_tile(context, call, value, message)
         return
     if value is None:
-        _emit_for_threads(
-            context,
-            (_make_line(context, f"msg='{_escape_format(message)}' {_PLACE_FORMAT}", (), call.span),),
-            call.span,
-        )
+        line = _make_line(context, f"msg='{_escape_format(message)}' {_PLACE_FORMAT}", (), call.span)
+        _emit_for_threads(context, (line,), call.span)
         return
     if isinstance(value, Access) and not value.has_extent:
         check_access(context, value, call["obj"].span, "read")
@@ -74,42 +71,27 @@ def _emit_for_threads(context: Context, statements: tuple[tile.Stmt, ...], span:
 
 
 def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> None:
+    """Emit the loop in which one thread prints every element of a tile or tensor."""
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"T.print of the whole {buffer.name} is not allowed inside {context.nest_name}",
-            call.span,
-            help="print an element, or move it out of the loop",
-        )
+        title = f"T.print of the whole {buffer.name} is not allowed inside {context.nest_name}"
+        raise_error("tile-op-in-parallel", title, call.span, help="print an element, or move it out of the loop")
     if buffer.scope in ("tmem", "barrier"):
-        raise_error(
-            "wrong-scope",
-            f"T.print of {buffer.name}, which no thread can read",
-            call["obj"].span,
-            "it is in tensor memory" if buffer.scope == "tmem" else "a barrier holds no values",
-            secondary=(Label(buffer.span, "allocated here"),),
-            help="T.copy it to a fragment first"
-            if buffer.scope == "tmem"
-            else "print the tile that the barrier guards",
-        )
+        title, place = f"T.print of {buffer.name}, which no thread can read", Label(buffer.span, "allocated here")
+        note, way_out = "a barrier holds no values", "print the tile that the barrier guards"
+        if buffer.scope == "tmem":
+            note, way_out = "it is in tensor memory", "T.copy it to a fragment first"
+        raise_error("wrong-scope", title, call["obj"].span, note, secondary=(place,), help=way_out)
     printer = WARPGROUP_THREADS * call.read_integer("warp_group_id") + WARP_THREADS * call.read_integer("warp_id")
     if not 0 <= printer < context.threads:
-        raise_error(
-            "wrong-argument",
-            "the printing thread is outside the block",
-            call.span,
-            f"T.Kernel has {context.threads} threads",
-        )
+        title = "the printing thread is outside the block"
+        raise_error("wrong-argument", title, call.span, f"T.Kernel has {context.threads} threads")
     source = buffer
     if buffer.scope == "fragment":
         per_thread.require_all_threads(context, call.span, f"T.print of {buffer.name}")
-        source = tile.Buffer(
-            context.unique.take(f"{buffer.name}_printed"), buffer.shape, buffer.dtype, "shared", call.span
-        )
+        name = context.unique.take(f"{buffer.name}_printed")
+        source = tile.Buffer(name, buffer.shape, buffer.dtype, "shared", call.span)
         context.buffers.append(source)
-        whole_fragment, whole_copy = (
-            tile.Region(b, tuple(tile.int32_const(0) for _ in b.shape), b.shape, call.span) for b in (buffer, source)
-        )
+        whole_fragment, whole_copy = (make_buffer_region(b, call.span) for b in (buffer, source))
         context.out.append(Copy(whole_fragment, whole_copy, span=call.span))
     # One thread of each block prints a tile or tensor; every thread prints its local array.
     guard = None if buffer.scope == "local" else tile.Binary("eq", tile.THREAD, tile.int32_const(printer), BOOL)
@@ -119,16 +101,15 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
     size: tile.Expr = tile.int32_const(math.prod(buffer.shape)) if not buffer.is_dynamic else _count_elements(buffer)
     head = f"msg='{_escape_format(message)}' {_PLACE_FORMAT}: buffer={buffer.name}, index=%d, "
     printed = _print_value(context, head, (index,), tile.Load(source, _split_linear_index(index, buffer)), call.span)
-    outer, context.out = context.out, []
-    per_thread.emit_for_each_thread(
-        context, printed if guard is None else (tile.If(guard, printed, (), call.span),), call.span
-    )
-    loop = tile.For("serial", index, tile.int32_const(0), size, 1, tuple(context.out), span=call.span)
-    context.out = outer
+    body = printed if guard is None else (tile.If(guard, printed, (), call.span),)
+    with context.altered(out=[]):
+        per_thread.emit_for_each_thread(context, body, call.span)
+        loop = tile.For("serial", index, tile.int32_const(0), size, 1, tuple(context.out), span=call.span)
     context.out.append(thread_loops.unroll_register_loop(loop))
 
 
 def _count_elements(buffer: tile.Buffer) -> tile.Expr:
+    """Return the number of elements of a buffer as an expression."""
     total: tile.Expr = tile.int32_const(1)
     for extent in buffer.extents:
         total = tile.Binary("mul", total, tile.extent_expr(extent), INT32)
@@ -136,6 +117,7 @@ def _count_elements(buffer: tile.Buffer) -> tile.Expr:
 
 
 def _split_linear_index(index: tile.Expr, buffer: tile.Buffer) -> tuple[tile.Expr, ...]:
+    """Return the indices along each dimension of an element, given its row-major number."""
     found: list[tile.Expr] = []
     for extent in reversed(buffer.extents[1:]):
         found.insert(0, tile.Binary("floormod", index, tile.extent_expr(extent), INT32))
@@ -149,6 +131,7 @@ def _split_linear_index(index: tile.Expr, buffer: tile.Buffer) -> tuple[tile.Exp
 def _print_value(
     context: Context, head: str, before: tuple[tile.Expr, ...], value: tile.Expr, span: Span
 ) -> tuple[tile.Stmt, ...]:
+    """Return the statements that print one value after `head`, by its type."""
     dtype = value.dtype
     head += f"dtype={_C_NAMES.get(dtype.name, dtype.name)} value="
     if dtype == BOOL:

@@ -53,6 +53,7 @@ class _PartsRewriter:
         return map_statements(body, self.rewrite_statement)
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
+        """Rewrite a statement, with those inside it, to act on parts where it updates a reducer."""
         match stmt:
             case tile.TileOp():
                 return self.rewrite_operation(stmt)
@@ -63,18 +64,16 @@ class _PartsRewriter:
                 return map_nested_bodies(stmt, self.rewrite_body)
 
     def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
+        """Rewrite an operation that starts or ends a reduction; refuse other writes to a reducer."""
         self.check_operands_finished(op)
         if isinstance(op, ReducerInit | FinalizeReducer):
             reducer = self.reducers.get(op.regions[0].buffer.name)
             if reducer is None:
-                raise_error(
-                    "wrong-argument",
-                    f"T.{op.name} needs a buffer of T.alloc_reducer",
-                    op.regions[0].span,
-                    f"{op.regions[0].buffer.name} is a fragment",
-                    secondary=(Label(op.regions[0].buffer.span, "from here"),),
-                    help="allocate it with T.alloc_reducer",
-                )
+                title = f"T.{op.name} needs a buffer of T.alloc_reducer"
+                note = f"{op.regions[0].buffer.name} is a fragment"
+                place = Label(op.regions[0].buffer.span, "from here")
+                way_out = "allocate it with T.alloc_reducer"
+                raise_error("wrong-argument", title, op.regions[0].span, note, secondary=(place,), help=way_out)
             return self.begin_reduction(op, reducer) if isinstance(op, ReducerInit) else self.end_reduction(op, reducer)
         written = next((b for b in find_writes(op) if b.name in self.reducers), None)
         if written is not None and isinstance(op, Fill) and op.tile.is_whole:
@@ -87,12 +86,14 @@ class _PartsRewriter:
         return op
 
     def begin_reduction(self, op: ReducerInit, reducer: Reducer) -> tile.TileOp:
+        """Return the operation that starts the parts of a reducer, and note that it is open."""
         self.begun[reducer.result.name] = op.span
         self.ended.discard(reducer.result.name)
-        parts = _retarget_region(reducer.parts, op.parts)
+        parts = replace(op.parts, buffer=reducer.parts)
         return replace(op, parts=parts, kind=reducer.kind, everywhere=reducer.everywhere)
 
     def end_reduction(self, op: FinalizeReducer, reducer: Reducer) -> tile.TileOp:
+        """Return the operation that combines the parts of a reducer, and note that it has a result."""
         self.check_begun(reducer, op.span, "start it with T.reducer_init")
         del self.begun[reducer.result.name]
         into = op.destination
@@ -100,7 +101,7 @@ class _PartsRewriter:
             self.ended.add(reducer.result.name)
         elif into.buffer.name in self.reducers:
             self.refuse_update(self.reducers[into.buffer.name], into.span)
-        return replace(op, kind=reducer.kind, parts=_retarget_region(reducer.parts, op.parts))
+        return replace(op, kind=reducer.kind, parts=replace(op.parts, buffer=reducer.parts))
 
     def rewrite_store(self, store: tile.Store) -> tile.Store:
         """Rewrite `acc[i] = acc[i] + value`, with the reducer's own operator, as an atomic store to the parts."""
@@ -125,53 +126,38 @@ class _PartsRewriter:
 
     def check_operands_finished(self, stmt: tile.Stmt) -> None:
         """Check that the statement reads results of ended reductions only."""
-        for expr in list_expressions(stmt):
-            for e in tile.walk_expr(expr):
-                if isinstance(e, tile.Load):
-                    self.check_read(e.buffer, stmt.span)
+        for e in (e for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
+            if isinstance(e, tile.Load):
+                self.check_read(e.buffer, stmt.span)
 
     def check_read(self, buffer: tile.Buffer, span: Span) -> None:
+        """Refuse a read of a reducer whose reduction is not finished."""
         if buffer.name not in self.reducers or buffer.name in self.ended:
             return
         begun = self.begun.get(buffer.name)
-        raise_error(
-            "reducer-order",
-            f"{buffer.name} is read before it is finished",
-            span,
-            "it holds partial results until T.finalize_reducer",
-            secondary=(Label(begun, "the reduction starts here"),) if begun else (Label(buffer.span, "from here"),),
-            help=f"read it after T.finalize_reducer({buffer.name}), or read the dst of that call",
-        )
+        title = f"{buffer.name} is read before it is finished"
+        note = "it holds partial results until T.finalize_reducer"
+        place = Label(begun, "the reduction starts here") if begun else Label(buffer.span, "from here")
+        way_out = f"read it after T.finalize_reducer({buffer.name}), or read the dst of that call"
+        raise_error("reducer-order", title, span, note, secondary=(place,), help=way_out)
 
     def check_begun(self, reducer: Reducer, span: Span, way_out: str) -> None:
+        """Refuse an update or end of a reduction that is not open."""
         if reducer.result.name not in self.begun:
-            raise_error(
-                "reducer-order",
-                f"no reduction into {reducer.result.name} is open here",
-                span,
-                "it has not been started"
-                if reducer.result.name not in self.ended
-                else "T.finalize_reducer has ended it",
-                secondary=(Label(reducer.result.span, "the reducer"),),
-                help=way_out,
-            )
+            name, place = reducer.result.name, Label(reducer.result.span, "the reducer")
+            title = f"no reduction into {name} is open here"
+            note = "T.finalize_reducer has ended it" if name in self.ended else "it has not been started"
+            raise_error("reducer-order", title, span, note, secondary=(place,), help=way_out)
 
     def refuse_update(self, reducer: Reducer, span: Span) -> NoReturn:
+        """Refuse a store to a reducer that does not apply its operator."""
         name = reducer.result.name
         update = f"T.reducer_update({name}[i], value)"
         also = _UPDATE_FORMS.get(reducer.kind)
-        raise_error(
-            "reducer-update",
-            f"{name} is set to something other than its {reducer.kind} with a value",
-            span,
-            "not an update with its operator",
-            secondary=(Label(reducer.result.span, f'a reducer with op="{reducer.kind}"'),),
-            help=f"write {update}" + (f" or {also.replace('acc', name)}" if also else ""),
-        )
-
-
-def _retarget_region(buffer: tile.Buffer, like: tile.Region) -> tile.Region:
-    return replace(like, buffer=buffer)
+        title = f"{name} is set to something other than its {reducer.kind} with a value"
+        place = Label(reducer.result.span, f'a reducer with op="{reducer.kind}"')
+        way_out = f"write {update}" + (f" or {also.replace('acc', name)}" if also else "")
+        raise_error("reducer-update", title, span, "not an update with its operator", secondary=(place,), help=way_out)
 
 
 def _remove_operand(value: tile.Expr, part: tile.Load, op: str) -> tile.Expr | None:

@@ -32,21 +32,17 @@ _UNIFORM_STEP = 2.0**-32
 def initialise_generator(context: Context, call: Arguments) -> None:
     """Give every thread a generator; without `seq` every thread of the grid has a sequence of its own."""
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"T.rng_init is not allowed inside {context.nest_name}",
-            call.span,
-            help="each thread has one generator: move this before the loop",
-        )
+        title = f"T.rng_init is not allowed inside {context.nest_name}"
+        way_out = "each thread has one generator: move this before the loop"
+        raise_error("tile-op-in-parallel", title, call.span, help=way_out)
     if call["generator"].value != _PHILOX_GENERATOR:
         call.refuse("generator", f'"{_PHILOX_GENERATOR}", the only generator')
     seed, offset = (_read_integer(call, name) for name in ("seed", "off"))
     sequence = _compute_grid_thread(context) if call["seq"].value is None else _read_integer(call, "seq")
     if context.generator is None:
         words = per_thread.allocate_local_array(context, "generator", (4,), UINT64, call.span)
-        context.generator = Generator(
-            words, per_thread.allocate_local_array(context, "spare", (1,), FLOAT32, call.span)
-        )
+        spare = per_thread.allocate_local_array(context, "spare", (1,), FLOAT32, call.span)
+        context.generator = Generator(words, spare)
     words = context.generator.words
     values = (seed, sequence, offset, make_constant(0, UINT64))
     stores = (tile.Store(words, (tile.int32_const(n),), value, call.span) for n, value in enumerate(values))
@@ -54,6 +50,7 @@ def initialise_generator(context: Context, call: Arguments) -> None:
 
 
 def _read_integer(call: Arguments, name: str) -> tile.Expr:
+    """Read an integer argument, as uint64."""
     value = as_expr(call[name])
     if value.dtype.is_float or value.dtype == BOOL:
         call.refuse(name, "an integer")
@@ -61,16 +58,13 @@ def _read_integer(call: Arguments, name: str) -> tile.Expr:
 
 
 def _compute_grid_thread(context: Context) -> tile.Expr:
+    """Return the number of the thread in the grid, as uint64."""
     block: tile.Expr = make_constant(0, UINT64)
     for var, extent in reversed(context.blocks):
-        block = _make_binary(
-            "add", _make_binary("mul", block, cast_expr(tile.extent_expr(extent), UINT64)), cast_expr(var, UINT64)
-        )
-    return _make_binary(
-        "add",
-        _make_binary("mul", block, make_constant(math.prod(context.thread_extents), UINT64)),
-        cast_expr(tile.THREAD, UINT64),
-    )
+        before = _make_binary("mul", block, cast_expr(tile.extent_expr(extent), UINT64))
+        block = _make_binary("add", before, cast_expr(var, UINT64))
+    before = _make_binary("mul", block, make_constant(math.prod(context.thread_extents), UINT64))
+    return _make_binary("add", before, cast_expr(tile.THREAD, UINT64))
 
 
 def _make_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
@@ -81,12 +75,8 @@ def draw_number(context: Context, call: Arguments) -> tile.Expr:
     """Draw the next number of each running thread; inside T.Parallel, of the thread that has the element."""
     generator = context.generator
     if generator is None:
-        raise_error(
-            "uninitialised-generator",
-            f"{call.name} before T.rng_init",
-            call.span,
-            help="write T.rng_init(seed) before it, under no condition",
-        )
+        way_out = "write T.rng_init(seed) before it, under no condition"
+        raise_error("uninitialised-generator", f"{call.name} before T.rng_init", call.span, help=way_out)
     if call.name == RAND_SIGNATURE.name:
         return _draw_word(context, generator, call.span)
     bit, dist = call["bit"].value, call["dist"].value
@@ -111,11 +101,11 @@ def _scale_word(number: tile.Expr, dtype: DType, step: float, more: float) -> ti
 
 
 def _draw_word(context: Context, generator: Generator, span: Span) -> tile.Expr:
+    """Draw the next 32 random bits, and advance the position by one."""
     position = generator.word(2)
     number = _compute_word(generator, position)
-    advance = tile.Store(
-        generator.words, (tile.int32_const(2),), _make_binary("add", position, make_constant(1, UINT64)), span
-    )
+    following = _make_binary("add", position, make_constant(1, UINT64))
+    advance = tile.Store(generator.words, (tile.int32_const(2),), following, span)
     return _emit_draw(context, "random", number, (advance,), span)
 
 

@@ -17,15 +17,9 @@ from itertools import zip_longest
 from tilec.analysis.ordering import is_asynchronous_copy
 from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
+from tilec.ops.synchronisation import sync
 from tilec.ops.synchronisation.barriers import CpAsyncArrive
 from tilec.ops.synchronisation.rendezvous import Rendezvous
-from tilec.ops.synchronisation.sync import (
-    BlockBarrier,
-    CommitCopies,
-    WaitCopies,
-    is_ordering_statement,
-    make_buffer_region,
-)
 from tilec.support.diagnostics import (
     RAISE_FIRST,
     ErrorCollector,
@@ -45,30 +39,26 @@ def resolve_awaited_tiles(
     kernel: tile.Kernel, warn: Warn = ignore_warning, mistakes: ErrorCollector = RAISE_FIRST
 ) -> tile.Kernel:
     """Give each explicit wait and barrier of the kernel the tiles that it waits for, as regions."""
-    explicit = [s for s in tile.walk_statements(kernel.body) if is_ordering_statement(s)]
+    explicit = [s for s in tile.walk_statements(kernel.body) if sync.is_ordering_statement(s)]
     if not explicit and not any(is_asynchronous_copy(s) for s in tile.walk_statements(kernel.body)):
         return kernel
     for op in explicit:
-        if isinstance(op, BlockBarrier):
+        if isinstance(op, sync.BlockBarrier):
             with mistakes.caught():
                 _check_thread_count(kernel, op)
-    counts = [op.pending for op in explicit if isinstance(op, WaitCopies) and op.pending is not None]
+    counts = [op.pending for op in explicit if isinstance(op, sync.WaitCopies) and op.pending is not None]
     walker = _CopyGroupWalker(warn, max(counts, default=0) + 1)
     return replace(kernel, body=walker.body(kernel.body, []))
 
 
-def _check_thread_count(kernel: tile.Kernel, op: BlockBarrier) -> None:
+def _check_thread_count(kernel: tile.Kernel, op: sync.BlockBarrier) -> None:
+    """Check that T.sync_threads counts all threads of the block."""
     threads = op.threads
     if op.id is not None:
         return  # threads of several roles (`sema.roles.explicit_roles`)
     if threads not in (None, kernel.threads):
-        raise_error(
-            "divergent-barrier",
-            "T.sync_threads needs all threads of the block",
-            op.span,
-            f"{threads} of {kernel.threads}",
-            help="remove arrive_count",
-        )
+        title = "T.sync_threads needs all threads of the block"
+        raise_error("divergent-barrier", title, op.span, f"{threads} of {kernel.threads}", help="remove arrive_count")
 
 
 class _CopyGroupWalker:
@@ -83,7 +73,7 @@ class _CopyGroupWalker:
         above: dict[tile.Buffer, None] = {}  # the shared tiles touched in this list since a barrier
         new: list[tile.Stmt] = []
         for stmt in stmts:
-            if isinstance(stmt, BlockBarrier | Rendezvous):
+            if isinstance(stmt, sync.BlockBarrier | Rendezvous):
                 pending = {buffer for group in groups for buffer in group}
                 new.append(_with_awaited_tiles(stmt, [buffer for buffer in above if buffer not in pending]))
                 above.clear()
@@ -94,8 +84,9 @@ class _CopyGroupWalker:
         return tuple(new)
 
     def statement(self, stmt: tile.Stmt, groups: CopyGroups) -> tile.Stmt:
+        """Resolve the waits in a statement, and update the pending groups by what it does."""
         match stmt:
-            case WaitCopies():
+            case sync.WaitCopies():
                 pending = stmt.pending
                 assert isinstance(pending, int)
                 newest = groups[len(groups) - pending :] if pending else []
@@ -107,7 +98,7 @@ class _CopyGroupWalker:
                 )
             case CpAsyncArrive():
                 groups.clear()  # any access of the tiles waits for the barrier
-            case CommitCopies():
+            case sync.CommitCopies():
                 self.begin(groups, {})
             case tile.TileOp() if is_asynchronous_copy(stmt):
                 self.begin(groups, {stmt.regions[1].buffer: stmt.span})
@@ -145,23 +136,19 @@ class _CopyGroupWalker:
                 self.warn_of_unwaited_copy(group.pop(buffer), buffer, stmt)
 
     def warn_of_unwaited_copy(self, copy: Span, buffer: tile.Buffer, stmt: tile.Stmt) -> None:
+        """Warn once of a copy whose tile is used without a wait in the text."""
         if copy in self.warned:
             return
         self.warned.add(copy)
-        self.warn(
-            make_warning(
-                "unwaited-copy",
-                f"no T.ptx_wait_group waits for this copy before {buffer.name} is used",
-                copy,
-                "may still be pending there",
-                secondary=(Label(stmt.span, f"tilec adds a wait for {buffer.name} here"),),
-                help="put T.ptx_wait_group(0) before that statement, or write T.copy, which needs no wait",
-            )
-        )
+        title = f"no T.ptx_wait_group waits for this copy before {buffer.name} is used"
+        note = "may still be pending there"
+        place = Label(stmt.span, f"tilec adds a wait for {buffer.name} here")
+        way_out = "put T.ptx_wait_group(0) before that statement, or write T.copy, which needs no wait"
+        self.warn(make_warning("unwaited-copy", title, copy, note, secondary=(place,), help=way_out))
 
 
-def _with_awaited_tiles(op: BlockBarrier | Rendezvous | WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:
-    return replace(op, awaited=tuple(make_buffer_region(buffer, op.span) for buffer in tiles))
+def _with_awaited_tiles(op: sync.BlockBarrier | Rendezvous | sync.WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:
+    return replace(op, awaited=tuple(sync.make_buffer_region(buffer, op.span) for buffer in tiles))
 
 
 def _find_control_reads(stmt: tile.For | tile.While | tile.If) -> tuple[tile.Buffer, ...]:

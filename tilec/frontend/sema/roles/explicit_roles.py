@@ -19,9 +19,9 @@ from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, warpgroup_condition
-from tilec.ir.types import BOOL, UINT64
+from tilec.ir.types import UINT64
 from tilec.ops import registry
-from tilec.ops.language.signature import Argument, Signature, bind_arguments
+from tilec.ops.language.signature import Argument, Signature
 from tilec.ops.synchronisation.barriers import Arrive, CpAsyncArrive, build_allocation, read_arrival_counts
 from tilec.ops.synchronisation.sync import BlockBarrier
 from tilec.ops.synchronisation.warpgroups import SetRegisters
@@ -31,8 +31,6 @@ from tilec.support.source import Span
 
 ROLE_SECTION_SIGNATURE = Signature("T.ws", (), variadic=True)
 ROLE_SECTIONS = ("T.ws", "T.WarpSpecialize")
-
-
 BARRIER_ALLOCATIONS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
 
 
@@ -40,16 +38,10 @@ def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffe
     """Elaborate `name = T.alloc_barrier(…)`."""
     spelling = registry.find_spelling("alloc_barrier")
     assert spelling is not None
-    counts = read_arrival_counts(
-        bind_arguments(spelling.signature, *evaluate.evaluate_arguments(context, node), node.span)
-    )
+    counts = read_arrival_counts(evaluate.bind_call(context, spelling.signature, node))
     if context.loops or context.masks or context.role is not None:
-        raise_error(
-            "misplaced-statement",
-            "barriers are allocated once, before roles, loops and branches",
-            node.span,
-            help="move it to the beginning of the kernel",
-        )
+        title = "barriers are allocated once, before roles, loops and branches"
+        raise_error("misplaced-statement", title, node.span, help="move it to the beginning of the kernel")
     buffer = tile.Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
     context.buffers.append(buffer)
     context.out.append(build_allocation(buffer, counts))
@@ -60,49 +52,39 @@ def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffe
 def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> None:
     """Elaborate `with T.ws(0, 1):`."""
     thread_values.check_launched(context, call.span)
-    numbers = bind_arguments(ROLE_SECTION_SIGNATURE, *evaluate.evaluate_arguments(context, call), call.span).variadic
+    numbers = evaluate.bind_call(context, ROLE_SECTION_SIGNATURE, call).variadic
     if context.masks:
         per_thread.require_all_threads(context, call.span, "T.ws")
     if not numbers:
         raise_error("missing-argument", "T.ws needs the number of a warpgroup", call.span, help="write `with T.ws(0):`")
     warpgroups = find_active_warpgroups(context)
     if not len(warpgroups):
-        raise_error(
-            "bad-threads",
-            "T.ws needs a block of whole warpgroups",
-            call.span,
-            f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}",
-            help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel",
-        )
-    groups = sorted(_read_warpgroup(context, argument, warpgroups) for argument in numbers)
+        title = "T.ws needs a block of whole warpgroups"
+        note = f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}"
+        raise_error("bad-threads", title, call.span, note, help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel")
+    groups = sorted(_read_warpgroup(argument, warpgroups) for argument in numbers)
     elaborate_role(context, check_neighbours(groups, call.span), lambda: context.block(node.body), call.span)
 
 
-def _read_warpgroup(context: Context, argument: Argument, available: range) -> int:
+def _read_warpgroup(argument: Argument, available: range) -> int:
+    """Read the number of a warpgroup, one of `available`."""
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
         raise_error("wrong-argument", "T.ws takes numbers of warpgroups, known at compile time", argument.span)
     if value not in available:
-        raise_error(
-            "out-of-range",
-            f"there is no warpgroup {value} here",
-            argument.span,
-            f"the warpgroups here are {_describe_warpgroups(available)}",
-            help=f"a warpgroup is {WARPGROUP_THREADS} threads; T.Kernel(…, threads=n) sets their number",
-        )
+        note = f"the warpgroups here are {_describe_warpgroups(available)}"
+        way_out = f"a warpgroup is {WARPGROUP_THREADS} threads; T.Kernel(…, threads=n) sets their number"
+        raise_error("out-of-range", f"there is no warpgroup {value} here", argument.span, note, help=way_out)
     return value
 
 
 def check_neighbours(groups: list[int], span: Span) -> range:
+    """Return sorted warpgroups as a range. Errors: `noncontiguous-warpgroups`."""
     contiguous = range(groups[0], groups[-1] + 1)
     if list(contiguous) != groups:
-        raise_error(
-            "noncontiguous-warpgroups",
-            "the warpgroups of a role must be consecutive, each named once",
-            span,
-            f"these are {', '.join(map(str, groups))}",
-            help="name consecutive warpgroups, or write a `with T.ws(…):` for each",
-        )
+        title = "the warpgroups of a role must be consecutive, each named once"
+        way_out = "name consecutive warpgroups, or write a `with T.ws(…):` for each"
+        raise_error("noncontiguous-warpgroups", title, span, f"these are {', '.join(map(str, groups))}", help=way_out)
     return contiguous
 
 
@@ -140,16 +122,14 @@ def elaborate_role(context: Context, groups: range, work: Callable[[], None], sp
 
 @contextmanager
 def _enter_role(context: Context, groups: range) -> Iterator[None]:
-    outer_role, outer_range = context.role, context.ranges[tile.THREAD.name]
-    context.role = groups
-    context.ranges[tile.THREAD.name] = (
-        get_warpgroup_threads(groups.start).start,
-        get_warpgroup_threads(groups.stop - 1).stop - 1,
-    )
+    """Enter the role of these warpgroups: inside, its threads alone run the statements."""
+    threads = get_warpgroup_threads(groups.start).start, get_warpgroup_threads(groups.stop - 1).stop - 1
+    outer_range, context.ranges[tile.THREAD.name] = context.ranges[tile.THREAD.name], threads
     try:
-        yield
+        with context.altered(role=groups):
+            yield
     finally:
-        context.role, context.ranges[tile.THREAD.name] = outer_role, outer_range
+        context.ranges[tile.THREAD.name] = outer_range
 
 
 def get_warpgroup_threads(group: int) -> range:
@@ -179,7 +159,7 @@ def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp |
         case "each thread":
             assert isinstance(op, Arrive | CpAsyncArrive)
             _check_cluster_block(context, op)
-            mask = _combine_masks(context)
+            mask = per_thread.join_conditions(context.masks)
             return op if mask is None else replace(op, condition=mask)
         case "one thread":
             return op.with_leader(find_leader(context, op.span))
@@ -190,30 +170,20 @@ def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp |
 
 
 def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
+    """Check that an arrival at a barrier of another block names a block of the cluster."""
     if not isinstance(op, Arrive):
         return
     block, blocks = op.block, context.cluster.blocks
     if isinstance(block, tile.Const) and not 0 <= block.value < blocks:
-        raise_error(
-            "bad-cluster",
-            f"the cluster has no block {block.value}",
-            op.span,
-            "arrives at its barrier",
-            secondary=(Label(context.cluster.span, f"{blocks} blocks from here"),) if context.cluster.span.line else (),
-            help=None if context.cluster.span.line else "pass cluster_dims= to T.Kernel",
-        )
-
-
-def _combine_masks(context: Context) -> tile.Expr | None:
-    joined: tile.Expr | None = None
-    for mask in context.masks:
-        joined = mask if joined is None else tile.Binary("and", joined, mask, BOOL)
-    return joined
+        cluster, title = context.cluster.span, f"the cluster has no block {block.value}"
+        places = (Label(cluster, f"{blocks} blocks from here"),) if cluster.line else ()
+        way_out = None if cluster.line else "pass cluster_dims= to T.Kernel"
+        raise_error("bad-cluster", title, op.span, "arrives at its barrier", secondary=places, help=way_out)
 
 
 def find_leader(context: Context, span: Span) -> int:
     """Return the first thread of the block that runs this. Errors: `thread-dependent`."""
-    mask = _combine_masks(context)
+    mask = per_thread.join_conditions(context.masks)
     first = 0 if context.role is None else get_warpgroup_threads(context.role.start).start
     if mask is None:
         return first
@@ -221,10 +191,7 @@ def find_leader(context: Context, span: Span) -> int:
     conditions = ((thread, compute_expr(mask, {tile.THREAD: thread})) for thread in threads)
     leader, is_here = next((entry for entry in conditions if entry[1] is not False), (first, None))
     if not is_here:
-        raise_error(
-            "thread-dependent",
-            "one thread runs this, but the threads that reach it are not known at compile time, or there are none",
-            span,
-            help="put it under an `if` on the thread index only, such as `if tx == 0:`, or under no condition",
-        )
+        title = "one thread runs this, but the threads that reach it are not known at compile time, or there are none"
+        way_out = "put it under an `if` on the thread index only, such as `if tx == 0:`, or under no condition"
+        raise_error("thread-dependent", title, span, help=way_out)
     return leader

@@ -55,6 +55,7 @@ class Ledger:
     is_left: bool = False
 
     def take(self, what: str, span: Span, role: object, returns: bool = False) -> Resource:
+        """Add a resource to those of the current path. `what` names it in messages."""
         resource = Resource(what, span, role, self.loops, returns, self.mistakes.met)
         self.state[resource] = None
         return resource
@@ -62,14 +63,10 @@ class Ledger:
     def use(self, resource: Resource, span: Span) -> None:
         """Check that a resource is not used after its release. Errors: `use-after-release`."""
         if (released := self.state.get(resource)) is not None:
-            raise_error(
-                "use-after-release",
-                f"{resource.what} is used after it is released",
-                span,
-                "it may hold other data by now",
-                secondary=(Label(released, "released here"), Label(resource.span, "acquired here")),
-                help="use it before, or acquire the next one",
-            )
+            title, note = f"{resource.what} is used after it is released", "it may hold other data by now"
+            places = Label(released, "released here"), Label(resource.span, "acquired here")
+            way_out = "use it before, or acquire the next one"
+            raise_error("use-after-release", title, span, note, secondary=places, help=way_out)
 
     def release(self, resource: Resource, span: Span, role: object) -> None:
         """Note a release. Errors: `double-release`, `unbalanced-release`, `divergent-release`."""
@@ -78,24 +75,17 @@ class Ledger:
             _refuse_second_release(resource, span, first_release)
         if self.loops > resource.loops:
             self.state[resource] = span
-            raise_error(
-                "unbalanced-release",
-                f"{resource.what} is acquired before this loop and released inside it",
-                span,
-                "runs once per iteration: any number of times, also never",
-                secondary=(acquired,),
-                help="acquire it inside the loop, or release it after the loop",
-            )
+            title = f"{resource.what} is acquired before this loop and released inside it"
+            note = "runs once per iteration: any number of times, also never"
+            way_out = "acquire it inside the loop, or release it after the loop"
+            raise_error("unbalanced-release", title, span, note, secondary=(acquired,), help=way_out)
         self.state[resource] = span
         if role != resource.role:
-            raise_error(
-                "divergent-release",
-                f"{resource.what} is released by a role that has not acquired it here",
-                span,
-                f"run by {_describe_role(role)}",
-                secondary=(Label(resource.span, f"{_describe_role(resource.role)} acquired it here"),),
-                help="release it where it was acquired: all threads of a role arrive",
-            )
+            title = f"{resource.what} is released by a role that has not acquired it here"
+            note = f"run by {describe_role(role)}"
+            place = Label(resource.span, f"{describe_role(resource.role)} acquired it here")
+            way_out = "release it where it was acquired: all threads of a role arrive"
+            raise_error("divergent-release", title, span, note, secondary=(place,), help=way_out)
 
     def held(self) -> list[Resource]:
         """Return the resources that are not released yet, the last one taken first."""
@@ -127,9 +117,8 @@ class Ledger:
         """Note that the innermost loop is left here. Errors: `missing-release`."""
         for resource in self.held():
             if resource.loops == self.loops:
-                self._report_missing_release(
-                    resource, (PathNote(span, f"`{word}` ends the iteration without a release"),)
-                )
+                ending = PathNote(span, f"`{word}` ends the iteration without a release")
+                self._report_missing_release(resource, (ending,))
         self.is_left = True
 
     @contextmanager
@@ -150,9 +139,8 @@ class Ledger:
             if released and len(released) < len(ends):
                 (missing_path, *_) = (path for path, state in ends if state[resource] is None)
                 where = PathNote(released[0] or condition, "released here")
-                self._report_missing_release(
-                    resource, (where, PathNote(condition, f"but not where this {missing_path}"))
-                )
+                otherwise = PathNote(condition, f"but not where this {missing_path}")
+                self._report_missing_release(resource, (where, otherwise))
 
     def _report_missing_release(self, resource: Resource, path: tuple[PathNote, ...]) -> None:
         """Report a path without the release, unless there are newer mistakes: one may have been that release."""
@@ -190,18 +178,15 @@ class _PathSplit:
 
 
 def _refuse_second_release(resource: Resource, span: Span, first_release: Span) -> NoReturn:
+    """Refuse a second release of a resource."""
     where = "released here, and so in each iteration" if first_release == span else "released here already"
-    raise_error(
-        "double-release",
-        f"{resource.what} is released twice",
-        span,
-        "the second time",
-        secondary=(Label(first_release, where), Label(resource.span, "acquired here")),
-        help="remove one of them",
-    )
+    places = Label(first_release, where), Label(resource.span, "acquired here")
+    title, way_out = f"{resource.what} is released twice", "remove one of them"
+    raise_error("double-release", title, span, "the second time", secondary=places, help=way_out)
 
 
-def _describe_role(role: object) -> str:
+def describe_role(role: object) -> str:
+    """Return the warpgroups of a role in words; a role that is no range is the whole block."""
     if not isinstance(role, range):
         return "all warpgroups"
     return f"warpgroup {role.start}" if len(role) == 1 else f"warpgroups {role.start} to {role.stop - 1}"

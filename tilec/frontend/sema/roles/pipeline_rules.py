@@ -18,6 +18,7 @@ from itertools import combinations
 from typing import Literal
 
 from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.frontend.sema.roles.linear_resources import describe_role
 from tilec.frontend.sema.roles.pipeline_records import NestedAcquire, PipelineRecords
 from tilec.frontend.sema.roles.stages import compute_payload_bytes
 from tilec.ir import tile
@@ -53,13 +54,11 @@ def finish_pipelines(
             allocations[barriers.name] = build_allocation(barriers, (max(arrivals, 1),) * pipeline.stages)
             releases |= {(barriers.name, role): a for role, a in arrivals_by_role.items()}
         # For the trace: facts about the pipeline, beside the first of its barriers.
+        held = tuple(tile.name for tile in pipeline.tiles.values())
         allocations[pipeline.full.name] = replace(
-            allocations[pipeline.full.name],
-            pipeline=pipeline.name,
-            tiles=tuple(pipeline.tiles),
+            allocations[pipeline.full.name], pipeline=pipeline.name, tiles=tuple(pipeline.tiles), holds=held,
             bytes=compute_payload_bytes(pipeline),
-            holds=tuple(tile.name for tile in pipeline.tiles.values()),
-        )
+        )  # fmt: skip
     if is_whole:
         check_stage_contents(statements, pipelines, mistakes)
         with mistakes.caught():
@@ -68,9 +67,7 @@ def finish_pipelines(
 
 
 def _set_arrival_counts(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
-    if not isinstance(stmt, AllocBarrier):
-        return stmt
-    return counts.get(get_barrier(stmt).name, stmt)
+    return counts.get(get_barrier(stmt).name, stmt) if isinstance(stmt, AllocBarrier) else stmt
 
 
 # ---- roles -----------------------------------------------------------------------------------------------------------
@@ -81,33 +78,26 @@ def _check_roles(pipeline: Pipeline) -> None:
     for side, other_side in (SIDES, SIDES[::-1]):
         if not pipeline.ends[side].roles:
             acquires = tuple(
-                Label(span, f"{_describe_role(role)} {_SIDE_VERBS[other_side]} it")
+                Label(span, f"{describe_role(role)} {_SIDE_VERBS[other_side]} it")
                 for role, span in pipeline.ends[other_side].roles.items()
             )
-            raise_error(
-                "pipeline-role",
-                f"{pipeline.name} has no {side}",
-                pipeline.span,
-                f"no role acquires a stage as its {side}",
-                secondary=acquires,
-                help=f"write `with {pipeline.name}.{side}().acquire() as tiles:` under the `with T.ws(…):` of a role",
-            )
+            title = f"{pipeline.name} has no {side}"
+            note = f"no role acquires a stage as its {side}"
+            way_out = f"write `with {pipeline.name}.{side}().acquire() as tiles:` under the `with T.ws(…):` of a role"
+            raise_error("pipeline-role", title, pipeline.span, note, secondary=acquires, help=way_out)
     acquires_by_role = [(side, role, span) for side in SIDES for role, span in pipeline.ends[side].roles.items()]
     for (side, role, span), (other_side, other_role, other_span) in combinations(acquires_by_role, 2):
         if not set(role) & set(other_role):
             continue
-        first, second = (f"{_describe_role(r)} {_SIDE_VERBS[s]}" for s, r in ((side, role), (other_side, other_role)))
-        is_both_sides = side != other_side
-        raise_error(
-            "pipeline-role",
-            f"{second} {pipeline.name}, and {first} it",
-            other_span,
-            "producer and consumer at once" if is_both_sides else "the two roles overlap",
-            secondary=(Label(span, f"{_describe_role(role)} acquires it here"),),
-            help="a role that is producer and consumer needs no pipeline: use T.Pipelined"
-            if is_both_sides
-            else "let the warpgroups of a role acquire together, or give each a `with T.ws(…):` of its own",
-        )
+        first, second = (f"{describe_role(r)} {_SIDE_VERBS[s]}" for s, r in ((side, role), (other_side, other_role)))
+        title = f"{second} {pipeline.name}, and {first} it"
+        place = Label(span, f"{describe_role(role)} acquires it here")
+        note = "producer and consumer at once"
+        way_out = "a role that is producer and consumer needs no pipeline: use T.Pipelined"
+        if side == other_side:
+            note = "the two roles overlap"
+            way_out = "let the warpgroups of a role acquire together, or give each a `with T.ws(…):` of its own"
+        raise_error("pipeline-role", title, other_span, note, secondary=(place,), help=way_out)
 
 
 def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
@@ -117,14 +107,11 @@ def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
         return
     for role, span in producer.roles.items():
         if role not in producer.drained:
-            raise_error(
-                "pipeline-drain",
-                f"the producer of {pipeline.name} ends without draining it",
-                span,
-                f"{_describe_role(role)} may end while stages are still in use",
-                secondary=(Label(cluster.span, "a block of this cluster may still signal them"),),
-                help="write `producer.drain()` after its last stage",
-            )
+            title = f"the producer of {pipeline.name} ends without draining it"
+            note = f"{describe_role(role)} may end while stages are still in use"
+            place = Label(cluster.span, "a block of this cluster may still signal them")
+            way_out = "write `producer.drain()` after its last stage"
+            raise_error("pipeline-drain", title, span, note, secondary=(place,), help=way_out)
 
 
 # ---- order -----------------------------------------------------------------------------------------------------------
@@ -153,26 +140,19 @@ def _find_paths(start: Pipeline, end: Pipeline, edges: list[NestedAcquire]) -> I
 
 
 def _refuse_cycle(cycle: tuple[NestedAcquire, ...]) -> None:
+    """Refuse acquires of several roles that wait for each other in a circle."""
     names = [cycle[0].held.name, *(edge.acquired.name for edge in cycle)]
     labels = [
-        Label(span, f"{_describe_role(edge.role)} {does} {pipeline.name}")
+        Label(span, f"{describe_role(edge.role)} {does} {pipeline.name}")
         for edge in reversed(cycle)
         for span, does, pipeline in ((edge.span, "then acquires", edge.acquired), (edge.held_span, "holds", edge.held))
     ]
     first, *others = labels
-    raise_error(
-        "pipeline-deadlock",
-        "deadlock: each role holds a stage and waits for one that another role holds",
-        first.span,
-        first.text,
-        secondary=tuple(others),
-        notes=(f"the cycle: {' → '.join(names)}",),
-        help="acquire them in the same order everywhere, or release one before acquiring the next",
-    )
-
-
-def _describe_role(role: range) -> str:
-    return f"warpgroup {role.start}" if len(role) == 1 else f"warpgroups {role.start} to {role.stop - 1}"
+    title = "deadlock: each role holds a stage and waits for one that another role holds"
+    notes = (f"the cycle: {' → '.join(names)}",)
+    way_out = "acquire them in the same order everywhere, or release one before acquiring the next"
+    places = tuple(others)
+    raise_error("pipeline-deadlock", title, first.span, first.text, secondary=places, notes=notes, help=way_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +166,8 @@ class StageArrivals:
 def find_arrivals(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: range) -> StageArrivals:
     """Return the arrivals for a role, from the statements that use the stages it acquires."""
     held = set(pipeline.tiles.values())
-    users = [
-        s
-        for s, warpgroups in _walk_by_warpgroups(statements, None)
-        if warpgroups in (None, role) or set(warpgroups or ()) <= set(role)
-    ]
-    users = [s for s in users if held & {*find_reads(s), *find_writes(s)}]
+    run = (s for s, groups in _walk_by_warpgroups(statements, None) if groups is None or set(groups) <= set(role))
+    users = [s for s in run if held & {*find_reads(s), *find_writes(s)}]
     by_tensor_cores = [isinstance(s, tile.TileOp) and s.is_in_tensor_memory for s in users]
     has_tensor_work = any(by_tensor_cores)
     has_thread_work = not has_tensor_work or not all(by_tensor_cores)
@@ -219,6 +195,7 @@ def expand_releases(
     """Replace each release by the arrivals of its role."""
 
     def expand_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
+        """Expand a release into arrivals, or the releases inside a statement."""
         if isinstance(stmt, Arrive) and warpgroups is not None:
             release = releases.get((get_barrier(stmt).name, warpgroups))
             return stmt if release is None else tuple(_make_arrivals(stmt, warpgroups, release))
@@ -230,6 +207,7 @@ def expand_releases(
 
 
 def _make_arrivals(release: Arrive, role: range, who: StageArrivals) -> Iterator[tile.TileOp]:
+    """Yield the arrivals of a role's warps and of the tensor cores at one release."""
     if who.warps:
         yield replace(release, by_warps=True)
     if who.by_tensor_cores:
@@ -284,6 +262,7 @@ def _find_uses(stmt: Stmt) -> Iterator[_TileUse]:
 
 
 def _check_stage(stage: PipelineStage, uses: list[_TileUse]) -> None:
+    """Refuse a producer's read of its stage before its own threads have written it."""
     made = stage.pipeline
     read = next((u for u in uses if u.how == "reads"), None)
     if read is None:
@@ -294,14 +273,7 @@ def _check_stage(stage: PipelineStage, uses: list[_TileUse]) -> None:
     if copy is None and not is_left_over:
         return
     why = "the stage has not been written yet" if copy is None else "its copies may still be pending"
-    raise_error(
-        "stage-access",
-        "a producer reads its own stage",
-        read.span,
-        why,
-        secondary=(
-            *((Label(copy.span, "copied here"),) if copy is not None else ()),
-            Label(stage.taken.span, "acquired here, by the producer"),
-        ),
-        help=f"read it in the consumer, after `{made.name}.consumer()`",
-    )
+    copied = () if copy is None else (Label(copy.span, "copied here"),)
+    places = *copied, Label(stage.taken.span, "acquired here, by the producer")
+    way_out = f"read it in the consumer, after `{made.name}.consumer()`"
+    raise_error("stage-access", "a producer reads its own stage", read.span, why, secondary=places, help=way_out)

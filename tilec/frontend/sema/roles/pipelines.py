@@ -38,7 +38,6 @@ from tilec.ops.language.signature import (
     Parameter,
     Signature,
     as_expr,
-    bind_arguments,
     find_nearest_name,
 )
 from tilec.ops.language.values import (
@@ -82,14 +81,10 @@ def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
     `pipeline-payload`."""
     path = evaluate.find_callee(context, node)
     assert path is not None
-    call = bind_arguments(PIPELINE_SIGNATURES[path], *evaluate.evaluate_arguments(context, node), node.span)
+    call = evaluate.bind_call(context, PIPELINE_SIGNATURES[path], node)
     if context.loops or context.masks or context.role is not None:
-        raise_error(
-            "misplaced-statement",
-            "pipelines are allocated once, before roles, loops and branches",
-            node.span,
-            help="move it to the beginning of the kernel",
-        )
+        title = "pipelines are allocated once, before roles, loops and branches"
+        raise_error("misplaced-statement", title, node.span, help="move it to the beginning of the kernel")
     stages = _read_stage_count(call)
     form, tiles = _read_payload(context, call, path)
     staged = {key: replace(stage_tile, extents=(stages, *stage_tile.extents)) for key, stage_tile in tiles.items()}
@@ -115,25 +110,22 @@ def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
 
 
 def _read_stage_count(call: Call) -> int:
+    """Read `stages`, from 1 to `MAX_STAGES`."""
     stages = call.read_integer("stages")
     if stages < 1:
-        raise_error(
-            "pipeline-stages",
-            "a pipeline needs at least one stage",
-            call["stages"].span,
-            "no role could ever acquire one",
-            help="use 2, to fill one stage while another is read, or more, to hide a longer latency",
-        )
+        title = "a pipeline needs at least one stage"
+        way_out = "use 2, to fill one stage while another is read, or more, to hide a longer latency"
+        raise_error("pipeline-stages", title, call["stages"].span, "no role could ever acquire one", help=way_out)
     if stages > MAX_STAGES:
-        raise_error(
-            "pipeline-stages", f"a pipeline has at most {MAX_STAGES} stages", call["stages"].span, f"not {stages}"
-        )
+        title = f"a pipeline has at most {MAX_STAGES} stages"
+        raise_error("pipeline-stages", title, call["stages"].span, f"not {stages}")
     return stages
 
 
 def _read_payload(
     context: Context, call: Call, function: str
 ) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, tile.Buffer]]:
+    """Read the form of `payload` and its tiles by name. Errors: `pipeline-payload`."""
     argument = call["payload"]
     form: Literal["tile", "tuple", "dictionary"]
     given: list[tuple[str, Value]]
@@ -149,18 +141,12 @@ def _read_payload(
     tiles: dict[str, tile.Buffer] = {}
     for key, stage_tile in given:
         if not isinstance(stage_tile, tile.Buffer) or stage_tile.scope not in PAYLOAD_SCOPES:
-            makers = "T.alloc_shared, or T.alloc_tmem"
-            _refuse_payload(
-                f"a stage holds tiles made by {makers}", argument.span, f"this is {describe_value(stage_tile)}"
-            )
+            title = "a stage holds tiles made by T.alloc_shared, or T.alloc_tmem"
+            _refuse_payload(title, argument.span, f"this is {describe_value(stage_tile)}")
         here = Label(stage_tile.span, "allocated here")
         if stage_tile.scope == "tmem" and function == "T.InputTilePipeline":
-            _refuse_payload(
-                "the tiles of T.InputTilePipeline must be in shared memory",
-                argument.span,
-                "this is an accumulator",
-                secondary=(here,),
-            )
+            title = "the tiles of T.InputTilePipeline must be in shared memory"
+            _refuse_payload(title, argument.span, "this is an accumulator", secondary=(here,))
         if stage_tile in tiles.values():
             _refuse_payload(f"{stage_tile.name} appears twice in the payload", argument.span, secondary=(here,))
         if key in (*_STAGE_ACCESSORS, *_STAGE_METHODS) or not key.isidentifier():
@@ -170,10 +156,8 @@ def _read_payload(
         ]
         used += [pinned.span for pinned in context.hints.layouts.values() if pinned.buffer == stage_tile]
         if used:
-            before = Label(used[0], "used here")
-            _refuse_payload(
-                f"{stage_tile.name} is used before it becomes a part of stages", argument.span, secondary=(before,)
-            )
+            title, before = f"{stage_tile.name} is used before it becomes a part of stages", Label(used[0], "used here")
+            _refuse_payload(title, argument.span, secondary=(before,))
         tiles[key] = stage_tile
     return form, tiles
 
@@ -183,6 +167,7 @@ def _get_tile_name(value: Value) -> str:
 
 
 def _refuse_payload(title: str, span: Span, label: str = "", secondary: tuple[Label, ...] = ()) -> NoReturn:
+    """Refuse the payload of a pipeline, and show one that is accepted."""
     raise_error(
         "pipeline-payload",
         title,
@@ -220,14 +205,10 @@ def resolve_attribute(context: Context, owner: MethodOwner | StageTile, node: as
         return Method(owner, node.name)
     if node.name not in values:
         near = find_nearest_name(node.name, (*known, *values))
-        raise_error(
-            "unknown-attribute",
-            f"{describe_value(owner)} has no `{node.name}`",
-            node.span,
-            f"it has {', '.join((*values, *known))}",
-            help=f"did you mean `{near}`?" if near else _suggest_owner(owner, node.name),
-            fix=suggest_replacement(node.name, near),
-        )
+        title = f"{describe_value(owner)} has no `{node.name}`"
+        note = f"it has {', '.join((*values, *known))}"
+        way_out = f"did you mean `{near}`?" if near else _suggest_owner(owner, node.name)
+        raise_error("unknown-attribute", title, node.span, note, help=way_out, fix=suggest_replacement(node.name, near))
     return values[node.name]
 
 
@@ -249,14 +230,13 @@ def get_payload(stage: PipelineStage) -> Value:
 
 
 def _make_stage_tiles(stage: PipelineStage) -> dict[str, StageTile]:
-    return {
-        key: StageTile(
-            stage_tile,
-            (stage.index, *(IndexRange(tile.int32_const(0), extent) for extent in stage_tile.shape[1:])),
-            stage,
-        )
-        for key, stage_tile in stage.pipeline.tiles.items()
-    }
+    """Return the tiles of a stage by name, each the stage's version of a tile of the payload."""
+
+    def make_tile(whole: tile.Buffer) -> StageTile:
+        inside = (IndexRange(tile.int32_const(0), extent) for extent in whole.shape[1:])
+        return StageTile(whole, (stage.index, *inside), stage)
+
+    return {key: make_tile(whole) for key, whole in stage.pipeline.tiles.items()}
 
 
 def unpack_stage(context: Context, stage: PipelineStage, span: Span) -> tuple[Value, ...]:
@@ -280,14 +260,9 @@ def check_stage_names(value: Value, targets: tuple[ast.Expr, ...], node: ast.Exp
 
 
 def _refuse_escape(stage: PipelineStage, span: Span, how: str) -> NoReturn:
-    raise_error(
-        "stage-escapes",
-        f"{stage.taken.what} has one owner, the name that it was acquired by",
-        span,
-        how,
-        secondary=(Label(stage.taken.span, "acquired here"),),
-        help="release it by that name; its tiles can have other names, as in `A, B = stage`",
-    )
+    title = f"{stage.taken.what} has one owner, the name that it was acquired by"
+    way_out = "release it by that name; its tiles can have other names, as in `A, B = stage`"
+    raise_error("stage-escapes", title, span, how, secondary=(Label(stage.taken.span, "acquired here"),), help=way_out)
 
 
 def access_stage_tile(context: Context, stage_tile: StageTile, node: ast.Subscript) -> StageTile:
@@ -304,15 +279,11 @@ def check_tile_read(context: Context, value: Value, span: Span) -> None:
         return
     owner = context.pipelines.tiles.get(value.name)
     if owner is not None:
-        raise_error(
-            "pipeline-tile",
-            f"{value.name} belongs to the stages of {owner.name}",
-            span,
-            "the stage is not named",
-            secondary=(Label(owner.span, "the pipeline"),),
-            help=f"acquire a stage, and write its tile: `with {owner.name}.consumer().acquire() as tiles:` and "
-            f"`tiles.{next(key for key, stage_tile in owner.tiles.items() if stage_tile.name == value.name)}`",
-        )
+        title, place = f"{value.name} belongs to the stages of {owner.name}", Label(owner.span, "the pipeline")
+        key = next(key for key, stage_tile in owner.tiles.items() if stage_tile.name == value.name)
+        way_out = f"acquire a stage, and write its tile: `with {owner.name}.consumer().acquire() as tiles:` and "
+        way_out += f"`tiles.{key}`"
+        raise_error("pipeline-tile", title, span, "the stage is not named", secondary=(place,), help=way_out)
 
 
 def _use_stage(context: Context, stage: PipelineStage, span: Span) -> None:
@@ -324,7 +295,7 @@ def _use_stage(context: Context, stage: PipelineStage, span: Span) -> None:
 
 def call_pipeline_method(context: Context, function: Method, node: ast.Call) -> Value:
     """Elaborate a method call, as `pipe.producer()`, `producer.acquire_stage()` or `stage.release()`."""
-    call = bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, node), node.span)
+    call = evaluate.bind_operands(context, _METHOD_SIGNATURES[function.name], node)
     match function.owner, function.name:
         case Pipeline() as owner, "producer" | "consumer" as side:
             return PipelineHandle(owner, side)
@@ -342,12 +313,8 @@ def call_pipeline_method(context: Context, function: Method, node: ast.Call) -> 
         case PipelineStage() as stage, "expect_bytes":
             announce_bytes(context, stage, call)
         case _, name:
-            raise_error(
-                "not-a-value",
-                f".{name}() belongs in a with statement",
-                node.span,
-                help=f"write `with ….{name}() as tiles:`, or `stage = ….acquire_stage()` and `stage.release()`",
-            )
+            way_out = f"write `with ….{name}() as tiles:`, or `stage = ….acquire_stage()` and `stage.release()`"
+            raise_error("not-a-value", f".{name}() belongs in a with statement", node.span, help=way_out)
     return None
 
 
@@ -364,12 +331,8 @@ def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) ->
     function = context.value(call.function)
     assert isinstance(function, Method)
     if function.name not in ("acquire", "acquire_if_needed", *SIDES):
-        raise_error(
-            "misplaced-statement",
-            f".{function.name}() cannot be used in a `with`",
-            call.span,
-            help="write `with producer.acquire() as tiles:`; a stage of .acquire_stage() needs .release() instead",
-        )
+        way_out = "write `with producer.acquire() as tiles:`; a stage of .acquire_stage() needs .release() instead"
+        raise_error("misplaced-statement", f".{function.name}() cannot be used in a `with`", call.span, help=way_out)
     if function.name in SIDES:
         handle = context.value(call)
         assert isinstance(handle, PipelineHandle)
@@ -381,9 +344,7 @@ def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) ->
     else:
         assert isinstance(function.owner, PipelineHandle)
         handle = function.owner
-        ready = _read_ready_condition(
-            bind_arguments(_METHOD_SIGNATURES[function.name], *evaluate.evaluate_operands(context, call), call.span)
-        )
+        ready = _read_ready_condition(evaluate.bind_operands(context, _METHOD_SIGNATURES[function.name], call))
     stage = acquire_stage(context, handle, call.span, returns=True, ready=ready)
     _bind_with_target(context, node, stage)
     context.block(node.body)
@@ -400,12 +361,8 @@ def _enters_stage(handle: PipelineHandle, node: ast.With) -> bool:
     if not isinstance(node.target, ast.Name):
         return True
     name = node.target.id
-    attributes = {
-        part.name
-        for statement in node.body
-        for part in ast.walk_nodes(statement)
-        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == name
-    }
+    parts = (p for s in node.body for p in ast.walk_nodes(s) if isinstance(p, ast.Attribute))
+    attributes = {p.name for p in parts if isinstance(p.value, ast.Name) and p.value.id == name}
     return attributes.isdisjoint((*_HANDLE_METHODS, "pipeline"))
 
 
@@ -420,13 +377,13 @@ def _read_ready_condition(call: Call) -> tile.Expr | None:
 
 
 def _bind_with_target(context: Context, node: ast.With, value: Value) -> None:
+    """Bind the names after `as` in a `with` to a side or a stage, or to the tiles of a stage."""
     match node.target:
         case None:
             pass
         case ast.Tuple() | ast.List() as target if isinstance(value, PipelineStage):
-            bind_target(
-                context.scope, target, Argument(unpack_stage(context, value, node.context.span), node.context.span)
-            )
+            tiles = unpack_stage(context, value, node.context.span)
+            bind_target(context.scope, target, Argument(tiles, node.context.span))
         case target:
             bind_target(context.scope, target, Argument(value, node.context.span))
 
@@ -456,14 +413,10 @@ def apply_stage_rules(
     for stage_tile, span in given:
         stage = stage_tile.stage
         if loads and stage.side == "consumer":
-            raise_error(
-                "stage-access",
-                "a consumer writes its stage",
-                span,
-                "no role waits for this copy",
-                secondary=(Label(stage.taken.span, "acquired here, by the consumer"),),
-                help=f"fill it in the producer, after `{stage.pipeline.name}.producer()`",
-            )
+            title = "a consumer writes its stage"
+            place = Label(stage.taken.span, "acquired here, by the consumer")
+            way_out = f"fill it in the producer, after `{stage.pipeline.name}.producer()`"
+            raise_error("stage-access", title, span, "no role waits for this copy", secondary=(place,), help=way_out)
         if loads and isinstance(op, Copy) and op.barrier is None and op.asynchronous is None:
             element = tile.Load(stage.barrier.buffer, (stage.index,))
             return replace(op, signals=element, leader=roles.find_leader(context, span))

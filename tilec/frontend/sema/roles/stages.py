@@ -13,6 +13,7 @@ from tilec.frontend.sema.roles import explicit_roles as roles
 from tilec.frontend.sema.roles.linear_resources import Resource
 from tilec.frontend.sema.roles.pipeline_records import NestedAcquire
 from tilec.frontend.sema.statements import per_thread
+from tilec.frontend.sema.statements.stores import emit_uniform_set
 from tilec.ir import tile
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.form import UNKNOWN_LEADER
@@ -27,13 +28,8 @@ def make_variable(context: Context, name: str, value: int, span: Span) -> tile.B
     """Allocate an int32 variable, of which every thread has a copy, and set it."""
     made = tile.Buffer(context.unique.take(name), (1,), INT32, "fragment", span)
     context.buffers.append(made)
-    _emit_set(context, made, tile.int32_const(value), span)
+    emit_uniform_set(context, made, tile.int32_const(value), span)
     return made
-
-
-def _emit_set(context: Context, variable: tile.Buffer, value: tile.Expr, span: Span) -> None:
-    each = tile.Var(context.unique.take(f"{variable.name}_copy"))
-    context.out.append(tile.Parallel((each,), (1,), (tile.Store(variable, (each,), value, span),), span))
 
 
 def acquire_stage(
@@ -53,13 +49,9 @@ def acquire_stage(
     try_result = context.pipelines.try_acquire_results.pop((made.name, side), None)
     _emit_wait(context, handle, index, parity, span, None if try_result is None or try_result != ready else try_result)
     is_last = tile.Binary("eq", index, tile.int32_const(made.stages - 1), BOOL)
-    _emit_set(
-        context,
-        end.index,
-        tile.Select(is_last, tile.int32_const(0), tile.Binary("add", index, tile.int32_const(1), INT32), INT32),
-        span,
-    )
-    _emit_set(context, end.parity, tile.Select(is_last, _flip_parity(parity), parity, INT32), span)
+    following = tile.Binary("add", index, tile.int32_const(1), INT32)
+    emit_uniform_set(context, end.index, tile.Select(is_last, tile.int32_const(0), following, INT32), span)
+    emit_uniform_set(context, end.parity, tile.Select(is_last, _flip_parity(parity), parity, INT32), span)
     taken = context.ledger.take(f"this stage of {made.name}", span, role, returns)
     taken.owner = stage = PipelineStage(made, side, index, taken)
     context.pipelines.acquired.append(stage)
@@ -74,35 +66,27 @@ def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> t
     flag = tile.Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
     context.buffers.append(flag)
     is_done = tile.Call(tile.PHASE_DONE, (tile.Load(_get_awaited_barriers(handle), (index,)), parity), BOOL)
-    _emit_set(context, flag, tile.Select(is_done, tile.int32_const(1), tile.int32_const(0), INT32), span)
+    emit_uniform_set(context, flag, tile.Select(is_done, tile.int32_const(1), tile.int32_const(0), INT32), span)
     ready = tile.Var(context.unique.take(f"{made.name}_ready"), BOOL)
-    context.out.append(
-        tile.Bind(ready, tile.Binary("eq", tile.Load(flag, (tile.int32_const(0),)), tile.int32_const(1), BOOL), span)
-    )
+    is_found = tile.Binary("eq", tile.Load(flag, (tile.int32_const(0),)), tile.int32_const(1), BOOL)
+    context.out.append(tile.Bind(ready, is_found, span))
     context.pipelines.try_acquire_results[made.name, side] = ready
     return ready
 
 
 def _require_role(context: Context, handle: PipelineHandle, span: Span) -> range:
+    """Return the role that runs this. Errors: `pipeline-role`, where all threads or only some run it."""
     made = handle.pipeline
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"a stage of {made.name} cannot be acquired inside {context.nest_name}",
-            span,
-            "all threads of a role acquire it together",
-            help="acquire it before the loop",
-        )
+        title = f"a stage of {made.name} cannot be acquired inside {context.nest_name}"
+        note = "all threads of a role acquire it together"
+        raise_error("tile-op-in-parallel", title, span, note, help="acquire it before the loop")
     per_thread.require_all_threads(context, span, f"acquiring a stage of {made.name}")
     if context.role is None:
-        raise_error(
-            "pipeline-role",
-            f"no role acquires this stage of {made.name}",
-            span,
-            "all warpgroups of the block run this",
-            secondary=(Label(made.span, "the pipeline needs two roles"),),
-            help="put it under `with T.ws(…):`",
-        )
+        title = f"no role acquires this stage of {made.name}"
+        note = "all warpgroups of the block run this"
+        place = Label(made.span, "the pipeline needs two roles")
+        raise_error("pipeline-role", title, span, note, secondary=(place,), help="put it under `with T.ws(…):`")
     return context.role
 
 
@@ -110,18 +94,12 @@ def _check_free_stage(handle: PipelineHandle, held: list[Resource], span: Span) 
     """Refuse an acquire by a side that holds every stage: it would wait for ever."""
     own_stages = [t for t in held if t.owner.pipeline is handle.pipeline and t.owner.side == handle.side]
     if len(own_stages) >= handle.pipeline.stages:
-        stages = handle.pipeline.stages
-        raise_error(
-            "pipeline-deadlock",
-            f"the {handle.side} holds every stage of {handle.pipeline.name} and acquires one more",
-            span,
-            "this wait never ends",
-            secondary=(
-                *(Label(t.span, "still held") for t in reversed(own_stages)),
-                Label(handle.pipeline.span, f"{stages} stage{'s' * (stages != 1)}"),
-            ),
-            help="release one first, or give the pipeline more stages",
-        )
+        made, stages = handle.pipeline, handle.pipeline.stages
+        title = f"the {handle.side} holds every stage of {made.name} and acquires one more"
+        held_places = (Label(t.span, "still held") for t in reversed(own_stages))
+        places = *held_places, Label(made.span, f"{stages} stage{'s' * (stages != 1)}")
+        way_out = "release one first, or give the pipeline more stages"
+        raise_error("pipeline-deadlock", title, span, "this wait never ends", secondary=places, help=way_out)
 
 
 def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[tile.Var, tile.Var]:
@@ -137,10 +115,8 @@ def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: S
 def _emit_wait(
     context: Context, handle: PipelineHandle, index: tile.Expr, parity: tile.Expr, span: Span, unless: tile.Expr | None
 ) -> None:
-    barrier = _get_awaited_barriers(handle)
-    end = handle.pipeline.name, handle.side
-    wait = AwaitBarrier(tile.Load(barrier, (index,)), parity, acquires=end, unless=unless, span=span)
-    context.out.append(wait)
+    element, end = tile.Load(_get_awaited_barriers(handle), (index,)), (handle.pipeline.name, handle.side)
+    context.out.append(AwaitBarrier(element, parity, acquires=end, unless=unless, span=span))
 
 
 def _get_awaited_barriers(handle: PipelineHandle) -> tile.Buffer:
@@ -152,28 +128,21 @@ def _flip_parity(parity: tile.Expr) -> tile.Expr:
 
 
 def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span) -> None:
+    """Release a stage by `.release()`, which the end of a `with` must not release too."""
     if stage.taken.returns:
-        raise_error(
-            "double-release",
-            f"{stage.taken.what} is released twice",
-            span,
-            "released here",
-            secondary=(Label(stage.taken.span, "and at the end of this `with`"),),
-            help="remove this, or write `stage = ….acquire_stage()` in place of the `with`",
-        )
+        title = f"{stage.taken.what} is released twice"
+        place = Label(stage.taken.span, "and at the end of this `with`")
+        way_out = "remove this, or write `stage = ….acquire_stage()` in place of the `with`"
+        raise_error("double-release", title, span, "released here", secondary=(place,), help=way_out)
     release_stage(context, stage, span)
 
 
 def release_stage(context: Context, stage: PipelineStage, span: Span) -> None:
+    """Note the release of a stage, and emit the arrival at its barrier."""
     per_thread.require_all_threads(context, span, f"releasing a stage of {stage.pipeline.name}")
     context.ledger.release(stage.taken, span, context.role)
-    context.out.append(_make_arrival(stage, span))
-
-
-def _make_arrival(stage: PipelineStage, span: Span) -> tile.TileOp:
-    barrier = stage.barrier
     end = stage.pipeline.name, stage.side
-    return Arrive(tile.Load(barrier.buffer, (stage.index,)), releases=end, span=span)
+    context.out.append(Arrive(tile.Load(stage.barrier.buffer, (stage.index,)), releases=end, span=span))
 
 
 def drain_pipeline(context: Context, handle: PipelineHandle, span: Span) -> None:
@@ -181,42 +150,27 @@ def drain_pipeline(context: Context, handle: PipelineHandle, span: Span) -> None
     made = handle.pipeline
     role = _require_role(context, handle, span)
     if handle.side == "consumer":
-        raise_error(
-            "misplaced-statement",
-            f"the consumer of {made.name} has nothing to drain",
-            span,
-            "releasing its last stage is enough",
-            help="drain it in the producer",
-        )
+        title = f"the consumer of {made.name} has nothing to drain"
+        note = "releasing its last stage is enough"
+        raise_error("misplaced-statement", title, span, note, help="drain it in the producer")
     if any(t.owner.pipeline is made for t in context.ledger.held()):
-        raise_error(
-            "misplaced-statement",
-            f"{made.name} is drained while a stage of it is held",
-            span,
-            "this would wait for the held stage for ever",
-            help="drain it after the last release",
-        )
+        title = f"{made.name} is drained while a stage of it is held"
+        note = "this would wait for the held stage for ever"
+        raise_error("misplaced-statement", title, span, note, help="drain it after the last release")
     made.ends["producer"].drained.add(role)
     index, parity = _read_stage_and_parity(context, made, "producer", span)
     step, place, stage, phase = (
         tile.Var(context.unique.take(f"{made.name}_{n}")) for n in ("step", "place", "stage", "phase")
     )
-    outer, context.out = context.out, []
-    wraps = tile.Binary("ge", place, tile.int32_const(made.stages), BOOL)
-    context.out += [
+    stages = tile.int32_const(made.stages)
+    wraps = tile.Binary("ge", place, stages, BOOL)
+    body = (
         tile.Bind(place, tile.Binary("add", index, step, INT32), span),
-        tile.Bind(
-            stage,
-            tile.Select(wraps, tile.Binary("sub", place, tile.int32_const(made.stages), INT32), place, INT32),
-            span,
-        ),
+        tile.Bind(stage, tile.Select(wraps, tile.Binary("sub", place, stages, INT32), place, INT32), span),
         tile.Bind(phase, tile.Select(wraps, _flip_parity(parity), parity, INT32), span),
-    ]
-    context.out.append(AwaitBarrier(tile.Load(made.empty, (stage,)), phase, drains=made.name, span=span))
-    inside, context.out = tuple(context.out), outer
-    context.out.append(
-        tile.For("serial", step, tile.int32_const(0), tile.int32_const(made.stages), 1, inside, span=span)
+        AwaitBarrier(tile.Load(made.empty, (stage,)), phase, drains=made.name, span=span),
     )
+    context.out.append(tile.For("serial", step, tile.int32_const(0), stages, 1, body, span=span))
 
 
 def announce_bytes(context: Context, stage: PipelineStage, call: Call) -> None:
@@ -224,13 +178,9 @@ def announce_bytes(context: Context, stage: PipelineStage, call: Call) -> None:
     are known after mechanism selection (`explicit_roles.compute_expected_bytes`)."""
     context.ledger.use(stage.taken, call.span)
     if stage.side == "consumer":
-        raise_error(
-            "misplaced-statement",
-            "a consumer cannot announce bytes",
-            call.span,
-            secondary=(Label(stage.taken.span, "acquired here, full"),),
-            help="call it in the producer",
-        )
+        title = "a consumer cannot announce bytes"
+        place = Label(stage.taken.span, "acquired here, full")
+        raise_error("misplaced-statement", title, call.span, secondary=(place,), help="call it in the producer")
     is_payload = call["bytes"].value is None
     announced = compute_payload_bytes(stage.pipeline) if is_payload else call.read_integer("bytes")
     if not 0 < announced <= MAX_ARRIVALS:

@@ -18,39 +18,27 @@ from tilec.ops.language.values import Pipeline
 from tilec.ops.reductions.reducer import ALLOCATE as ALLOCATE_REDUCER, Reducer, read_kind
 from tilec.support.diagnostics import raise_error
 
+_SCOPE_PARAMETERS: dict[Scope, tuple[Parameter, ...]] = {
+    "shared": (Parameter("scope", "shared.dyn"),),
+    "fragment": (Parameter("scope", "local.fragment", supported=False),),
+    "tmem": (),
+    "global": (Parameter("scope", "global"),),
+    "local": (Parameter("scope", "local"),),
+}
 TILE_SIGNATURES: dict[str, tuple[Scope, Signature]] = {
-    "T.alloc_shared": (
-        "shared",
-        Signature("T.alloc_shared", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "shared.dyn"))),
-    ),
-    "T.alloc_fragment": (
-        "fragment",
-        Signature(
-            "T.alloc_fragment",
-            (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local.fragment", supported=False)),
-        ),
-    ),
-    "T.alloc_tmem": ("tmem", Signature("T.alloc_tmem", (Parameter("shape"), Parameter("dtype")))),
-    "T.alloc_global": (
-        "global",
-        Signature("T.alloc_global", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "global"))),
-    ),
-    "T.alloc_local": (
-        "local",
-        Signature("T.alloc_local", (Parameter("shape"), Parameter("dtype"), Parameter("scope", "local"))),
-    ),
+    f"T.alloc_{scope}": (scope, Signature(f"T.alloc_{scope}", (Parameter("shape"), Parameter("dtype"), *more)))
+    for scope, more in _SCOPE_PARAMETERS.items()
 }
 VARIABLE_SIGNATURE = Signature(
     "T.alloc_var", (Parameter("dtype"), Parameter("init", None), Parameter("scope", "local.var"))
 )
-
-
 FIXED_SIZE_HELP = "give it a fixed size, and loop over parts of that size, or use `for i in T.Parallel(n):` on tensors"
 """The help for a tile whose size is known only at launch."""
 
 
 def _allocate_reducer(context: Context, name: str, node: ast.Call) -> Buffer:
-    call = bind_arguments(ALLOCATE_REDUCER, *evaluate.evaluate_arguments(context, node), node.span)
+    """Elaborate `name = T.alloc_reducer(…)`: a result, and the partial results of threads."""
+    call = evaluate.bind_call(context, ALLOCATE_REDUCER, node)
     shape, dtype = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP), as_dtype(call["dtype"])
     kind, everywhere = read_kind(call, dtype)
     result = Buffer(context.unique.take(name), shape, dtype, "fragment", node.span)
@@ -61,6 +49,7 @@ def _allocate_reducer(context: Context, name: str, node: ast.Call) -> Buffer:
 
 
 def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
+    """Elaborate `name = T.alloc_var(…)`."""
     positional, keywords = evaluate.evaluate_arguments(context, node)
     if len(positional) == 2 and isinstance(positional[1].value, str):
         keywords["scope"] = positional.pop()
@@ -88,49 +77,33 @@ OTHER_ALLOCATIONS: dict[str, Callable[[Context, str, ast.Call], Buffer | Pipelin
 def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call: Call) -> None:
     """Check a tile of tensor memory. It has lanes, and columns of 32 bits, which hold whole elements."""
     if dtype.bits not in (8, 16, 32):
-        raise_error(
-            "unsupported-type",
-            f"tensor memory has no elements of {dtype}",
-            call["dtype"].span,
-            f"a column has 32 bits, {name} has elements of {dtype.bits}",
-            help="use a type of 8, 16 or 32 bits",
-        )
+        title = f"tensor memory has no elements of {dtype}"
+        note = f"a column has 32 bits, {name} has elements of {dtype.bits}"
+        raise_error("unsupported-type", title, call["dtype"].span, note, help="use a type of 8, 16 or 32 bits")
     if len(extents) < 2:
-        raise_error(
-            "wrong-shape",
-            f"{name} needs two dimensions",
-            call["shape"].span,
-            "tensor memory has rows and columns",
-            help="write (rows, columns), or allocate it in shared memory",
-        )
+        title = f"{name} needs two dimensions"
+        way_out = "write (rows, columns), or allocate it in shared memory"
+        raise_error("wrong-shape", title, call["shape"].span, "tensor memory has rows and columns", help=way_out)
 
 
 def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
     """Elaborate `name = T.alloc_…(…)`."""
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"{path} is not allowed inside {context.nest_name}",
-            node.span,
-            help="allocate before the loop",
-        )
+        title = f"{path} is not allowed inside {context.nest_name}"
+        raise_error("tile-op-in-parallel", title, node.span, help="allocate before the loop")
     if path in OTHER_ALLOCATIONS:
         return OTHER_ALLOCATIONS[path](context, name, node)
     scope, signature = TILE_SIGNATURES[path]
-    call = bind_arguments(signature, *evaluate.evaluate_arguments(context, node), node.span)
+    call = evaluate.bind_call(context, signature, node)
     if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
         call.refuse("scope", '"shared" or "shared.dyn"')
     if scope in ("local", "global") and call["scope"].value != scope:
         call.refuse("scope", f'"{scope}"')
     shape = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP)
     if scope == "tmem" and len(shape) < 2:
-        raise_error(
-            "wrong-shape",
-            f"{path} needs rows and columns",
-            call["shape"].span,
-            f"{len(shape)} dimension",
-            help=f"write ({shape[0]}, 1), or allocate it with T.alloc_shared",
-        )
+        title = f"{path} needs rows and columns"
+        way_out = f"write ({shape[0]}, 1), or allocate it with T.alloc_shared"
+        raise_error("wrong-shape", title, call["shape"].span, f"{len(shape)} dimension", help=way_out)
     dtype, lanes = as_element_type(call["dtype"])
     extents = (*shape, lanes) if lanes > 1 else shape
     if scope == "tmem":

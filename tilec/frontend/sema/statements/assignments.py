@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.frontend.sema.compile_time.functions import unpack_values
+from tilec.frontend.sema.compile_time.functions import pair_targets
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate, fragment_elements, reading
 from tilec.frontend.sema.expressions.bounds import check_access
@@ -15,34 +15,24 @@ from tilec.frontend.sema.statements.stores import emit_store, set_variable
 from tilec.frontend.sema.vocabulary import ALLOCATION_NAMES
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
+from tilec.ir.affine import reads_elements
 from tilec.ir.types import DType
-from tilec.ops.language import arithmetic
+from tilec.ops.language import arithmetic, values
 from tilec.ops.language.signature import Argument, as_dtype, as_expr
-from tilec.ops.language.values import (
-    EXPR_TYPES,
-    Access,
-    ElementReference,
-    Lanes,
-    Member,
-    PipelineStage,
-    StageTile,
-    Value,
-    describe_value,
-)
 from tilec.support.diagnostics import Label, make_warning, raise_error
 from tilec.support.source import Span
 
 
+def _find_value(context: Context, name: str) -> values.Value:
+    """Return the value of a name without reading it, or None where the name has no value."""
+    binding = context.scope.find(name)
+    return None if binding is None or binding.ended is not None else binding.value
+
+
 def _find_variable(context: Context, name: str) -> tile.Buffer | None:
-    binding = context.scope.find(name)
-    value = None if binding is None or binding.ended is not None else binding.value
+    """Return the variable of T.alloc_var that a name stands for, if any."""
+    value = _find_value(context, name)
     return value if isinstance(value, tile.Buffer) and value.name in context.variable_names else None
-
-
-def _find_reference(context: Context, name: str) -> Access | None:
-    binding = context.scope.find(name)
-    value = None if binding is None or binding.ended is not None else binding.value
-    return value.access if isinstance(value, ElementReference) else None
 
 
 def elaborate_assign(context: Context, node: ast.Assign) -> None:
@@ -51,6 +41,7 @@ def elaborate_assign(context: Context, node: ast.Assign) -> None:
 
 
 def _assign_targets(context: Context, targets: tuple[ast.Expr, ...], node: ast.Expr, span: Span) -> None:
+    """Assign one value to all targets, or allocate what the value names."""
     if isinstance(node, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
         path = evaluate.find_callee(context, node)
         if path in ALLOCATION_NAMES:
@@ -69,23 +60,21 @@ def _store_target(context: Context, target: ast.Expr, argument: Argument, moment
     match target:
         case ast.Name(id=name) if (variable := _find_variable(context, name)) is not None:
             set_variable(context, variable, _settle_value(context, argument, moment), span)
-        case ast.Name(id=name) if (place := _find_reference(context, name)) is not None:
-            check_access(context, place, target.span, "written")
-            emit_store(context, place, _settle_value(context, argument, moment), span)
+        case ast.Name(id=name) if isinstance(reference := _find_value(context, name), values.ElementReference):
+            check_access(context, reference.access, target.span, "written")
+            emit_store(context, reference.access, _settle_value(context, argument, moment), span)
         case ast.Name(id=name):
             argument = _settle_value(context, argument, moment)
             _warn_of_rebound_tensor(context, name, argument, target.span)
             context.scope.bind(name, _make_bound_value(context, name, argument, None, span), target.span)
         case ast.Tuple(items=items) | ast.List(items=items):
-            if isinstance(argument.value, PipelineStage):
+            if isinstance(argument.value, values.PipelineStage):
                 argument = Argument(pipelines.unpack_stage(context, argument.value, argument.span), argument.span)
-            for item, value in zip(items, unpack_values(items, argument, target.span), strict=True):
-                if isinstance(item, ast.Starred):
-                    raise_error("bad-target", "this cannot be assigned to", item.span)
-                _store_target(context, item, Argument(value, argument.span), moment, span)
+            for item, value in pair_targets(items, argument, target.span):
+                _store_target(context, item, value, moment, span)
         case ast.Subscript():
-            access = _evaluate_stored_access(context, target, isinstance(argument.value, Lanes))
-            _store_element(context, access, _settle_value(context, argument, moment), target.span, span)
+            access = _evaluate_stored_access(context, target, isinstance(argument.value, values.Lanes))
+            store_element(context, access, _settle_value(context, argument, moment), target.span, span)
         case _:
             raise_error("bad-target", "this cannot be assigned to", target.span)
 
@@ -97,29 +86,23 @@ def _settle_value(context: Context, argument: Argument, moment: reading.Moment) 
 
 def _warn_of_rebound_tensor(context: Context, name: str, argument: Argument, span: Span) -> None:
     """Warn of `C = tile`, where C is a tensor: it copies nothing."""
-    binding, value = context.scope.find(name), argument.value
-    tensor = binding.value if binding is not None and binding.ended is None else None
+    tensor, value = _find_value(context, name), argument.value
     if isinstance(tensor, tile.Buffer) and isinstance(value, tile.Buffer) and tensor.scope == "global" != value.scope:
-        context.warn(
-            make_warning(
-                "rebound-tensor",
-                f"`{name}` is rebound to a tile, and nothing is copied",
-                span,
-                f"from here on this is {describe_value(value)}",
-                secondary=(Label(tensor.span, "the tensor stays as it is"),),
-                help=f"write T.copy({value.name}, {name})",
-            )
-        )
+        title = f"`{name}` is rebound to a tile, and nothing is copied"
+        note = f"from here on this is {values.describe_value(value)}"
+        place = Label(tensor.span, "the tensor stays as it is")
+        way_out = f"write T.copy({value.name}, {name})"
+        context.warn(make_warning("rebound-tensor", title, span, note, secondary=(place,), help=way_out))
 
 
-def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DType | None, span: Span) -> Value:
+def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DType | None, span: Span) -> values.Value:
     """Return the value of a name: Python values, buffers and constants as they are, others through a `Bind`."""
     value = argument.value
-    if dtype is None and isinstance(value, Lanes):
+    if dtype is None and isinstance(value, values.Lanes):
         return snapshot_vector(context, name, value, span)
-    if dtype is None and isinstance(value, StageTile) and value.has_extent:
+    if dtype is None and isinstance(value, values.StageTile) and value.has_extent:
         return value
-    if dtype is None and not isinstance(value, (*EXPR_TYPES, Access)):
+    if dtype is None and not isinstance(value, (*values.EXPR_TYPES, values.Access)):
         return reading.snapshot_lazily(context, value, argument.span)
     expr = as_expr(argument, dtype)
     if isinstance(expr, tile.Const) or (isinstance(expr, tile.Var) and dtype is None):
@@ -134,7 +117,7 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
     var = tile.Var(context.unique.take(name), expr.dtype)
     if per_thread.is_varying(context, expr):
         context.varying_variables.add(var)
-    if not any(isinstance(e, tile.Load) for e in tile.walk_expr(expr)):
+    if not reads_elements(expr):
         context.definitions[var] = expr
     context.out.append(tile.Bind(var, expr, span))
     return var
@@ -145,7 +128,7 @@ def elaborate_annotated_assign(context: Context, node: ast.AnnotatedAssign) -> N
     if node.value is None:
         raise_error("missing-value", "a declaration needs a value", node.span, help="write `name: T.int32 = value`")
     annotation = evaluate.evaluate_argument(context, node.annotation)
-    if isinstance(annotation.value, Member) and annotation.value.path in ("int", "float", "bool"):
+    if isinstance(annotation.value, values.Member) and annotation.value.path in ("int", "float", "bool"):
         _assign_targets(context, (node.target,), node.value, node.span)
         return
     dtype = as_dtype(annotation)
@@ -175,15 +158,13 @@ def elaborate_augmented_assign(context: Context, node: ast.AugmentedAssign) -> N
                 context, access, lambda old: _apply_operator(node, Argument(old, target.span), added), node.span
             )
             return
-        old = evaluate.read_element(
-            context, reading.read_if_changed_since(context, Argument(access, target.span), moment)
-        )
+        old = _settle_value(context, Argument(access, target.span), moment)
         result = _apply_operator(node, old, added)
     else:
         old = evaluate.read_element(context, Argument(access, target.span))
         result, _ = _evaluate_and_combine(context, node, old, moment)
     access = reading.settle_place(context, access, moment, target.span)
-    _store_element(context, access, result, target.span, node.span)
+    store_element(context, access, result, target.span, node.span)
 
 
 def _evaluate_and_combine(
@@ -199,7 +180,8 @@ def _apply_operator(node: ast.AugmentedAssign, old: Argument, added: Argument) -
     return Argument(arithmetic.apply_binary(node.op, old, added, node.span), node.span)
 
 
-def _store_element(context: Context, access: Access, argument: Argument, place: Span, span: Span) -> None:
+def store_element(context: Context, access: values.Access, argument: Argument, place: Span, span: Span) -> None:
+    """Store a value in an element, a vector or a slice."""
     if access.has_extent:
         store_vector(context, access, argument, span)
         return
@@ -210,12 +192,13 @@ def _store_element(context: Context, access: Access, argument: Argument, place: 
     emit_store(context, access, argument, span)
 
 
-def _evaluate_stored_access(context: Context, target: ast.Subscript, is_vector: bool = False) -> Access:
+def _evaluate_stored_access(context: Context, target: ast.Subscript, is_vector: bool = False) -> values.Access:
+    """Evaluate the element or slice that is assigned to. Errors: `bad-target`."""
     buffer = context.value(target.value)
-    if isinstance(buffer, StageTile):
+    if isinstance(buffer, values.StageTile):
         return pipelines.access_stage_tile(context, buffer, target)
     if not isinstance(buffer, tile.Buffer):
-        raise_error("bad-target", "this cannot be assigned to", target.span, f"this is {describe_value(buffer)}")
+        raise_error("bad-target", "this cannot be assigned to", target.span, f"this is {values.describe_value(buffer)}")
     access = evaluate.evaluate_access(context, buffer, target)
     if access.has_extent and not is_vector and not access.is_vector:
         raise_error("bad-target", "a slice cannot be assigned to", target.span, help="use T.copy or T.fill")

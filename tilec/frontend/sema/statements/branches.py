@@ -31,18 +31,18 @@ class BranchSides:
 
 
 def elaborate_if(context: Context, node: ast.If) -> None:
+    """Elaborate an `if` without jumps: the chosen side, or both under the condition."""
     condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
     if isinstance(condition, bool):
         context.block(node.then if condition else node.orelse)
         return
     assert isinstance(condition, EXPR_TYPES), "a condition is a bool or an expression"
-    orelse = partial(context.block, node.orelse) if node.orelse else None
-    elaborate_branch(
-        context, BranchSides(node.condition.span, node.span, partial(context.block, node.then), orelse), condition
-    )
+    then, orelse = partial(context.block, node.then), partial(context.block, node.orelse) if node.orelse else None
+    elaborate_branch(context, BranchSides(node.condition.span, node.span, then, orelse), condition)
 
 
 def elaborate_branch(context: Context, sides: BranchSides, condition: tile.Expr) -> None:
+    """Elaborate both sides of a run-time condition, as a branch, by warpgroup or by thread."""
     if not context.is_parallel and per_thread.is_varying(context, condition):
         if not _divide_by_warpgroup(context, sides, condition):
             _mask_by_thread(context, sides, condition)
@@ -91,9 +91,8 @@ def _divide_by_warpgroup(context: Context, sides: BranchSides, holds: tile.Expr)
     warpgroups. Return whether that was possible."""
     if not context.has_explicit_roles or context.masks or not len(warpgroups := roles.find_active_warpgroups(context)):
         return False
-    conditions = [
-        {_fold_for_thread(thread, holds) for thread in roles.get_warpgroup_threads(group)} for group in warpgroups
-    ]
+    threads = map(roles.get_warpgroup_threads, warpgroups)
+    conditions = [{_fold_for_thread(thread, holds) for thread in own} for own in threads]
     if any(len(each) > 1 or any(per_thread.is_varying(context, c) for c in each) for each in conditions):
         return False
     for condition in sorted(dict.fromkeys(next(iter(each)) for each in conditions), key=_is_constant_false):

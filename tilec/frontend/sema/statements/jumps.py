@@ -26,6 +26,7 @@ from tilec.frontend.sema.statements import branches, per_thread
 from tilec.frontend.sema.statements.stores import set_variable
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
+from tilec.ir.affine import reads_elements
 from tilec.ir.expr import make_constant
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.language import arithmetic
@@ -57,6 +58,7 @@ class Flag:
     clearing_conditions: list[tile.Expr] = field(default_factory=list)
 
     def clear(self, context: Context, span: Span) -> None:
+        """Clear the flag here: note the condition in a nest, set the variable elsewhere."""
         if context.is_parallel:
             self.clearing_conditions.append(context.path[-1])
             return
@@ -65,6 +67,7 @@ class Flag:
         set_variable(context, self.variable, Argument(0, span), span)
 
     def _allocate(self, context: Context, span: Span) -> tile.Buffer:
+        """Allocate the variable of the flag, which is set where the flag begins."""
         scope: tile.Scope = "local" if span in context.per_thread_spans else "fragment"
         variable = tile.Buffer(context.unique.take(self.name), (1,), INT32, scope, span)
         context.variable_names.add(variable.name)
@@ -74,6 +77,7 @@ class Flag:
         return variable
 
     def holds(self, context: Context, span: Span) -> tile.Expr:
+        """Return the condition that no jump has cleared the flag."""
         if self.variable is not None:
             return tile.Binary("ne", tile.Load(self.variable, (tile.int32_const(0),)), tile.int32_const(0), BOOL)
         for condition in self.clearing_conditions:
@@ -116,6 +120,7 @@ def _join_with_path(context: Context, condition: tile.Expr) -> tile.Expr:
 
 
 def _bind_condition(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Var:
+    """Bind a condition to a variable that stays visible after flattened branches."""
     var = tile.Var(context.unique.take(name), BOOL)
     context.out.append(tile.Bind(var, value, span))
     context.spread.add(var)
@@ -147,10 +152,11 @@ def _can_stand_unguarded(context: Context, stmt: tile.Stmt) -> bool:
 
 
 def _mask_bind(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
+    """Return a bind that reads memory only where `holds`; other statements as they are."""
     if not isinstance(stmt, tile.Bind) or stmt.var in context.spread:
         return stmt
     context.spread.add(stmt.var)
-    if not any(isinstance(part, tile.Load) for part in tile.walk_expr(stmt.value)):
+    if not reads_elements(stmt.value):
         return stmt
     zero = make_constant(0, stmt.value.dtype)
     return replace(stmt, value=tile.Select(holds, stmt.value, zero, stmt.value.dtype))
@@ -193,6 +199,7 @@ class _LoopLeft(Exception):
 
 @contextmanager
 def _enter_iteration(context: Context, iteration: Iteration) -> Iterator[None]:
+    """Enter an iteration, which `break` and `continue` inside refer to."""
     context.iterations.append(iteration)
     try:
         yield
@@ -200,19 +207,16 @@ def _enter_iteration(context: Context, iteration: Iteration) -> Iterator[None]:
         context.iterations.pop()
 
 
-def elaborate_iteration(context: Context, kind: str, span: Span, body: Body) -> None:
+def elaborate_iteration(context: Context, kind: str, body: Body) -> None:
     """Elaborate the statements of an iteration. Errors: `misplaced-statement`."""
     current = Iteration(kind, reading.mark_moment(context))
     with _enter_iteration(context, current):
         try:
             context.block(body)
         except _EscapedAtomicResult as found:
-            raise_error(
-                "misplaced-statement",
-                "an unrolled loop of a nest is left after an atomic operation whose result is used",
-                found.span,
-                help="keep the value in a fragment, and leave the loop in an `if` of its own",
-            )
+            title = "an unrolled loop of a nest is left after an atomic operation whose result is used"
+            way_out = "keep the value in a fragment, and leave the loop in an `if` of its own"
+            raise_error("misplaced-statement", title, found.span, help=way_out)
 
 
 def elaborate_unrolled_iterations(
@@ -224,6 +228,7 @@ def elaborate_unrolled_iterations(
         current = Iteration(kind, loop, loop, stays_in_loop=stays)
 
         def elaborate_once(body: Callable[[], None] = body, current: Iteration = current) -> None:
+            """Elaborate one iteration, and note whether it leaves the loop in any case."""
             current.begin = reading.mark_moment(context)
             current.goes_on = Flag("goes_on", current.begin)
             try:
@@ -235,9 +240,8 @@ def elaborate_unrolled_iterations(
         if stays is None:
             elaborate_once()
         else:
-            _elaborate_flagged_branch(
-                context, branches.BranchSides(span, span, elaborate_once), stays.holds(context, span)
-            )
+            sides = branches.BranchSides(span, span, elaborate_once)
+            _elaborate_flagged_branch(context, sides, stays.holds(context, span))
         if current.is_left:
             break
         stays = current.stays_in_loop
@@ -248,14 +252,13 @@ def enter_loop(context: Context, kind: str, span: Span) -> Iterator[None]:
     """Enter a loop of this kind, which `break` leaves: inside, its iteration is elaborated."""
     context.loops.append(kind)
     context.pipelines.try_acquire_results.clear()  # the next iteration asks about another stage
-    outer, context.with_depth = context.with_depth, 0
+    ending = PathNote(span, "the next iteration begins without a release")
     try:
-        with context.ledger.loop(PathNote(span, "the next iteration begins without a release")):
+        with context.altered(with_depth=0), context.ledger.loop(ending):
             yield
     finally:
         context.loops.pop()
         context.pipelines.try_acquire_results.clear()
-        context.with_depth = outer
 
 
 # ---- statements that may jump ----------------------------------------------------------------------------------------
@@ -334,27 +337,24 @@ def _guard_rest(context: Context, iteration: Iteration, node: ast.If, rest: Body
         return
     goes_on = iteration.goes_on.holds(context, node.span)
     if context.is_parallel:
-        _elaborate_flagged_branch(
-            context, branches.BranchSides(node.condition.span, node.span, partial(context.block, rest)), goes_on
-        )
+        _elaborate_flagged_branch(context, _make_sides(context, node, rest), goes_on)
         return
     is_left = iteration.loop is None and iteration.stays_in_loop is not None and not iteration.guarded
     leave = partial(_break_if_flagged, context, iteration, node.span) if is_left else None
-    branches.elaborate_guarded_rest(
-        context, branches.BranchSides(node.condition.span, node.span, partial(context.block, rest), leave), goes_on
-    )
+    branches.elaborate_guarded_rest(context, replace(_make_sides(context, node, rest), orelse=leave), goes_on)
 
 
 def _break_if_flagged(context: Context, iteration: Iteration, span: Span) -> None:
+    """Emit a `break` under the condition that the flag of the loop has been cleared."""
     assert iteration.stays_in_loop is not None
     stays = iteration.stays_in_loop.holds(context, span)
     context.out.append(tile.If(tile.Unary("not", stays, BOOL), (tile.Break(span),), (), span))
 
 
-def _make_sides(context: Context, node: ast.If, then: Body, orelse: Body) -> branches.BranchSides:
-    return branches.BranchSides(
-        node.condition.span, node.span, partial(context.block, then), partial(context.block, orelse) if orelse else None
-    )
+def _make_sides(context: Context, node: ast.If, then: Body, orelse: Body = ()) -> branches.BranchSides:
+    """Return the sides of an `if`, with these statements in place of its own."""
+    otherwise = partial(context.block, orelse) if orelse else None
+    return branches.BranchSides(node.condition.span, node.span, partial(context.block, then), otherwise)
 
 
 def _can_fall_through(context: Context, body: Body) -> bool:
@@ -362,9 +362,8 @@ def _can_fall_through(context: Context, body: Body) -> bool:
     for stmt in body:
         if _find_jump(context, stmt) is not None:
             return False
-        if isinstance(stmt, ast.If) and not (
-            _can_fall_through(context, stmt.then) or _can_fall_through(context, stmt.orelse)
-        ):
+        sides = (stmt.then, stmt.orelse) if isinstance(stmt, ast.If) else ((),)
+        if not any(_can_fall_through(context, side) for side in sides):
             return False
     return True
 
@@ -394,7 +393,7 @@ def _find_jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | N
         case ast.Evaluate(value=ast.Call(args=(), keywords=(), function=function) as call):
             name = function.name if isinstance(function, ast.Attribute) else getattr(function, "id", "")
             is_break = name == "loop_break" and evaluate.find_callee(context, call) == LOOP_BREAK.name
-            return ast.Break(stmt.span) if is_break else None
+            return ast.Break(span=stmt.span) if is_break else None
         case _:
             return None
 
@@ -403,24 +402,18 @@ def _find_jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | N
 
 
 def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
+    """Elaborate a `break` or `continue`. Errors: `misplaced-statement`."""
     word = "break" if isinstance(node, ast.Break) else "continue"
     iteration = context.iterations[-1] if context.iterations else None
     if iteration is None and context.loops and context.calls:
-        raise_error(
-            "misplaced-statement",
-            f"`{word}` is in a macro, but its loop is outside the macro",
-            node.span,
-            help=f"let the macro return whether to leave, and write `if …: {word}` in the loop",
-        )
+        title = f"`{word}` is in a macro, but its loop is outside the macro"
+        way_out = f"let the macro return whether to leave, and write `if …: {word}` in the loop"
+        raise_error("misplaced-statement", title, node.span, help=way_out)
     if iteration is None:
         raise_error("misplaced-statement", f"`{word}` is outside of any loop", node.span)
     if context.with_depth:
-        raise_error(
-            "misplaced-statement",
-            f"`{word}` would leave a `with` inside the loop",
-            node.span,
-            help="put the statements that it skips under an `if`, or use `.acquire_stage()` and release before it",
-        )
+        way_out = "put the statements that it skips under an `if`, or use `.acquire_stage()` and release before it"
+        raise_error("misplaced-statement", f"`{word}` would leave a `with` inside the loop", node.span, help=way_out)
     if isinstance(node, ast.Break):
         _check_breakable(context, iteration, node.span)
     if iteration.loop is None:
@@ -435,16 +428,13 @@ def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
 
 
 def _check_breakable(context: Context, iteration: Iteration, span: Span) -> None:
+    """Refuse a `break` of a loop whose iterations do not run one after another."""
     if iteration.loop is None:
         per_thread.require_all_threads(context, span, "`break`")
     if iteration.kind not in _BREAKABLE_LOOPS:
-        raise_error(
-            "misplaced-statement",
-            f"{iteration.kind} cannot be left with `break`",
-            span,
-            "its iterations do not run one after another",
-            help="use T.serial, or guard the rest of the body with `if`",
-        )
+        title = f"{iteration.kind} cannot be left with `break`"
+        way_out = "use T.serial, or guard the rest of the body with `if`"
+        raise_error("misplaced-statement", title, span, "its iterations do not run one after another", help=way_out)
 
 
 def _end_iteration(context: Context, iteration: Iteration, node: ast.Break | ast.Continue, word: str) -> None:

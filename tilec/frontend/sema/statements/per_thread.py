@@ -7,14 +7,15 @@ statement under it, and a loop whose bounds vary runs as many iterations as any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NoReturn, TypeVar
+from functools import reduce
+from typing import TypeVar
 
 from tilec.frontend.sema.context import Context
 from tilec.ir import tile
-from tilec.ir.affine import Interval, value_interval
+from tilec.ir.affine import Interval, reads_elements, value_interval
 from tilec.ir.types import BOOL, DType
 from tilec.ops.device_assert import DeviceAssert
 from tilec.support.diagnostics import CompileError, Diagnostic, Warn, raise_error
@@ -29,11 +30,9 @@ def is_varying(context: Context, expr: tile.Expr) -> bool:
     """Return whether the expression may have different values in different threads."""
     if isinstance(expr, tile.Call) and expr.fn in tile.BLOCK_WIDE:
         return False
-    if (
-        expr == tile.THREAD
-        or expr in context.varying_variables
-        or (isinstance(expr, tile.Call) and expr.fn in tile.WARP_WIDE)
-    ):
+    if isinstance(expr, tile.Call) and expr.fn in tile.WARP_WIDE:
+        return True
+    if expr == tile.THREAD or expr in context.varying_variables:
         return True
     is_local = isinstance(expr, tile.Load) and expr.buffer.scope == "local"
     return is_local or any(is_varying(context, c) for c in tile.direct_operands(expr))
@@ -51,32 +50,26 @@ def collect_thread_conditions(context: Context) -> tuple[tile.Expr, ...]:
     return (() if counted is None else (counted,)) + tuple(context.masks)
 
 
+def join_conditions(conditions: Iterable[tile.Expr]) -> tile.Expr | None:
+    """Return the condition that all of these hold, or None if there are none."""
+    listed = tuple(conditions)
+    return reduce(lambda a, b: tile.Binary("and", a, b, BOOL), listed) if listed else None
+
+
 def require_uniform(context: Context, expr: tile.Expr, span: Span, what: str) -> None:
     """Refuse a value that may vary between threads."""
     if is_varying(context, expr):
-        _refuse_varying(span, what)
-
-
-def _refuse_varying(span: Span, what: str) -> NoReturn:
-    raise_error(
-        "thread-dependent",
-        f"{what} must be the same for all threads",
-        span,
-        "depends on the thread",
-        help="use block indices and loop variables only; stored values may depend on the thread",
-    )
+        way_out = "use block indices and loop variables only; stored values may depend on the thread"
+        title = f"{what} must be the same for all threads"
+        raise_error("thread-dependent", title, span, "depends on the thread", help=way_out)
 
 
 def require_all_threads(context: Context, span: Span, what: str) -> None:
     """Refuse a collective operation where only some threads of the block run."""
     if context.masks:
-        raise_error(
-            "thread-dependent",
-            f"{what} is under a condition on the thread",
-            span,
-            "all threads of the block must run it together",
-            help="move it out of the `if`",
-        )
+        title = f"{what} is under a condition on the thread"
+        note = "all threads of the block must run it together"
+        raise_error("thread-dependent", title, span, note, help="move it out of the `if`")
 
 
 def emit_for_each_thread(
@@ -121,16 +114,12 @@ def bind_thread_value(context: Context, name: str, value: tile.Expr, span: Span)
     """Return the expression that a name stands for when it gets a value that may vary between threads.
 
     Short values without loads are substituted, the others are bound, or copied to a register under a mask."""
-    loads = [e for e in tile.walk_expr(value) if isinstance(e, tile.Load)]
-    if (
-        not loads
-        and not has_collective_call(value)
-        and sum(1 for _ in tile.walk_expr(value)) <= MAX_SUBSTITUTED_OPERATORS
-    ):
+    parts = tuple(tile.walk_expr(value))
+    loads = [e for e in parts if isinstance(e, tile.Load)]
+    if not loads and not has_collective_call(value) and len(parts) <= MAX_SUBSTITUTED_OPERATORS:
         return value
-    if (context.masks or (context.participation_condition is not None and is_varying(context, value))) and any(
-        not e.buffer.in_registers for e in loads
-    ):
+    is_partial = context.masks or (context.participation_condition is not None and is_varying(context, value))
+    if is_partial and not all(e.buffer.in_registers for e in loads):
         return snapshot_in_register(context, name, value, span)  # in the other threads the loads may be out of bounds
     var = tile.Var(context.unique.take(name), value.dtype)
     if is_varying(context, value):
@@ -148,11 +137,7 @@ def compute_limits(context: Context, value: tile.Expr) -> Interval:
 
 def freeze_value(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
     """Return the current value of the expression, unaffected by later stores."""
-    return (
-        bind_thread_value(context, "now", value, span)
-        if any(isinstance(e, tile.Load) for e in tile.walk_expr(value))
-        else value
-    )
+    return bind_thread_value(context, "now", value, span) if reads_elements(value) else value
 
 
 def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
@@ -170,18 +155,17 @@ def repeat_until_stable(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> 
     known: set[Span] = set()
     while True:
         found, warnings = set(known), list[Diagnostic]()
+        outcome: T | CompileError
         try:
-            result = attempt(found, warnings.append)
-        except CompileError:
-            if found == known:
-                for warning in warnings:
-                    warn(warning)
-                raise
-        else:
-            if found == known:
-                for warning in warnings:
-                    warn(warning)
-                return result
+            outcome = attempt(found, warnings.append)
+        except CompileError as error:
+            outcome = error
+        if found == known:
+            for warning in warnings:
+                warn(warning)
+            if isinstance(outcome, CompileError):
+                raise outcome
+            return outcome
         known = found
 
 

@@ -25,10 +25,8 @@ def record_promises(context: Context, condition: Argument) -> None:
         if not isinstance(var, tile.Var) or var.dtype != INT32 or _is_tensor_extent(context, var):
             continue
         if op == "mul" or context.ranges.get(var.name, (-1, 0))[0] < 0:
-            operand, read = (
-                tile.int32_const(number),
-                as_expr(Argument(context.scope.apply_promise(var), condition.span)),
-            )
+            operand = tile.int32_const(number)
+            read = as_expr(Argument(context.scope.apply_promise(var), condition.span))
             read = read if op == "max" else tile.Binary("floordiv", read, operand, INT32)
             context.scope.promises.append((var, tile.Binary(op, read, operand, INT32)))
 
@@ -40,9 +38,7 @@ def _parse_promises(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["
             yield from _parse_promises(a)
             yield from _parse_promises(b)
         case tile.Binary(
-            op="eq",
-            a=tile.Binary(op="floormod", a=value, b=tile.Const(value=int(multiple))),
-            b=tile.Const(value=0),
+            op="eq", a=tile.Binary(op="floormod", a=value, b=tile.Const(value=int(multiple))), b=tile.Const(value=0)
         ) if multiple > 1:
             yield value, "mul", multiple
         case (

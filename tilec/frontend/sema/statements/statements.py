@@ -30,30 +30,22 @@ EVALUATE_SIGNATURE = Signature("T.evaluate", (Parameter("value"),))
 # ---- expressions that stand alone ------------------------------------------------------------------------------------
 
 
-def _elaborate_evaluate(context: Context, node: ast.Evaluate) -> None:
-    _elaborate_expression(context, node.value)
-
-
 def _elaborate_expression(context: Context, node: ast.Expr) -> None:
+    """Elaborate a call as a statement, and refuse any other expression but a string."""
     if isinstance(node, ast.String) or (isinstance(node, ast.Constant) and node.name == "..."):
         return
     if not isinstance(node, ast.Call):
         value = context.value(node)
         called = f"write `{value.path}(…)`" if isinstance(value, Member) else None
-        raise_error(
-            "unused-value", "this statement does nothing", node.span, f"this is {describe_value(value)}", help=called
-        )
+        title = "this statement does nothing"
+        raise_error("unused-value", title, node.span, f"this is {describe_value(value)}", help=called)
     function = context.value(node.function)
     if isinstance(function, Function):
         functions.call_function(context, function, *evaluate.evaluate_arguments(context, node), node.span)
     elif isinstance(function, Method) and _is_statement_method(context, function, node):
         context.value(node)
     elif isinstance(function, Method) and isinstance(function.owner, Buffer):
-        keep_pipeline_method(
-            context.hints,
-            function.owner,
-            bind_arguments(PIPELINE_METHOD, *evaluate.evaluate_arguments(context, node), node.span),
-        )
+        keep_pipeline_method(context.hints, function.owner, evaluate.bind_call(context, PIPELINE_METHOD, node))
     else:
         _elaborate_named_call(context, function.path if isinstance(function, Member) else "", node)
 
@@ -75,9 +67,8 @@ def _elaborate_named_call(context: Context, path: str, node: ast.Call) -> None:
         name = node.function.id if isinstance(node.function, ast.Name) else ""
         if path == "print":
             title = "`print` prints nothing in a kernel"
-            context.warn(
-                make_warning("unused-value", title, node.span, "left out", help="write T.print to print on the GPU")
-            )
+            note = "left out"
+            context.warn(make_warning("unused-value", title, node.span, note, help="write T.print to print on the GPU"))
             return
         if f"T.{name}" in list_supported_names():
             title = f"`{name}` does nothing in a kernel"
@@ -98,22 +89,18 @@ def record_hint(context: Context, path: str, node: ast.Call) -> None:
     """Record a hint of `sema.launch.hints`."""
     found = HINTS[path]
     context.hints.threads = max(context.threads, math.prod(context.thread_extents))
-    call = bind_arguments(found.signature, *evaluate.evaluate_arguments(context, node), node.span)
+    call = evaluate.bind_call(context, found.signature, node)
     found.keep(context.hints, call, context.warn)
     if path == "T.assume":
         promises.record_promises(context, call["condition"])
 
 
 def elaborate_loop_break(context: Context, path: str, node: ast.Call) -> None:
-    bind_arguments(LOOP_BREAK, *evaluate.evaluate_arguments(context, node), node.span)
-    jumps.elaborate_jump(context, ast.Break(node.span))
+    evaluate.bind_call(context, LOOP_BREAK, node)
+    jumps.elaborate_jump(context, ast.Break(span=node.span))
 
 
 # ---- others ----------------------------------------------------------------------------------------------------------
-
-
-def _elaborate_pass(context: Context, node: ast.Pass) -> None:
-    return
 
 
 def _elaborate_function(context: Context, node: ast.Function) -> None:
@@ -123,23 +110,23 @@ def _elaborate_function(context: Context, node: ast.Function) -> None:
 
 
 def _elaborate_with(context: Context, node: ast.With) -> None:
-    if not isinstance(node.context, ast.Call):
-        raise_error("misplaced-statement", "this cannot be used in a `with`", node.context.span)
-    context.with_depth += 1
-    try:
-        if pipelines.is_pipeline_call(context, node.context):
-            pipelines.elaborate_pipeline_with(context, node, node.context)
-        elif (path := evaluate.find_callee(context, node.context)) in roles.ROLE_SECTIONS:
-            roles.elaborate_role_section(context, node, node.context)
+    """Elaborate a `with` inside the launch: of a pipeline, or of a role."""
+    call = node.context
+    if not isinstance(call, ast.Call):
+        raise_error("misplaced-statement", "this cannot be used in a `with`", call.span)
+    with context.altered(with_depth=context.with_depth + 1):
+        if pipelines.is_pipeline_call(context, call):
+            pipelines.elaborate_pipeline_with(context, node, call)
+        elif (path := evaluate.find_callee(context, call)) in roles.ROLE_SECTIONS:
+            roles.elaborate_role_section(context, node, call)
         elif path is not None and path.startswith("T.") and path not in ("T.Kernel", "T.ClusterKernel"):
-            refuse_name(path, node.context.function.span)
+            refuse_name(path, call.function.span)
         else:
-            raise_error("misplaced-statement", "T.Kernel is allowed once, directly in the function", node.context.span)
-    finally:
-        context.with_depth -= 1
+            raise_error("misplaced-statement", "T.Kernel is allowed once, directly in the function", call.span)
 
 
 def _elaborate_import(context: Context, node: ast.Import | ast.Foreign) -> None:
+    """Bind the names of an import in a function, where that is allowed."""
     if isinstance(node, ast.Import) and context.imports is not None:
         context.imports(context, node)
         return
@@ -147,20 +134,16 @@ def _elaborate_import(context: Context, node: ast.Import | ast.Foreign) -> None:
 
 
 def refuse_early_return(node: ast.Return) -> NoReturn:
-    raise_error(
-        "misplaced-statement",
-        "a kernel cannot be left early by `return`",
-        node.span,
-        help="put the following statements under an `if`",
-    )
+    title = "a kernel cannot be left early by `return`"
+    raise_error("misplaced-statement", title, node.span, help="put the following statements under an `if`")
 
 
 def _refuse_return(context: Context, node: ast.Return) -> None:
+    """Refuse a `return` in the body of a kernel."""
     if node.value is None:
         refuse_early_return(node)
-    raise_error(
-        "misplaced-statement", "a kernel returns nothing", node.span, help="its results are the tensors it writes"
-    )
+    title = "a kernel returns nothing"
+    raise_error("misplaced-statement", title, node.span, help="its results are the tensors it writes")
 
 
 def _elaborate_assert(context: Context, node: ast.Assert) -> None:
@@ -170,12 +153,8 @@ def _elaborate_assert(context: Context, node: ast.Assert) -> None:
         check_assert(context, node)
         return
     if context.is_parallel:
-        raise_error(
-            "tile-op-in-parallel",
-            f"an assertion about run-time values is not allowed inside {context.nest_name}",
-            node.span,
-            help="move it out of the loop",
-        )
+        title = f"an assertion about run-time values is not allowed inside {context.nest_name}"
+        raise_error("tile-op-in-parallel", title, node.span, help="move it out of the loop")
     message = () if node.message is None else (Argument(context.value(node.message), node.message.span),)
     given = DEVICE_ASSERT.spellings[0]
     op = given.check(bind_arguments(given.signature, [condition, *message], {}, node.span))
@@ -184,7 +163,7 @@ def _elaborate_assert(context: Context, node: ast.Assert) -> None:
 
 
 STATEMENT_ELABORATORS: dict[type[ast.Stmt], StatementElaborator] = {
-    ast.Evaluate: _elaborate_evaluate,
+    ast.Evaluate: lambda context, node: _elaborate_expression(context, node.value),
     ast.Assign: assignments.elaborate_assign,
     ast.AnnotatedAssign: assignments.elaborate_annotated_assign,
     ast.AugmentedAssign: assignments.elaborate_augmented_assign,
@@ -197,7 +176,7 @@ STATEMENT_ELABORATORS: dict[type[ast.Stmt], StatementElaborator] = {
     ast.Function: _elaborate_function,
     ast.Assert: _elaborate_assert,
     ast.Raise: refuse_raise,
-    ast.Pass: _elaborate_pass,
+    ast.Pass: lambda context, node: None,
     ast.Return: _refuse_return,
     ast.Import: _elaborate_import,
     ast.Foreign: _elaborate_import,

@@ -21,16 +21,17 @@ def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span
         context.per_thread_spans.add(buffer.span)
         return
     if context.is_parallel:
-        raise_error(
-            "wrong-scope",
-            f"{buffer.name} is set inside {context.nest_name}",
-            span,
-            "every iteration would set it",
-            secondary=(Label(buffer.span, "the block has only one"),),
-            help="use a fragment, and a reduction such as T.reduce_sum",
-        )
-    each = tile.Var(context.unique.take(f"{buffer.name}_copy"))
-    context.out.append(tile.Parallel((each,), (1,), (tile.Store(buffer, (each,), value, span),), span))
+        title = f"{buffer.name} is set inside {context.nest_name}"
+        place = Label(buffer.span, "the block has only one")
+        way_out = "use a fragment, and a reduction such as T.reduce_sum"
+        raise_error("wrong-scope", title, span, "every iteration would set it", secondary=(place,), help=way_out)
+    emit_uniform_set(context, buffer, value, span)
+
+
+def emit_uniform_set(context: Context, variable: tile.Buffer, value: tile.Expr, span: Span) -> None:
+    """Emit a store to a variable, of the same value in every thread's copy."""
+    each = tile.Var(context.unique.take(f"{variable.name}_copy"))
+    context.out.append(tile.Parallel((each,), (1,), (tile.Store(variable, (each,), value, span),), span))
 
 
 def emit_store(context: Context, access: Access, argument: Argument, span: Span) -> None:
