@@ -100,11 +100,7 @@ def _decode_alias_fence(form: Form) -> None:
     _decode_no_effect(form)
 
 
-@register_decoder(
-    "membar",
-    "fence",
-    accepts=f"sc acq_rel acquire release {_RESTRICTIONS} cta cluster gpu sys gl",
-)
+@register_decoder("membar", "fence", accepts=f"sc acq_rel acquire release {_RESTRICTIONS} cta cluster gpu sys gl")
 def _decode_fence(form: Form) -> None:
     if form.has("proxy"):
         raise form.unsupported("this proxy fence")

@@ -169,11 +169,7 @@ def _run_in_process(
 
 
 def _run_in_parallel(
-    state: LaunchState,
-    clusters: Sequence[BlockPositions],
-    seed: int | None,
-    jobs: int,
-    report: Callable[[int], None],
+    state: LaunchState, clusters: Sequence[BlockPositions], seed: int | None, jobs: int, report: Callable[[int], None]
 ) -> Outcome:
     context = multiprocessing.get_context("fork")
     workers = []

@@ -243,10 +243,7 @@ class Program:
             scope.symbols[variable.name] = self._reserve_local(variable.align, variable.size)
 
     def _flatten_items(
-        self,
-        items: tuple[Item, ...],
-        scope: _Scope,
-        pending: list[tuple[Instruction, _Scope, SourceLocation | None]],
+        self, items: tuple[Item, ...], scope: _Scope, pending: list[tuple[Instruction, _Scope, SourceLocation | None]]
     ) -> None:
         for item in items:
             match item:

@@ -17,11 +17,7 @@ from tilec.emu.memory.memory import (
     SHARED_WINDOW,
     WINDOW_SHIFT,
 )
-from tilec.emu.numbers import (
-    TYPES,
-    Array,
-    PtxType,
-)
+from tilec.emu.numbers import TYPES, Array, PtxType
 from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 

@@ -21,12 +21,7 @@ _ELEMENT_TYPES = {
     "mxf4": {1: "e2m1"},
     "mxf4nvf4": {1: "e2m1"},
 }
-_RESULT_TYPES = {
-    "f16": {0: "f16", 1: "f32"},
-    "tf32": {1: "f32"},
-    "f8f6f4": {0: "f16", 1: "f32"},
-    "i8": {2: "s32"},
-}
+_RESULT_TYPES = {"f16": {0: "f16", 1: "f32"}, "tf32": {1: "f32"}, "f8f6f4": {0: "f16", 1: "f32"}, "i8": {2: "s32"}}
 _PLAIN_RESERVED = 1 << 6 | 1 << 23 | 1 << 29
 _BLOCK_RESERVED = 0b11 | 1 << 3 | 1 << 6 | 0b111 << 24
 _FOUR_BIT_RESERVED = _BLOCK_RESERVED | 1 << 12 | 0b11 << 15

@@ -504,11 +504,7 @@ def _decode_range_store(form: Form) -> None:
             tag = memory.tag
 
             def write_range(
-                data: Array,
-                target: Array = target,
-                tag: int = tag,
-                mask: int = mask,
-                start: int = start,
+                data: Array, target: Array = target, tag: int = tag, mask: int = mask, start: int = start
             ) -> None:
                 new = data.reshape(-1)
                 if mask != 0xFFFF:
