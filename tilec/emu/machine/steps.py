@@ -35,6 +35,29 @@ REGISTER_CLASSES: dict[str, np.dtype[Any]] = {
 TIMER_REGISTERS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 
 
+Column = int | list[int] | Callable[["Cta", "Threads"], Any]
+"""Where each thread's value comes from: a slot, several slots, or an address function of `Form.build_address`."""
+
+
+def build_thread_step(act: Callable[..., None], *columns: Column) -> StepFunction:
+    """Return a step that calls `act(cta, thread, *values)` for one thread after the other, with its own values."""
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        values = (_read_column(cta, threads, column).tolist() for column in columns)
+        for thread, *row in zip(cta.thread_ids[threads].tolist(), *values, strict=True):
+            act(cta, thread, *row)
+
+    return run_step
+
+
+def _read_column(cta: Cta, threads: Threads, column: Column) -> Any:
+    if isinstance(column, int):
+        return cta.views[column][threads]
+    return (
+        np.stack([cta.views[slot][threads] for slot in column], 1) if isinstance(column, list) else column(cta, threads)
+    )
+
+
 @dataclass(slots=True)
 class Step:
     """One decoded instruction; exactly one of `run` and `control` is set."""

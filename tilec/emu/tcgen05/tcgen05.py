@@ -14,14 +14,13 @@ import numpy as np
 from tilec.emu.barriers.mbarrier import DeferredArrivals, find_barrier, record_event, to_shared_address
 from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
-from tilec.emu.machine.steps import RegisterIndex, Step
+from tilec.emu.machine.steps import RegisterIndex, Step, build_thread_step
 from tilec.emu.memory.memory import SHARED_RANK_SHIFT
 from tilec.emu.numbers import Array
 from tilec.emu.races.order import WARPGROUP
 from tilec.emu.tcgen05.tmem import (
     LANES,
     CellRegion,
-    TensorMemory,
     TensorOperation,
     get_tensor_memory,
     make_rectangle,
@@ -364,31 +363,28 @@ def _decode_cp(form: Form) -> None:
     row_of = _map_lanes_to_rows(shape, multicast)
     line = form.step.instruction.line
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        for thread in cta.thread_ids[threads].tolist():
-            one = slice(thread, thread + 1)
-            lane, column = split_address(int(pointer(cta, one)[0]))
-            bits = int(cta.views[descriptor_slot][thread])
-            if (lane and shape != "4x256b") or lane >= 32:
-                raise Fault("misaligned", f"tcgen05.cp of .{shape} to lane {lane} of tensor memory")
-            lanes = lane + np.arange(4) * 32 if shape == "4x256b" else np.arange(LANES)
-            home = get_tensor_memory(cta)
-            copy = start_operation(cta, home, "tcgen05.cp", line, cta.actors[one], (shape,))
-            copied: list[tuple[Cta, Array]] = []
-            for block in require_running_blocks(cta, group_size, "tcgen05.cp"):
-                rows = claim_shared_operand(block, copy, bits, source_rows, width, 1, False, "the source of tcgen05.cp")
-                get_tensor_memory(block).record_write(copy, make_rectangle(lanes, column, width // 4), "tcgen05.cp")
-                copied.append((block, rows))
+    def issue_copy(cta: Cta, thread: int, place: int, bits: int) -> None:
+        lane, column = split_address(place)
+        if (lane and shape != "4x256b") or lane >= 32:
+            raise Fault("misaligned", f"tcgen05.cp of .{shape} to lane {lane} of tensor memory")
+        lanes = lane + np.arange(4) * 32 if shape == "4x256b" else np.arange(LANES)
+        home = get_tensor_memory(cta)
+        copy = start_operation(cta, home, "tcgen05.cp", line, cta.actors[thread : thread + 1], (shape,))
+        copied: list[tuple[Cta, Array]] = []
+        for block in require_running_blocks(cta, group_size, "tcgen05.cp"):
+            rows = claim_shared_operand(block, copy, bits, source_rows, width, 1, False, "the source of tcgen05.cp")
+            get_tensor_memory(block).record_write(copy, make_rectangle(lanes, column, width // 4), "tcgen05.cp")
+            copied.append((block, rows))
 
-            def copy_rows(copied: list[tuple[Cta, Array]] = copied, lanes: Array = lanes, column: int = column) -> None:
-                for block, rows in copied:
-                    data = _decompress_chunks(block.shared.rows[rows], source_format)
-                    words = np.ascontiguousarray(data.reshape(source_rows, width)).view(np.uint32)
-                    get_tensor_memory(block).words[lanes, column : column + width // 4] = words[row_of]
+        def copy_rows() -> None:
+            for block, rows in copied:
+                data = _decompress_chunks(block.shared.rows[rows], source_format)
+                words = np.ascontiguousarray(data.reshape(source_rows, width)).view(np.uint32)
+                get_tensor_memory(block).words[lanes, column : column + width // 4] = words[row_of]
 
-            home.issue(copy, AsyncEffect(copy_rows))
+        home.issue(copy, AsyncEffect(copy_rows))
 
-    form.step.run = run_step
+    form.step.run = build_thread_step(issue_copy, pointer, descriptor_slot)
 
 
 @register_decoder("tcgen05.shift")
@@ -399,28 +395,26 @@ def _decode_shift(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
     line = form.step.instruction.line
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        for thread in cta.thread_ids[threads].tolist():
-            one = slice(thread, thread + 1)
-            lane, column = split_address(int(pointer(cta, one)[0]))
-            if lane % 32:
-                raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
-            home = get_tensor_memory(cta)
-            shift = start_operation(cta, home, "tcgen05.shift", line, cta.actors[one])
-            memories = [get_tensor_memory(block) for block in require_running_blocks(cta, group_size, "tcgen05.shift")]
+    def issue_shift(cta: Cta, thread: int, place: int) -> None:
+        lane, column = split_address(place)
+        if lane % 32:
+            raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
+        home = get_tensor_memory(cta)
+        shift = start_operation(cta, home, "tcgen05.shift", line, cta.actors[thread : thread + 1])
+        memories = [get_tensor_memory(block) for block in require_running_blocks(cta, group_size, "tcgen05.shift")]
+        region = make_rectangle(np.arange(lane, lane + 32), column, 8)
+        for memory in memories:
+            memory.record_read(shift, region, "tcgen05.shift")
+            memory.record_write(shift, region, "tcgen05.shift")
+
+        def shift_lanes() -> None:
             for memory in memories:
-                region = make_rectangle(np.arange(lane, lane + 32), column, 8)
-                memory.record_read(shift, region, "tcgen05.shift")
-                memory.record_write(shift, region, "tcgen05.shift")
+                part = memory.words[lane : lane + 32, column : column + 8]
+                part[1:] = part[:-1].copy()
 
-            def shift_lanes(memories: list[TensorMemory] = memories, lane: int = lane, column: int = column) -> None:
-                for memory in memories:
-                    part = memory.words[lane : lane + 32, column : column + 8]
-                    part[1:] = part[:-1].copy()
+        home.issue(shift, AsyncEffect(shift_lanes))
 
-            home.issue(shift, AsyncEffect(shift_lanes))
-
-    form.step.run = run_step
+    form.step.run = build_thread_step(issue_shift, pointer)
 
 
 # -- commit ------------------------------------------------------------------------------------------------------------
@@ -445,49 +439,41 @@ def _decode_commit(form: Form) -> None:
     is_multicast = form.has("multicast::cluster")
     if is_multicast != (len(form.operands) == 2):
         raise form.unsupported("a mask needs .multicast::cluster, and .multicast::cluster a mask,")
-    mask_slot = form.read(form.operands[1], "u16") if is_multicast else -1
+    mask_slots = [form.read(form.operands[1], "u16")] if is_multicast else []
     line = form.step.instruction.line
 
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def commit_operations(cta: Cta, thread: int, address: int, mask: int | None = None) -> None:
         memory = get_tensor_memory(cta)
         require_running_blocks(cta, group_size, "tcgen05.commit")
-        addresses = pointer(cta, threads)
-        for thread, address in zip(cta.thread_ids[threads].tolist(), addresses.tolist(), strict=True):
-            actors = cta.actors[thread : thread + 1]
-            actor = int(actors[0])
-            tracked = [op for op in memory.pending if not op.is_warps and int(op.actors[0]) == actor]
-            memory.fence_before_commit(tracked)
-            before = memory.finished.get(actor, 0)  # all prior operations are tracked, those that are over too
-            targets = [address]
-            if is_multicast:
-                local = cta.find_peer(to_shared_address(address))[1]
-                mask = int(cta.views[mask_slot][thread])
-                ranks = [rank for rank in range(16) if mask >> rank & 1]
-                if ranks and ranks[-1] >= len(cta.cluster.ctas):
-                    raise Fault("out-of-bounds", f"a commit to blocks {ranks}, which the cluster does not have")
-                targets = [(rank + 1 << SHARED_RANK_SHIFT) + local for rank in ranks]
-            knowledge = _commit_clock(cta, actor)
+        actors = cta.actors[thread : thread + 1]
+        actor = int(actors[0])
+        tracked = [op for op in memory.pending if not op.is_warps and int(op.actors[0]) == actor]
+        memory.fence_before_commit(tracked)
+        before = memory.finished.get(actor, 0)  # all prior operations are tracked, those that are over too
+        targets = [address]
+        if mask is not None:
+            local = cta.find_peer(to_shared_address(address))[1]
+            ranks = [rank for rank in range(16) if mask >> rank & 1]
+            if ranks and ranks[-1] >= len(cta.cluster.ctas):
+                raise Fault("out-of-bounds", f"a commit to blocks {ranks}, which the cluster does not have")
+            targets = [(rank + 1 << SHARED_RANK_SHIFT) + local for rank in ranks]
+        knowledge = _commit_clock(cta, actor)
 
-            def finish_commit(
-                tracked: list[TensorOperation] = tracked,
-                knowledge: Array | None = knowledge,
-                actor: int = actor,
-                before: int = before,
-            ) -> Array | None:
-                until = max(before, memory.complete_operations(tracked))
-                if knowledge is not None and cta.order is not None:
-                    knowledge[cta.order.threads + actor // WARPGROUP] = until
-                return knowledge
+        def finish_commit() -> Array | None:
+            until = max(before, memory.complete_operations(tracked))
+            if knowledge is not None and cta.order is not None:
+                knowledge[cta.order.threads + actor // WARPGROUP] = until
+            return knowledge
 
-            for target in targets:
-                barrier = find_barrier(cta, target, actors)
-                if sum(deferred.count for deferred in barrier.deferred) >= barrier.pending:
-                    # The phase that earlier commits complete is over before this one arrives.
-                    barrier.try_complete_phase()
-                record_event(cta, np.array([thread]), "arrive", f"mbarrier {barrier.address:#x} by commit", line)
-                step = cta.launch.events.pc
-                barrier.sources[step] = barrier.sources.get(step, 0) + 1
-                barrier.deferred.append(DeferredArrivals(1, actors, finish_commit))
-                barrier.version += 1
+        for target in targets:
+            barrier = find_barrier(cta, target, actors)
+            if sum(deferred.count for deferred in barrier.deferred) >= barrier.pending:
+                # The phase that earlier commits complete is over before this one arrives.
+                barrier.try_complete_phase()
+            record_event(cta, np.array([thread]), "arrive", f"mbarrier {barrier.address:#x} by commit", line)
+            step = cta.launch.events.pc
+            barrier.sources[step] = barrier.sources.get(step, 0) + 1
+            barrier.deferred.append(DeferredArrivals(1, actors, finish_commit))
+            barrier.version += 1
 
-    form.step.run = run_step
+    form.step.run = build_thread_step(commit_operations, pointer, *mask_slots)
