@@ -81,23 +81,12 @@ def _decode_griddepcontrol(form: Form) -> None:
     form.step.run = run_step
 
 
+# A prefetch or hint changes no value, and its address need not even be valid. No two addresses alias here.
+@register_decoder("prefetch.param.tensormap", "fence.proxy.alias")
 @register_decoder("prefetch", "prefetch.tensormap", accepts="global local const param L1 L2")
+@register_decoder("pmevent", "prefetchu", "discard", "applypriority", accepts="L1 L2 global mask")
 def _decode_no_effect(form: Form) -> None:
-    def run_step(cta: Cta, threads: Threads) -> None:
-        return
-
-    form.step.run = run_step
-
-
-@register_decoder("prefetch.param.tensormap")
-def _decode_prefetch_param(form: Form) -> None:
-    _decode_no_effect(form)
-
-
-@register_decoder("fence.proxy.alias")
-def _decode_alias_fence(form: Form) -> None:
-    # The emulator has no aliases: no two addresses name the same memory.
-    _decode_no_effect(form)
+    form.step.run = lambda cta, threads: None
 
 
 @register_decoder("membar", "fence", accepts=f"sc acq_rel acquire release {_RESTRICTIONS} cta cluster gpu sys gl")

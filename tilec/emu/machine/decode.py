@@ -37,6 +37,7 @@ from tilec.ptx.module import (
     Loc,
     Module,
     Operand,
+    Pair,
     Param,
     Reg,
     RegDecl,
@@ -474,6 +475,13 @@ class Form:
         slot = self._find_target_slot(operand, type_name)
         self.slots_written.append(slot)
         return slot
+
+    def write_pair(self, destination: Operand, type_name: str) -> tuple[int, int]:
+        """Return the slots of the result and of the predicate in a destination `d|p`; -1 where there is no `p`."""
+        if not isinstance(destination, Pair):
+            return self.write(destination, type_name), -1
+        predicate = self.write(destination.second, "pred")
+        return self.write(destination.first, type_name), predicate
 
     def _find_target_slot(self, operand: Operand, type_name: str) -> int:
         view = TYPES[type_name]

@@ -12,43 +12,32 @@ import numpy as np
 
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.memory.access import POLL_COST, WORD_TYPES, check_modifiers, select_load, select_store
-from tilec.emu.numbers import PtxType, bf16_to_f32, f32_to_bf16
-from tilec.emu.scalar.semantics import select_float_extreme
+from tilec.emu.numbers import REDUCTIONS, PtxType, bf16_to_f32, f32_to_bf16
+from tilec.emu.scalar.semantics import compose_conversions, select_float_extreme
 from tilec.ptx.module import Operand, Reg, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
 
-_OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
-
 
 def select_atomic_function(operation: str, view: PtxType) -> Callable[[Any, Any, Any], Any]:
     """Return a function from the old value, the operand and (for cas) the second operand to the new value."""
 
-    def wrap_function(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-        if view.kind == "bf16":
-            return lambda old, b, c: f32_to_bf16(function(bf16_to_f32(old), bf16_to_f32(b)))
-        return lambda old, b, c: function(old, b)
-
-    is_float = view.kind in ("f", "bf16")
-    table: dict[str, Callable[[Any, Any, Any], Any]] = {
-        "add": wrap_function(np.add),
-        "min": wrap_function(select_float_extreme("min", False) if is_float else np.minimum),
-        "max": wrap_function(select_float_extreme("max", False) if is_float else np.maximum),
-        "and": wrap_function(np.bitwise_and),
-        "or": wrap_function(np.bitwise_or),
-        "xor": wrap_function(np.bitwise_xor),
-        "exch": lambda old, b, c: b,
-        "cas": lambda old, b, c: np.where(old == b, c, old),
-        "inc": lambda old, b, c: np.where(old >= b, np.zeros_like(old), old + np.ones_like(old)),
-        "dec": lambda old, b, c: np.where((old == 0) | (old > b), b, old - np.ones_like(old)),
-    }
-    return table[operation]
+    if operation == "exch":
+        return lambda old, b, c: b
+    if operation == "cas":
+        return lambda old, b, c: np.where(old == b, c, old)
+    function = REDUCTIONS[operation]
+    if view.kind in ("f", "bf16") and operation in ("min", "max"):
+        function = select_float_extreme(operation, False)
+    if view.kind == "bf16":
+        function = compose_conversions(function, bf16_to_f32, f32_to_bf16)
+    return lambda old, b, c: function(old, b)
 
 
 @register_decoder("atom", "red")
 def _decode_atomic(form: Form) -> None:
-    operation = form.find_modifier(*_OPERATIONS)
+    operation = form.find_modifier(*REDUCTIONS, "exch", "cas")
     check_modifiers(form, operation, "noftz")
     if not operation:
         raise form.unsupported("no operation")
@@ -92,6 +81,7 @@ def _decode_atomic(form: Form) -> None:
 
 
 def _operand_registers(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Operand, ...]:
+    """Return the registers of an operand, one for each lane; `_` where the operand is not used."""
     items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if not is_used or operand == Reg("_"):
         return (Reg("_"),) * lanes

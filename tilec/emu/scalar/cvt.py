@@ -9,6 +9,7 @@ import numpy as np
 
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.numbers import (
+    INTEGER_ROUNDINGS,
     SMALL_FLOATS,
     TYPES,
     Array,
@@ -24,7 +25,6 @@ from tilec.emu.numbers import (
 from tilec.emu.scalar.rounding import round_to_bf16
 from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise
 
-_INTEGER_ROUNDINGS = ("rni", "rzi", "rmi", "rpi")
 _FLOAT_ROUNDINGS = ("rn", "rz", "rm", "rp")
 _SMALL_PAIRS = {f"{name}x2": name for name in SMALL_FLOATS}
 _LARGEST_FINITE = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "tf32": 3.4011621342146535e38}
@@ -51,20 +51,19 @@ def _decode_cvt(form: Form) -> None:
 def build_conversion(form: Form, target: PtxType, source: PtxType) -> Callable[[Array], Array]:
     """Return a function from numbers of one type to numbers of another."""
     from_float, to_float = source.kind in ("f", "bf16"), target.kind in ("f", "bf16") or target.name == "tf32"
-    if not from_float and not to_float:
-        if form.has("sat"):
-            return lambda a: clamp_integer(a, target.dtype)
-        return lambda a: a.astype(target.dtype)
-    if not from_float:
+    if not from_float and to_float:
         return _build_integer_to_float(form, target)
+    if not from_float:
+        return (lambda a: clamp_integer(a, target.dtype)) if form.has("sat") else (lambda a: a.astype(target.dtype))
     widen = _build_widening(form, source)
     if not to_float:
-        to_int = form.find_modifier(*_INTEGER_ROUNDINGS, default="rzi")
+        to_int = form.find_modifier(*INTEGER_ROUNDINGS, default="rzi")
         return lambda a: convert_to_integer(widen(a), target.dtype, to_int)
     return _build_float_to_float(form, target, source, widen)
 
 
 def _build_integer_to_float(form: Form, target: PtxType) -> Callable[[Array], Array]:
+    """Return a conversion of integers to floats, with one rounding."""
     rounding = form.find_modifier(*_FLOAT_ROUNDINGS, default="rn")
 
     def convert_values(values: Array) -> Array:
@@ -74,9 +73,8 @@ def _build_integer_to_float(form: Form, target: PtxType) -> Callable[[Array], Ar
                 return direct
         wide = values.astype(np.float64)
         # 64-bit integers may not fit float64: rounding to odd leaves the decision to the last rounding.
-        inexact = wide.astype(object) != values.astype(object) if values.dtype.itemsize == 8 else None
-        if inexact is not None and inexact.any():
-            wide = np.where(inexact, _round_to_odd(values), wide)
+        if values.dtype.itemsize == 8:
+            wide = np.where(wide.astype(object) != values.astype(object), _round_to_odd(values), wide)
         if target.kind == "bf16":
             return round_to_bf16(wide, rounding)
         if target.name == "f64":
@@ -116,6 +114,7 @@ def _round_integers_to_f64(values: Array, rounding: str) -> Array:
 
 
 def _build_widening(form: Form, source: PtxType) -> Callable[[Array], Array]:
+    """Return a conversion of a source to a float that numpy computes in, without subnormals where `.ftz` says so."""
     if source.kind == "bf16":
         return bf16_to_f32
     if form.has("ftz") and source.name == "f32":
@@ -126,13 +125,14 @@ def _build_widening(form: Form, source: PtxType) -> Callable[[Array], Array]:
 def _build_float_to_float(
     form: Form, target: PtxType, source: PtxType, widen: Callable[[Array], Array]
 ) -> Callable[[Array], Array]:
+    """Return a conversion between float types: `.sat`, `.relu` and `.satfinite` first, then one rounding."""
     rounding = form.find_modifier(*_FLOAT_ROUNDINGS, default="rn")
-    integral = form.find_modifier(*_INTEGER_ROUNDINGS)
+    integral = form.find_modifier(*INTEGER_ROUNDINGS)
 
     def convert_values(values: Array) -> Array:
         wide = widen(values)
         if integral:
-            wide = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[integral](wide)
+            wide = INTEGER_ROUNDINGS[integral](wide)
         if form.has("sat"):
             wide = np.where(np.isnan(wide), 0, np.clip(wide, 0, 1) + 0.0).astype(wide.dtype)
         wide = _apply_limits(form, target.name, wide)
@@ -183,11 +183,14 @@ def _decode_float_pack(form: Form, target: PtxType) -> None:
             return round_to_bf16(values.astype(np.float64), rounding)
         return narrow_float(values, np.dtype(np.float16), rounding).view(np.uint16)
 
-    def pack_halves(a: Array, b: Array) -> Array:
-        packed: Array = (convert_half(a).astype(np.uint32) << np.uint32(16)) | convert_half(b)
-        return packed
+    form.step.run = build_elementwise_step(
+        lambda a, b: _pack_halves(convert_half(a), convert_half(b)), slot, [high, low]
+    )
 
-    form.step.run = build_elementwise_step(pack_halves, slot, [high, low])
+
+def _pack_halves(high: Array, low: Array) -> Array:
+    packed: Array = (high.astype(np.uint32) << np.uint32(16)) | low
+    return packed
 
 
 def _decode_pair_source(form: Form, source: str) -> tuple[list[int], Callable[..., tuple[Array, Array]]]:
@@ -203,6 +206,7 @@ def _decode_pair_source(form: Form, source: str) -> tuple[list[int], Callable[..
 
 
 def _decode_to_small(form: Form, name: str, source: str) -> None:
+    """Decode a conversion of two numbers to two codes of a small float, packed."""
     small = SMALL_FLOATS[name]
     slots, halves = _decode_pair_source(form, source)
     # Four bits each fill a byte; six take the low bits of one.
@@ -222,6 +226,7 @@ def _decode_to_small(form: Form, name: str, source: str) -> None:
 
 
 def _decode_from_small(form: Form, result: str, name: str) -> None:
+    """Decode a conversion of two packed codes of a small float to two halves."""
     small = SMALL_FLOATS[name]
     target = form.write(form.operands[0], "b32")
     source = form.read(form.operands[1], "b16")
@@ -238,11 +243,8 @@ def _decode_from_small(form: Form, result: str, name: str) -> None:
             return round_to_bf16(values.astype(np.float64), "rn")
         return values.astype(np.float16).view(np.uint16)
 
-    def unpack_codes(bits: Array) -> Array:
-        unpacked: Array = (convert_code(bits >> shift).astype(np.uint32) << np.uint32(16)) | convert_code(bits)
-        return unpacked
-
-    form.step.run = build_elementwise_step(unpack_codes, target, [source])
+    convert_pair = lambda bits: _pack_halves(convert_code(bits >> shift), convert_code(bits))  # noqa: E731
+    form.step.run = build_elementwise_step(convert_pair, target, [source])
 
 
 @register_decoder("cvt.pack")

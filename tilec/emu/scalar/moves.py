@@ -18,7 +18,7 @@ from tilec.emu.memory.memory import (
     WINDOW_SHIFT,
 )
 from tilec.emu.numbers import TYPES, Array, PtxType
-from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise
+from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise, decode_same_type
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
 if TYPE_CHECKING:
@@ -134,11 +134,8 @@ def _decode_cvta(form: Form) -> None:
     if space.startswith("param"):
         _decode_cvta_param(form, view)
         return
-    window = _OFFSET_WINDOWS.get(space.partition("::")[0], 0)
-    if form.has("to"):
-        decode_elementwise(form, lambda a: a - view.dtype.type(window), view.name, view.name)
-    else:
-        decode_elementwise(form, lambda a: a + view.dtype.type(window), view.name, view.name)
+    window = view.dtype.type(_OFFSET_WINDOWS.get(space.partition("::")[0], 0))
+    decode_same_type(form, (lambda a: a - window) if form.has("to") else (lambda a: a + window))
 
 
 def _decode_cvta_param(form: Form, view: PtxType) -> None:
@@ -147,10 +144,9 @@ def _decode_cvta_param(form: Form, view: PtxType) -> None:
         raise form.unsupported("an address of 32 bits")
     local, params, calls = (np.uint64(base) for base in (LOCAL_WINDOW, PARAM_WINDOW, CALL_PARAMS))
     if form.has("to"):
-        back = lambda a: np.where(a >= local, a - local + calls, a - params)  # noqa: E731
-        decode_elementwise(form, back, view.name, view.name)
-        return
-    decode_elementwise(form, lambda a: np.where(a >= calls, a - calls + local, a + params), view.name, view.name)
+        decode_same_type(form, lambda a: np.where(a >= local, a - local + calls, a - params))
+    else:
+        decode_same_type(form, lambda a: np.where(a >= calls, a - calls + local, a + params))
 
 
 _SPACE_WINDOWS = {"global": GLOBAL_BASE, "const": GLOBAL_BASE, "param": PARAM_WINDOW, **_OFFSET_WINDOWS}
@@ -203,11 +199,7 @@ def _decode_getctarank(form: Form) -> None:
 
 
 @register_decoder(
-    "createpolicy",
-    "createpolicy.fractional",
-    "createpolicy.range",
-    "createpolicy.cvt",
-    accepts="global fractional range cvt L2",
+    "createpolicy", *(f"createpolicy.{kind}" for kind in ("fractional", "range", "cvt")), accepts="global L2"
 )
 def _decode_createpolicy(form: Form) -> None:
     target = form.write(form.operands[0], "b64")

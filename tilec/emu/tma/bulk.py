@@ -19,13 +19,12 @@ from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import Column, StepFunction, build_thread_step
 from tilec.emu.memory.memory import PARAM_WINDOW, SHARED_RANK_SHIFT, WINDOW_SHIFT
-from tilec.emu.numbers import Array
+from tilec.emu.numbers import REDUCTIONS, Array
 from tilec.emu.tma.asyncops import BulkGroups, BulkStore
 from tilec.emu.tma.moments import AsyncEffect
 from tilec.emu.tma.tensormap import (
     INTEGER_ELEMENTS,
     MAP_BYTES,
-    REDUCTIONS,
     FourRows,
     Im2colBox,
     MapLayout,

@@ -15,8 +15,9 @@ from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import build_thread_step
 from tilec.emu.memory.access import WORD_TYPES
 from tilec.emu.memory.atomics import select_atomic_function
+from tilec.emu.numbers import REDUCTIONS
 from tilec.emu.tma.moments import AsyncEffect
-from tilec.emu.tma.tensormap import INTEGER_ELEMENTS, REDUCTIONS, combine_elements
+from tilec.emu.tma.tensormap import INTEGER_ELEMENTS, combine_elements
 from tilec.ptx.module import Operand, Vector
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import numpy as np
 
 from tilec.emu.fault import Fault
 from tilec.emu.memory.memory import Memory
-from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
+from tilec.emu.numbers import REDUCTIONS, Array, bf16_to_f32, f32_to_bf16
 from tilec.support.records import dataclass
 
 _MAP_STRUCT = struct.Struct("<8sQBBBBBB2x5I5H5B3x4Q6hHH")
@@ -360,16 +360,6 @@ class FourRows:
             box.store(part)
 
 
-REDUCTIONS: dict[str, Any] = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "inc": lambda old, new: np.where(old >= new, old - old, old + np.ones_like(old)),
-    "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - np.ones_like(old)),
-}
 INTEGER_ELEMENTS = {"u32": "uint32", "s32": "int32", "u64": "uint64", "s64": "int64", "b32": "uint32", "b64": "uint64"}
 """Element types by the PTX types of bulk reductions."""
 
