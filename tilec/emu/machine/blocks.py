@@ -18,7 +18,7 @@ from dataclasses import field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from tilec.emu.fault import Fault, SourceLocation
+from tilec.emu.fault import Fault
 from tilec.emu.machine.cluster import BlockPositions, Cluster, ClusterQueue, LaunchState
 from tilec.emu.machine.steps import Step, StopCluster
 from tilec.emu.machine.timeline import Event
@@ -36,6 +36,7 @@ def are_clusters_independent(steps: Sequence[Step]) -> bool:
 
 
 def _reaches_other_clusters(step: Step) -> bool:
+    """Return whether a step updates global memory atomically, or synchronises through it."""
     words = step.instruction.opcode.split(".")
     is_local = any(word.partition("::")[0] in ("shared", "local", "param") for word in words)
     if step.stem.startswith("cp.reduce"):
@@ -112,7 +113,7 @@ def run_clusters(
 ) -> Outcome:
     """Run these clusters. Raises the fault of the first cluster that has one."""
     total = len(clusters) * math.prod(state.cluster)
-    report = progress or _ignore_progress
+    report = progress or (lambda done, total: None)
     if jobs <= 1 or len(clusters) < 2 or not can_fork():
         every = ClusterQueue(clusters, range(len(clusters)))
         return _run_in_process(state, every, seed, lambda done: report(done, total))
@@ -126,13 +127,10 @@ def collect_outcome(state: LaunchState) -> Outcome:
     return Outcome(state.blocks_done, state.counts, events, state.printed, state.allowed, writers)
 
 
-def _ignore_progress(done: int, total: int) -> None:
-    return
-
-
 def _run_in_process(
     state: LaunchState, clusters: ClusterQueue, seed: int | None, report: Callable[[int], None]
 ) -> Outcome:
+    """Run clusters one after the other; those that poll go on when all others have run."""
     polling: list[Cluster] = []
     may_wait = not are_clusters_independent(state.program.steps)
     state.waiting = clusters
@@ -171,6 +169,7 @@ def _run_in_process(
 def _run_in_parallel(
     state: LaunchState, clusters: Sequence[BlockPositions], seed: int | None, jobs: int, report: Callable[[int], None]
 ) -> Outcome:
+    """Run clusters in `jobs` forked processes, which take turns, and add up their outcomes."""
     context = multiprocessing.get_context("fork")
     workers = []
     for job in range(jobs):
@@ -211,6 +210,7 @@ def _merged(outcomes: Sequence[Outcome]) -> Outcome:
 def _collect_outcomes(
     pipes: list[Connection], report: Callable[[int], None]
 ) -> tuple[list[Outcome], list[tuple[int, Exception]]]:
+    """Return the outcomes of the workers that succeed, and the errors of the others with their cluster's number."""
     outcomes: list[Outcome] = []
     faults: list[tuple[int, Exception]] = []
     done = dict.fromkeys(range(len(pipes)), 0)
@@ -221,7 +221,7 @@ def _collect_outcomes(
             try:
                 kind, *content = pipe.recv()
             except EOFError:
-                kind, content = "fault", [0, ("internal", "a process of the emulator died", 0, "", None, "")]
+                kind, content = "error", [0, Fault("internal", "a process of the emulator died")]
             if kind == "progress":
                 done[pipes.index(pipe)] = content[0]
                 report(sum(done.values()))
@@ -229,8 +229,6 @@ def _collect_outcomes(
             open_pipes.remove(pipe)
             if kind == "done":
                 outcomes.append(content[0])
-            elif kind == "fault":
-                faults.append((content[0], _unpack_fault(content[1])))
             else:
                 faults.append((content[0], content[1]))
     return outcomes, faults
@@ -240,21 +238,7 @@ def _run_worker(pipe: Connection, state: LaunchState, clusters: ClusterQueue, se
     """Run a share of the clusters in a forked process, and send the outcome through the pipe."""
     try:
         pipe.send(("done", _run_in_process(state, clusters, seed, lambda done: pipe.send(("progress", done)))))
-    except Fault as fault:
-        pipe.send(("fault", state.cluster_number, _pack_fault(fault)))
     except KeyboardInterrupt:
         return  # the parent process gets it too, and reports it
     except Exception as error:
         pipe.send(("error", state.cluster_number, error))
-
-
-PackedFault = tuple[str, str, int, str, SourceLocation | None, str]
-
-
-def _pack_fault(fault: Fault) -> PackedFault:
-    return fault.kind, fault.message, fault.line, fault.text, fault.source, fault.where
-
-
-def _unpack_fault(fields: PackedFault) -> Fault:
-    kind, message, line, text, source, where = fields
-    return Fault(kind, message).locate(line, text, source, where)

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -69,6 +69,7 @@ class _Scope:
     function: FunctionLayout | None = None
 
     def look_up(self, table: str, name: str) -> Any:
+        """Return what a name means in one of the tables, here or in an outer scope; None if it is not declared."""
         scope: _Scope | None = self
         while scope is not None:
             found = getattr(scope, table).get(name)
@@ -106,20 +107,16 @@ class Program:
     """One decoded entry. Blocks make their registers from `rows`, `slots`, `constants` and `specials`."""
 
     def __init__(
-        self,
-        module: Module,
-        entry: Entry,
-        global_symbols: dict[str, int],
-        dynamic_smem: int,
-        whole_program: bool = False,
+        self, module: Module, entry: Entry, symbols: dict[str, int], dynamic_smem: int, whole_program: bool = False
     ) -> None:
         self.entry = entry
         self.module = module
         self.target = module.target
         self.rows = dict.fromkeys(REGISTER_CLASSES, 0)
         self.slots: list[tuple[RegisterIndex, PtxType]] = []
-        self.constants: list[tuple[RegisterIndex, int]] = []
-        self.specials: list[tuple[RegisterIndex, str]] = []
+        self.constants: dict[tuple[str, int], RegisterIndex] = {}
+        """The register of each constant, by class and value."""
+        self.specials: dict[str, RegisterIndex] = {}
         self.steps: list[Step] = []
         self.shared: list[tuple[str, int, int]] = []
         self.local_bytes = 0
@@ -131,16 +128,13 @@ class Program:
         self.cta_group = ""
         """The `.cta_group` that all tcgen05 instructions of the kernel must share."""
         self._slot_of: dict[tuple[RegisterIndex, str], int] = {}
-        self._constant_of: dict[tuple[str, int], RegisterIndex] = {}
-        self._special_of: dict[str, RegisterIndex] = {}
-        self._sink_of: dict[str, RegisterIndex] = {}
+        self._helpers: dict[tuple[str, str], RegisterIndex] = {}
+        """The sinks of each class, and the condition code, by purpose and class."""
         self._shared_end = SHARED_BASE
-        self._carry: RegisterIndex | None = None
         self.has_vectors = False
         """Some register has several parts."""
 
-        outside = _Scope(None)
-        outside.symbols.update(global_symbols)
+        outside = _Scope(None, symbols=dict(symbols))
         root = _Scope(outside)
         self._place_params(root)
         variables = [*module.variables, *(item for item in entry.body if isinstance(item, Variable))]
@@ -182,6 +176,7 @@ class Program:
         pending: list[tuple[Instruction, _Scope, SourceLocation | None]],
         is_recursive: bool,
     ) -> FunctionLayout:
+        """Append a function's instructions to the pending ones, and place its parameters, variables and registers."""
         layout = self.functions[function.name] = FunctionLayout(function.name, len(pending), is_recursive)
         scope = _Scope(outside, function=layout)
         first = dict(self.rows)
@@ -198,6 +193,7 @@ class Program:
         return layout
 
     def _place_formal(self, param: Param, scope: _Scope) -> FormalParameter:
+        """Place a parameter or result of a function in a register or in local memory."""
         element = TYPES[param.type].bits // 8
         if param.is_register:
             self._declare_registers(RegDecl(param.type, param.name), scope)
@@ -215,6 +211,7 @@ class Program:
     # -- declarations --------------------------------------------------------------------------------------------------
 
     def _place_params(self, scope: _Scope) -> None:
+        """Assign offsets to the kernel's parameters."""
         offset = 0
         for param in self.entry.params:
             element = TYPES[param.type].bits // 8
@@ -226,6 +223,7 @@ class Program:
         self.param_bytes = offset
 
     def _place_variable(self, variable: Variable, scope: _Scope) -> None:
+        """Assign an address to a shared, `.param` or local variable; those of recursive functions get a frame."""
         if variable.space == "shared" and variable.linkage != "extern":
             start = _round_up(self._shared_end, variable.align)
             scope.symbols[variable.name] = start
@@ -246,6 +244,7 @@ class Program:
     def _flatten_items(
         self, items: tuple[Item, ...], scope: _Scope, pending: list[tuple[Instruction, _Scope, SourceLocation | None]]
     ) -> None:
+        """Append the instructions of a body to the pending ones, and declare its labels, registers and variables."""
         for item in items:
             match item:
                 case Instruction():
@@ -266,16 +265,15 @@ class Program:
                         if isinstance(variable, Variable):
                             self._place_variable(variable, inner)
                     self._flatten_items(item.body, inner, pending)
-                case _:
-                    pass
 
     def _declare_registers(self, declaration: RegDecl, scope: _Scope) -> None:
+        """Add the registers of a `.reg`; a vector register has one for each part."""
         if declaration.type == "b128":
             declaration = replace(declaration, type="b64", lanes=2)
         found = TYPES.get(declaration.type)
         if found is None:
             raise Fault("unsupported", f"registers of type .{declaration.type}", declaration.line)
-        name = "pred" if found.kind == "pred" else str(max(found.bits, 16))
+        name = _register_class(found)
         names = [declaration.name]
         if declaration.count is not None:
             names = [f"{declaration.name}{index}" for index in range(declaration.count)]
@@ -297,37 +295,32 @@ class Program:
     # -- operands ------------------------------------------------------------------------------------------------------
 
     def find_slot(self, place: RegisterIndex, view: PtxType) -> int:
+        """Return the slot of a register in a type, a new one at the first call."""
         key = (place, view.name)
-        found = self._slot_of.get(key)
-        if found is None:
-            found = self._slot_of[key] = len(self.slots)
+        if key not in self._slot_of:
+            self._slot_of[key] = len(self.slots)
             self.slots.append((place, view))
-        return found
+        return self._slot_of[key]
 
     def place_constant(self, class_name: str, value: int) -> RegisterIndex:
-        value &= (1 << _CLASS_BITS[class_name]) - 1
-        key = (class_name, value)
-        if key not in self._constant_of:
-            place = self._constant_of[key] = self._add_register(class_name)
-            self.constants.append((place, value))
-        return self._constant_of[key]
+        """Return the register that holds a constant."""
+        key = (class_name, value & (1 << _CLASS_BITS[class_name]) - 1)
+        if key not in self.constants:
+            self.constants[key] = self._add_register(class_name)
+        return self.constants[key]
 
     def place_special(self, name: str) -> RegisterIndex:
-        if name not in self._special_of:
-            place = self._special_of[name] = self._add_register(SPECIAL_REGISTERS[name])
-            self.specials.append((place, name))
-        return self._special_of[name]
+        """Return the register that holds a special register."""
+        if name not in self.specials:
+            self.specials[name] = self._add_register(SPECIAL_REGISTERS[name])
+        return self.specials[name]
 
-    def place_sink(self, class_name: str) -> RegisterIndex:
-        if class_name not in self._sink_of:
-            self._sink_of[class_name] = self._add_register(class_name)
-        return self._sink_of[class_name]
-
-    def place_carry(self) -> RegisterIndex:
-        """Return the condition code that extended-precision instructions share."""
-        if self._carry is None:
-            self._carry = self._add_register("pred")
-        return self._carry
+    def place_helper(self, purpose: Literal["sink", "carry"], class_name: str) -> RegisterIndex:
+        """Return the register that takes ignored results, or the carry of extended-precision instructions."""
+        key = (purpose, class_name)
+        if key not in self._helpers:
+            self._helpers[key] = self._add_register(class_name)
+        return self._helpers[key]
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
@@ -340,6 +333,7 @@ class Program:
         return Form(self, Step(step.instruction, step.stem, step.location), self._scopes[pc], row)
 
     def _decode_instruction(self, instruction: Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
+        """Return the step of an instruction. Raises `Fault` for what the emulator does not know."""
         try:
             row = isa.find_row(instruction.opcode)
             if row is None:
@@ -376,9 +370,9 @@ class Form:
         self.step = step
         self.stem = row.stem
         operands = step.instruction.operands
-        self.operands = (
-            tuple(_expand_vector(operand, scope) for operand in operands) if program.has_vectors else operands
-        )
+        if program.has_vectors:
+            operands = tuple(_expand_vector(operand, scope) for operand in operands)
+        self.operands = operands
         self.modifiers, self.types, self._parts = _split_opcode(step.instruction.opcode, row.stem)
         self.understood = {*_IGNORED_MODIFIERS[row.stem], *self.types}
         self.touched: set[RegisterIndex] = set()
@@ -432,11 +426,10 @@ class Form:
         """Return the register that an operand names."""
         if not isinstance(operand, Reg):
             raise self.unsupported(f"{operand} where a register belongs")
-        found = self._scope.look_up("registers", operand.name)
+        found: RegisterIndex | None = self._scope.look_up("registers", operand.name)
         if found is not None:
             self.touched.add(found)
-            place: RegisterIndex = found
-            return place
+            return found
         if operand.name in TIMER_REGISTERS:
             raise self.unsupported(f"{operand.name}, which only mov may read,")
         if operand.name in SPECIAL_REGISTERS:
@@ -445,34 +438,41 @@ class Form:
 
     def read(self, operand: Operand, type_name: str) -> int:
         """Return the slot of a source."""
-        slot = self._find_source_slot(operand, type_name)
-        self.slots_read.append(slot)
-        return slot
-
-    def _find_source_slot(self, operand: Operand, type_name: str) -> int:
-        view = TYPES[type_name]
+        view, program = TYPES[type_name], self.program
         class_name = _register_class(view)
         match operand:
             case Reg(name="_"):
-                return self.program.find_slot(self.program.place_constant(class_name, 0), view)
+                place = program.place_constant(class_name, 0)
             case Reg():
-                return self._view_slot(self.find_register(operand), view, operand)
+                place = self.find_register(operand)
+                self._require_width(place, view, operand)
             case Imm(value=value):
-                bits = _integer_bits(value, view)
-                return self.program.find_slot(self.program.place_constant(class_name, bits), view)
+                place = program.place_constant(class_name, _integer_bits(value, view))
             case FloatImm():
-                return self.program.find_slot(self.program.place_constant(class_name, _float_bits(operand, view)), view)
+                place = program.place_constant(class_name, _float_bits(operand, view))
             case Symbol(name=name, offset=0) if (frame := self._scope.look_up("frames", name)) is not None:
-                return self.program.find_slot(frame, view)
+                place = frame
             case Symbol():
-                value = self.find_symbol(operand)
-                return self.program.find_slot(self.program.place_constant(class_name, value), view)
+                place = program.place_constant(class_name, self.find_symbol(operand))
             case _:
                 raise self.unsupported(f"operand {operand}")
+        slot = program.find_slot(place, view)
+        self.slots_read.append(slot)
+        return slot
 
     def write(self, operand: Operand, type_name: str) -> int:
         """Return the slot of a destination. A register wider than an integer type is written whole, extended."""
-        slot = self._find_target_slot(operand, type_name)
+        view = TYPES[type_name]
+        if operand == Reg("_"):
+            place = self.program.place_helper("sink", _register_class(view))
+        else:
+            place = self.find_register(operand)
+            self.written.add(place)
+            width = _CLASS_BITS[place[0]]
+            if width > view.bits and view.kind in "us" and view.lanes == 1:
+                view = TYPES[f"{view.kind}{width}"]
+            self._require_width(place, view, operand)
+        slot = self.program.find_slot(place, view)
         self.slots_written.append(slot)
         return slot
 
@@ -483,22 +483,10 @@ class Form:
         predicate = self.write(destination.second, "pred")
         return self.write(destination.first, type_name), predicate
 
-    def _find_target_slot(self, operand: Operand, type_name: str) -> int:
-        view = TYPES[type_name]
-        if operand == Reg("_"):
-            return self.program.find_slot(self.program.place_sink(_register_class(view)), view)
-        place = self.find_register(operand)
-        self.written.add(place)
-        width = _CLASS_BITS[place[0]]
-        if width > view.bits and view.kind in "us" and view.lanes == 1:
-            view = TYPES[f"{view.kind}{width}"]
-        return self._view_slot(place, view, operand)
-
-    def _view_slot(self, place: RegisterIndex, view: PtxType, operand: Operand) -> int:
-        width = _CLASS_BITS[place[0]]
-        if (place[0] == "pred") != (view.kind == "pred") or width < view.bits:
+    def _require_width(self, place: RegisterIndex, view: PtxType, operand: Operand) -> None:
+        """Require that a register is as wide as a type, and a predicate where one belongs."""
+        if (place[0] == "pred") != (view.kind == "pred") or _CLASS_BITS[place[0]] < view.bits:
             raise self.unsupported(f"{operand} is too narrow for .{view.name}")
-        return self.program.find_slot(place, view)
 
     def find_symbol(self, symbol: Symbol) -> int:
         """Return the address of a variable or parameter."""
@@ -528,6 +516,7 @@ class Form:
         return self.build_pointer(operand.base, operand.offset)
 
     def build_pointer(self, base: Reg | Symbol | Imm, offset: int = 0) -> Callable[[Cta, Threads], Any]:
+        """Return a function that computes the int64 addresses `base + offset` for some threads."""
         if isinstance(base, Reg):
             class_name = self.find_register(base)[0]
             if class_name not in ("32", "64"):
@@ -572,21 +561,21 @@ def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
+def _encode_float(number: float, dtype: np.dtype[Any]) -> int:
+    return int.from_bytes(np.array(number, dtype).tobytes(), "little")
+
+
 def _integer_bits(value: int, view: PtxType) -> int:
-    if view.kind != "f" or view.lanes > 1:
-        return value
     # An integer where a float belongs is its value, as in `mov.f32 %f0, 0`.
-    return int.from_bytes(np.array(float(value), view.dtype).tobytes(), "little")
+    return _encode_float(float(value), view.dtype) if view.kind == "f" and view.lanes == 1 else value
 
 
 def _float_bits(operand: FloatImm, view: PtxType) -> int:
+    """Return the bits of a float constant, rounded to the type."""
     if operand.width == view.bits:
         return operand.bits
-    number: float = struct.unpack(
-        "<f" if operand.width == 32 else "<d", operand.bits.to_bytes(operand.width // 8, "little")
-    )[0]
-    if view.kind == "f" and view.lanes == 1:
-        return int.from_bytes(np.array(number, view.dtype).tobytes(), "little")
+    code = "<f" if operand.width == 32 else "<d"
+    (number,) = struct.unpack(code, operand.bits.to_bytes(operand.width // 8, "little"))
     # `mov.b32 %r0, 1.5`: an untyped register of 32 bits takes an f32.
-    dtype = np.float32 if view.bits == 32 else np.float64
-    return int.from_bytes(np.array(number, dtype).tobytes(), "little")
+    is_typed = view.kind == "f" and view.lanes == 1
+    return _encode_float(number, view.dtype if is_typed else np.dtype(np.float32 if view.bits == 32 else np.float64))

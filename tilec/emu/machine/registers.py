@@ -85,11 +85,9 @@ def _decode_setmaxnreg(form: Form) -> None:
         pool = cta.register_pool
         warps = np.unique(cta.thread_ids[threads] // _WARP)
         held = pool.held[warps]
-        if not is_growing and (held < wanted).any():
-            message = f"setmaxnreg.dec to {wanted} registers of a warp that holds {int(held.min())}"
-            raise Fault("bad-setmaxnreg", message)
-        if is_growing and (held > wanted).any():
-            message = f"setmaxnreg.inc to {wanted} registers of a warp that holds {int(held.max())}"
+        way, limit = ("inc", int(held.max())) if is_growing else ("dec", int(held.min()))
+        if limit > wanted if is_growing else limit < wanted:
+            message = f"setmaxnreg.{way} to {wanted} registers of a warp that holds {limit}"
             raise Fault("bad-setmaxnreg", message)
         needed = int((wanted - held).sum()) * _WARP
         if needed > pool.free:

@@ -25,12 +25,8 @@ ControlFunction = Callable[["Cta", "Group", "Threads"], bool]
 """A step that moves threads: sets `group.pc` and returns True, or parks, splits or removes the group and returns
 False."""
 RegisterIndex = functions.RegisterIndex
-REGISTER_CLASSES: dict[str, np.dtype[Any]] = {
-    "pred": np.dtype(np.bool_),
-    "16": np.dtype(np.uint16),
-    "32": np.dtype(np.uint32),
-    "64": np.dtype(np.uint64),
-}
+REGISTER_CLASSES: dict[str, np.dtype[Any]]
+REGISTER_CLASSES = {"pred": np.dtype("?"), "16": np.dtype("u2"), "32": np.dtype("u4"), "64": np.dtype("u8")}
 
 TIMER_REGISTERS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec.emu.machine.decode import Form, register_decoder
-from tilec.emu.memory.access import POLL_COST, WORD_TYPES, check_modifiers, select_load, select_store
+from tilec.emu.memory.access import ACCESS_MODIFIERS, POLL_COST, select_load, select_store
+from tilec.emu.memory.memory import WORD_TYPES
 from tilec.emu.numbers import REDUCTIONS, PtxType, bf16_to_f32, f32_to_bf16
 from tilec.emu.scalar.semantics import compose_conversions, select_float_extreme
 from tilec.ptx.module import Operand, Reg, Vector
@@ -35,10 +36,9 @@ def select_atomic_function(operation: str, view: PtxType) -> Callable[[Any, Any,
     return lambda old, b, c: function(old, b)
 
 
-@register_decoder("atom", "red")
+@register_decoder("atom", "red", accepts=f"{ACCESS_MODIFIERS} noftz")
 def _decode_atomic(form: Form) -> None:
     operation = form.find_modifier(*REDUCTIONS, "exch", "cas")
-    check_modifiers(form, operation, "noftz")
     if not operation:
         raise form.unsupported("no operation")
     if form.has("b128"):

@@ -163,7 +163,7 @@ def _decode_with_carry(
     slots = [
         form.read(operand, view.name if signed_sources and i < 2 else unsigned) for i, operand in enumerate(sources)
     ]
-    flag = form.program.find_slot(form.program.place_carry(), TYPES["pred"])
+    flag = form.program.find_slot(form.program.place_helper("carry", "pred"), TYPES["pred"])
     writes_carry = form.has("cc") or form.stem.endswith(".cc")
     dtype = np.dtype(unsigned[0] + str(view.bits // 8))
 

@@ -13,8 +13,8 @@ from tilec.emu.barriers.mbarrier import PendingCopy, describe_barrier, find_barr
 from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import build_thread_step
-from tilec.emu.memory.access import WORD_TYPES
 from tilec.emu.memory.atomics import select_atomic_function
+from tilec.emu.memory.memory import WORD_TYPES
 from tilec.emu.numbers import REDUCTIONS
 from tilec.emu.tma.moments import AsyncEffect
 from tilec.emu.tma.tensormap import INTEGER_ELEMENTS, combine_elements
