@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,10 +33,9 @@ def _decode_bra(form: Form) -> None:
         if len(taken) == len(group.indices):
             group.pc = target
             return True
-        here = group.pc
         # The group goes back to the scheduler, which picks the lower of the two paths.
         cta.split(group, taken, target)
-        group.pc = here + 1
+        group.pc += 1
         return False
 
     form.step.control = move_group
@@ -157,19 +158,31 @@ def _acquire_generation(cta: Cta, barrier: NamedBarrier, generation: int, member
         cta.order.acquire(cta.find_clock_rows(compact_threads(members)), barrier.clocks[generation])
 
 
+def _park_at_barrier(
+    group: Group, barrier: NamedBarrier, generation: int, reason: Callable[[], str], finish: Callable[[], None]
+) -> bool:
+    """Let a group wait for a generation of a barrier. When that is complete, `finish` runs and the group goes on."""
+    here = group.pc
+
+    def is_ready() -> bool:
+        if barrier.generation == generation:
+            return False
+        finish()
+        group.pc = here + 1
+        return True
+
+    return group.park(reason, is_ready)
+
+
 def _release_if_complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> None:
+    """Complete a generation of a named barrier if all its threads have arrived; more of them are a fault."""
     wanted = barrier.expected or cta.thread_count - cta.exited_count
-    if barrier.expected == 32 and barrier.arrived % 32 == 0:
-        # A barrier for 32 threads is complete after each warp.
+    # A barrier for 32 threads is complete after each warp.
+    if barrier.arrived == wanted or (barrier.expected == 32 and barrier.arrived % 32 == 0):
         release_barrier(barrier)
-        return
-    if barrier.arrived > wanted:
-        raise Fault(
-            "barrier-overflow",
-            f"{barrier.arrived} threads arrive at named barrier {barrier_id}, which expects {wanted}",
-        )
-    if barrier.arrived == wanted:
-        release_barrier(barrier)
+    elif barrier.arrived > wanted:
+        message = f"{barrier.arrived} threads arrive at named barrier {barrier_id}, which expects {wanted}"
+        raise Fault("barrier-overflow", message)
 
 
 def _describe_barrier_wait(barrier: NamedBarrier, barrier_id: int) -> str:
@@ -189,9 +202,8 @@ def _decode_bar(form: Form) -> None:
         ids = cta.views[id_slot][threads]
         counts = cta.views[count_slot][threads] if count_slot >= 0 else np.zeros(len(members), np.uint32)
         if len(members) < len(group.indices):
-            here = group.pc
-            cta.split(group, members, here)
-            group.pc = here + 1
+            cta.split(group, members, group.pc)
+            group.pc += 1
             return False
         same = (ids == ids[0]) & (counts == counts[0])
         if not same.all():
@@ -206,21 +218,15 @@ def _decode_bar(form: Form) -> None:
                 _acquire_generation(cta, barrier, generation, members)
             group.pc += 1
             return not is_waiting
-        group.pc += 1
         since = cta.launch.timeline.now if cta.launch.timeline is not None else -1
-        # The deadlock report must name the barrier, so the group stands at it until it is let through.
-        waiting_at = group.pc - 1
 
-        def is_ready() -> bool:
-            if barrier.generation == generation:
-                return False
+        def finish_wait() -> None:
             _acquire_generation(cta, barrier, generation, members)
             record_event(cta, members, "wait", f"barrier {barrier_id}", line, since)
-            group.pc = waiting_at + 1
-            return True
 
-        group.pc = waiting_at
-        return group.park(lambda: _describe_barrier_wait(barrier, barrier_id), is_ready)
+        return _park_at_barrier(
+            group, barrier, generation, lambda: _describe_barrier_wait(barrier, barrier_id), finish_wait
+        )
 
     form.step.control = move_group
 
@@ -249,27 +255,21 @@ def _decode_bar_red(form: Form) -> None:
         barrier = _arrive_at_barrier(cta, barrier_id, expected, members, line)
         generation = barrier.generation
         barrier.contributions.append((group, values.copy()))
-        here = group.pc
 
         def finish_reduction() -> None:
             everyone = np.concatenate(barrier.results[generation])
             result = everyone.sum() if operation == "popc" else everyone.all() if operation == "and" else everyone.any()
             cta.views[result_slot][members] = result
             _acquire_generation(cta, barrier, generation, members)
-            group.pc = here + 1
 
         _release_if_complete(cta, barrier, barrier_id)
         if barrier.generation != generation:
             finish_reduction()
+            group.pc += 1
             return False
-
-        def is_ready() -> bool:
-            if barrier.generation == generation:
-                return False
-            finish_reduction()
-            return True
-
-        return group.park(lambda: _describe_barrier_wait(barrier, barrier_id), is_ready)
+        return _park_at_barrier(
+            group, barrier, generation, lambda: _describe_barrier_wait(barrier, barrier_id), finish_reduction
+        )
 
     form.step.control = move_group
 
@@ -283,11 +283,10 @@ def _decode_cluster_arrive(form: Form) -> None:
         cta.cluster_arrivals[threads] = barrier.generation
         barrier.arrived += len(cta.thread_ids[threads])
         if cta.order is not None:
-            clock = (
-                _relaxed_clock(cta, cta.order, cta.actors[threads])
-                if is_relaxed
-                else cta.order.release(cta.find_clock_rows(threads))
-            )
+            if is_relaxed:
+                clock = _relaxed_clock(cta, cta.order, cta.actors[threads])
+            else:
+                clock = cta.order.release(cta.find_clock_rows(threads))
             barrier.clock = barrier.clock if clock is None else cta.order.join_clocks(barrier.clock, clock)
         record_event(cta, cta.thread_ids[threads], "arrive", "cluster barrier", form.step.instruction.line)
         if barrier.arrived >= cta.thread_count * len(cta.cluster.ctas):
@@ -307,23 +306,16 @@ def _decode_cluster_wait(form: Form) -> None:
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         barrier = cta.cluster.barrier
         generation = int(cta.cluster_arrivals[threads].max())
-        here = group.pc
         members = cta.thread_ids[threads]
+        finish_wait = partial(_acquire_generation, cta, barrier, generation, members)
         if barrier.generation > generation:
-            _acquire_generation(cta, barrier, generation, members)
+            finish_wait()
             group.pc += 1
-            return True
-
-        def is_ready() -> bool:
-            if barrier.generation == generation:
-                return False
-            _acquire_generation(cta, barrier, generation, members)
-            group.pc = here + 1
             return True
 
         def describe_wait() -> str:
             return f"the cluster barrier, where {barrier.arrived} threads have arrived"
 
-        return group.park(describe_wait, is_ready)
+        return _park_at_barrier(group, barrier, generation, describe_wait, finish_wait)
 
     form.step.control = move_group

@@ -98,14 +98,15 @@ class MBarrier:
             self._advance_phase()
 
     def expect_bytes(self, size: int) -> None:
+        """Add bytes to those that the phase awaits, or with a negative size take them off."""
         self.tx += size
         self.version += 1
         if self.tx > _MAX_COUNT:
-            raise Fault(
-                "barrier-overflow", f"{self.tx} bytes expected by one phase of the mbarrier at {self.address:#x}"
-            )
+            message = f"{self.tx} bytes expected by one phase of the mbarrier at {self.address:#x}"
+            raise Fault("barrier-overflow", message)
 
     def add_copy(self, copy: PendingCopy) -> None:
+        """Add a copy in flight that the barrier will report."""
         self.copies.append(copy)
         self.version += 1
         missing = sum(other.size for other in self.copies) - self.tx
@@ -136,6 +137,7 @@ class MBarrier:
                 self._advance_phase()
 
     def _advance_phase(self) -> None:
+        """Complete the phase: its clock is handed to waits, and the next phase begins."""
         self.phase += 1
         self.pending = self.expected
         self.version += 1
@@ -156,13 +158,13 @@ class MBarrier:
     def _publish_actors(self, columns: Array) -> None:
         """Let waits for this phase acquire everything that these actors did until now."""
         order = self.cta.order
-        if order is None:
-            return
-        clock = np.zeros(order.know.shape[1], np.int32)
-        clock[columns] = order.log.now
-        self._join_clock(clock)
+        if order is not None:
+            clock = np.zeros(order.know.shape[1], np.int32)
+            clock[columns] = order.log.now
+            self._join_clock(clock)
 
     def _describe_bytes(self) -> str:
+        """Describe the bytes that the phase awaits, as the end of a sentence."""
         if not self.tx:
             return ""
         if self.tx < 0:
@@ -299,14 +301,14 @@ def _decode_init(form: Form) -> None:
     def run_step(cta: Cta, threads: Threads) -> None:
         counts = cta.views[count_slot][threads]
         for address, chosen in group_by_address(pointer(cta, threads)):
-            _initialise_barrier(
-                cta, to_shared_address(address), int(counts[chosen][0]), int(cta.actors[threads][chosen][0])
-            )
+            count, actor = int(counts[chosen][0]), int(cta.actors[threads][chosen][0])
+            _initialise_barrier(cta, to_shared_address(address), count, actor)
 
     form.step.run = run_step
 
 
 def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
+    """Make an mbarrier for `count` arrivals at a shared address, by thread `actor`."""
     state = cta.asynchronous
     if address % 8:
         raise Fault("misaligned", f"an mbarrier at {address:#x}, which is not a multiple of 8")
@@ -319,9 +321,8 @@ def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
         raise Fault("unarrived-write", f"an mbarrier at {address:#x}{state.explain(address)}")
     live = state.barriers.get(address)
     if live is not None and live.is_used:
-        raise Fault(
-            "bad-barrier", f"the mbarrier at {address:#x} is in use and is initialised again with no mbarrier.inval"
-        )
+        message = f"the mbarrier at {address:#x} is in use and is initialised again with no mbarrier.inval"
+        raise Fault("bad-barrier", message)
     shadow[address : address + 8] = VALID | BARRIER
     order, events = cta.order, cta.launch.events
     # Before the event: a new column starts at the present event, and no thread knows this one yet.
@@ -487,14 +488,12 @@ def _decode_wait(form: Form) -> None:
         members = cta.thread_ids[threads]
         if len(members) < len(group.indices) or done.any():
             # Some threads need not wait: the others wait here in a group of their own.
-            waiting = members[~done]
             cta.views[result_slot][members[done]] = True
-            here = group.pc
-            cta.split(group, waiting, here)
+            cta.split(group, members[~done], group.pc)
             parked = cta.groups[-1]
             parked.poll_count = 0 if is_blocking else group.poll_count + 1
             parked.park(describe_wait, is_ready)
-            group.pc = here + 1
+            group.pc += 1
             return True
         if not is_blocking:
             group.poll_count += 1
@@ -517,11 +516,11 @@ def _times_out_early(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, 
 
 
 def _is_phase_complete(barrier: MBarrier, wanted: int, by_parity: bool) -> bool:
+    """Return whether the phase of a parity, or of a state, is complete; that of an old state is a fault."""
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     if wanted < barrier.phase - 1:
         message = f"a wait for phase {wanted} of the mbarrier at {barrier.address:#x}, which is in phase"
-        raise Fault(
-            "phase-skipped", f"{message} {barrier.phase}: only phase {barrier.phase - 1} may still be waited for"
-        )
+        only = f"only phase {barrier.phase - 1} may still be waited for"
+        raise Fault("phase-skipped", f"{message} {barrier.phase}: {only}")
     return barrier.phase > wanted

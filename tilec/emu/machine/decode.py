@@ -194,12 +194,11 @@ class Program:
 
     def _place_formal(self, param: Param, scope: _Scope) -> FormalParameter:
         """Place a parameter or result of a function in a register or in local memory."""
-        element = TYPES[param.type].bits // 8
+        align, size = functions.measure_param(param)
         if param.is_register:
             self._declare_registers(RegDecl(param.type, param.name), scope)
-            return FormalParameter(element, 0, scope.registers[param.name])
-        size = element if param.size is None else param.size
-        offset = self._reserve_local(max(element, param.align or 1), size)
+            return FormalParameter(size, 0, scope.registers[param.name])
+        offset = self._reserve_local(align, size)
         scope.symbols[param.name] = CALL_PARAMS + offset
         return FormalParameter(size, offset)
 
@@ -214,9 +213,8 @@ class Program:
         """Assign offsets to the kernel's parameters."""
         offset = 0
         for param in self.entry.params:
-            element = TYPES[param.type].bits // 8
-            size = element if param.size is None else param.size
-            offset = _round_up(offset, max(element, param.align or 1))
+            align, size = functions.measure_param(param)
+            offset = _round_up(offset, align)
             self.params[param.name] = (offset, size)
             scope.symbols[param.name] = offset
             offset += size

@@ -230,10 +230,9 @@ def _decode_dp4a(form: Form) -> None:
 def select_float_extreme(stem: str, propagates_nan: bool) -> Callable[[Array, Array], Array]:
     """Return `min` or `max` of floats, with −0 below +0."""
     is_min = stem == "min"
+    pick: Callable[[Array, Array], Array] = np.fmin if is_min else np.fmax
     if propagates_nan:
         pick = np.minimum if is_min else np.maximum
-    else:
-        pick = np.fmin if is_min else np.fmax
 
     def choose_extreme(a: Array, b: Array) -> Array:
         picked = pick(a, b)
