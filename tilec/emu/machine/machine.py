@@ -80,10 +80,7 @@ class Cta:
         self.groups: list[Group] = [make_group(program.start, np.arange(self.thread_count))]
         self.barriers: dict[int, NamedBarrier] = {}
         self.asynchronous: AsyncState = launch.make_async_state(self)
-        self.shared.explain = self.asynchronous.explain
-        self.shared.explain_reader = self.asynchronous.explain_reader
         self.shared.report_fault = launch.report_fault
-        self.shared.end_barriers = self.asynchronous.end_barriers
         order = cluster.order
         self.order = order
         self.actors = self.thread_ids + rank * (-(-self.thread_count // WARPGROUP) * WARPGROUP)

@@ -7,12 +7,11 @@ publishes only what a fence covers, and a relaxed read acquires at the next fenc
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tilec.emu.numbers import Array
 
 _RELEASES = frozenset(("release", "acq_rel", "sc", "volatile"))
 _ACQUIRES = frozenset(("acquire", "acq_rel", "sc", "volatile"))

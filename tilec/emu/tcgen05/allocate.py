@@ -11,14 +11,20 @@ from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.numbers import Array
 from tilec.emu.tcgen05.tcgen05 import find_group_blocks, read_cta_group, require_uniform, split_into_warps, warp_slice
-from tilec.emu.tcgen05.tmem import COLUMNS, LANES, TensorMemory, TensorOperation, get_tensor_memory, make_rectangle
+from tilec.emu.tcgen05.tmem import (
+    COLUMNS,
+    LANES,
+    UNIT,
+    TensorMemory,
+    TensorOperation,
+    get_tensor_memory,
+    make_rectangle,
+)
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Group, Threads
 
 _WARP = 32
-_UNIT = 32
-"""Columns are allocated in multiples of this."""
 
 
 def _split_off_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
@@ -53,10 +59,10 @@ def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int)
 
 def _find_free_columns(memories: list[TensorMemory], columns: int) -> int | None:
     """Return the first columns that are free in all of these memories, or None."""
-    units = columns // _UNIT
-    for start in range(0, COLUMNS // _UNIT, units):
+    units = columns // UNIT
+    for start in range(0, COLUMNS // UNIT, units):
         if all(memory.is_free[start : start + units].all() for memory in memories):
-            return start * _UNIT
+            return start * UNIT
     return None
 
 

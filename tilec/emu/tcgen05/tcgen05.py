@@ -30,7 +30,6 @@ from tilec.emu.tma.asyncops import AsyncState, RegisterOwner
 from tilec.emu.tma.moments import AsyncEffect
 from tilec.emu.warp.matrix import list_registers
 from tilec.emu.wgmma.descriptors import (
-    MatrixDescriptor,
     decode_tensor_descriptor,
     find_matrix_rows,
     require_matching_swizzle,
@@ -138,6 +137,7 @@ class TensorLoad(RegisterOwner):
         self._effect = effect
 
     def check_access(self, step: Step) -> None:
+        """Wait for the load, since an instruction reads its registers; a write of them is a fault."""
         if not step.written.isdisjoint(self.accumulators):
             message = f"overwrites a register that tcgen05.ld of PTX line {self.line} loads"
             raise Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
@@ -272,11 +272,7 @@ def _decode_fence(form: Form) -> None:
 
     def run_step(cta: Cta, threads: Threads) -> None:
         memory = get_tensor_memory(cta)
-        actors = cta.actors[threads]
-        if is_before:
-            memory.fence_before(actors)
-        else:
-            memory.fence_after(actors)
+        (memory.fence_before if is_before else memory.fence_after)(cta.actors[threads])
 
     form.step.run = run_step
 
@@ -291,11 +287,6 @@ def claim_shared_operand(
     until a commit for it has been waited for."""
     descriptor = decode_tensor_descriptor(bits)
     rows = find_matrix_rows(descriptor, extent, k, element_bytes, is_mn_major)
-    _claim_rows(cta, user, descriptor, rows, what)
-    return rows
-
-
-def _claim_rows(cta: Cta, user: TensorOperation, descriptor: MatrixDescriptor, rows: Array, what: str) -> None:
     memory = cta.shared
     if int(rows.max()) >= len(memory.rows):
         raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
@@ -306,6 +297,7 @@ def _claim_rows(cta: Cta, user: TensorOperation, descriptor: MatrixDescriptor, r
         detector.require_known(order.clock_of_any(user.actors), rows, what)
     user.ends.append(cta.asynchronous.begin_reading(rows, user.line, user.name))
     user.rows.append((cta, rows.reshape(-1)))
+    return rows
 
 
 _COPIES = {"128x256b": (128, 32), "128x128b": (128, 16), "64x128b": (64, 16), "32x128b": (32, 16), "4x256b": (4, 32)}
@@ -329,21 +321,19 @@ def unpack_codes(chunks: Array, bits: int) -> Array:
     """Unpack [.., 16 bytes] that begin with 16 codes of 4 or 6 bits, the rest being padding, to [.., 16] codes."""
     if bits == 4:
         low = chunks[..., :8]
-        pairs = np.stack([low & np.uint8(0xF), low >> np.uint8(4)], -1)
-        nibbles: Array = pairs.reshape(*chunks.shape)
-        return nibbles
+        return np.stack([low & np.uint8(0xF), low >> np.uint8(4)], -1).reshape(chunks.shape)
     triples = chunks[..., :12].reshape(*chunks.shape[:-1], 4, 3).astype(np.uint32)
     words = triples[..., 0] | triples[..., 1] << np.uint32(8) | triples[..., 2] << np.uint32(16)
     fields = words[..., None] >> np.array([0, 6, 12, 18], np.uint32) & np.uint32(0x3F)
-    sixes: Array = fields.astype(np.uint8).reshape(*chunks.shape)
+    sixes: Array = fields.astype(np.uint8).reshape(chunks.shape)
     return sixes
 
 
 def _decompress_chunks(chunks: Array, source_format: str) -> Array:
+    """Return chunks of 16 bytes with codes of 4 and 6 bits spread to a byte each."""
     if source_format == "b4x16_p64":
         # A 4-bit float lies in bits 5:2 of its container.
-        containers: Array = unpack_codes(chunks, 4) << np.uint8(2)
-        return containers
+        return np.left_shift(unpack_codes(chunks, 4), np.uint8(2))
     return unpack_codes(chunks, 6) if source_format == "b6x16_p32" else chunks
 
 

@@ -7,8 +7,9 @@ be right most of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,12 +74,14 @@ class BulkStore:
     """Tells the race detector that the store has been waited for."""
 
     def finish_read(self) -> None:
+        """Take the bytes, if that has not happened, and give the source back."""
         if not self.is_read:
             self.is_read = True
             self.read.do()
             self.release()
 
     def finish_write(self) -> None:
+        """Take and write the bytes, as far as that has not happened."""
         self.finish_read()
         self.write.do()
         self.arrive()
@@ -124,6 +127,9 @@ class AsyncState:
         self.unfenced_registers: dict[int, set[RegisterIndex]] = {}
         """Matrix registers that ordinary instructions wrote since the last `wgmma.fence`, by warpgroup."""
         self.tensor: TensorMemory | None = None
+        shared = cta.shared
+        shared.explain, shared.explain_reader = self.explain, self.explain_reader
+        shared.end_barriers = partial(end_overwritten_barriers, cta)
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
@@ -137,10 +143,6 @@ class AsyncState:
             if (rows == (address - self.cta.shared.base) // 16).any():
                 return f" before {what} of PTX line {line} was waited for"
         return ""
-
-    def end_barriers(self, addresses: Array, actors: Array) -> None:
-        """End mbarriers at bytes that actors, one each, are about to write."""
-        end_overwritten_barriers(self.cta, addresses, actors)
 
     def explain_reader(self, row: int) -> str:
         """Name the operation that may still read a 16-byte row of shared memory."""
@@ -166,7 +168,8 @@ class AsyncState:
         self.owned.append((number, owner))
         self.owned_registers |= owner.accumulators | owner.inputs
 
-    def release_registers(self, finished: list[RegisterOwner]) -> None:
+    def release_registers(self, finished: Sequence[RegisterOwner]) -> None:
+        """Take registers back from owners that the program has waited for."""
         self.owned = [(number, owner) for number, owner in self.owned if owner not in finished]
         self.owned_registers = set().union(*(owner.accumulators | owner.inputs for _, owner in self.owned))
 
@@ -242,6 +245,7 @@ class AsyncState:
     # -- mbarrier ------------------------------------------------------------------------------------------------------
 
     def find_barrier(self, address: int) -> MBarrier:
+        """Return the mbarrier at an address of this block; a fault says why there is none."""
         found = self.barriers.get(address)
         if found is None:
             if address in self.overwritten:
@@ -290,18 +294,8 @@ def _decode_cp_async(form: Form) -> None:
         destinations[threads], sources[threads], counts[threads] = to, source_at, count
         state.sequence += 1
         batch = state.committed.copy()
-        copies = ThreadCopies(
-            line,
-            cta.launch.events.pc,
-            width,
-            active,
-            destinations,
-            sources,
-            counts,
-            batch,
-            state.sequence,
-            np.zeros(cta.thread_count, np.bool_),
-        )
+        written, pc = np.zeros(cta.thread_count, np.bool_), cta.launch.events.pc
+        copies = ThreadCopies(line, pc, width, active, destinations, sources, counts, batch, state.sequence, written)
         state.copies.append(copies)
         cta.launch.effect_scheduler.schedule_effects(AsyncEffect(lambda: state.copy_bytes(copies, copies.active)))
 
@@ -316,27 +310,17 @@ def _decode_cp_async_commit(form: Form) -> None:
     form.step.run = run_step
 
 
-def _build_wait_step(groups_left: int | None) -> Callable[[Cta, Threads], None]:
+@register_decoder("cp.async.wait_group", "cp.async.wait_all")
+def _decode_cp_async_wait(form: Form) -> None:
+    groups_left = form.parse_constant(form.operands[0]) if form.operands else None
+
     def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         limit = np.full(cta.thread_count, -1, np.int64)
-        if groups_left is None:
-            limit[threads] = 1 << 60
-        else:
-            limit[threads] = state.committed[threads] - groups_left
+        limit[threads] = 1 << 60 if groups_left is None else state.committed[threads] - groups_left
         state.finish_copies(limit)
 
-    return run_step
-
-
-@register_decoder("cp.async.wait_group")
-def _decode_cp_async_wait(form: Form) -> None:
-    form.step.run = _build_wait_step(form.parse_constant(form.operands[0]))
-
-
-@register_decoder("cp.async.wait_all")
-def _decode_cp_async_wait_all(form: Form) -> None:
-    form.step.run = _build_wait_step(None)
+    form.step.run = run_step
 
 
 @register_decoder("cp.async.mbarrier.arrive", accepts="shared shared::cta b64")
@@ -355,11 +339,7 @@ def _decode_cp_async_arrive(form: Form) -> None:
             count = int(chosen.sum())
             if not is_counted:
                 barrier.pending += count
-            sequence = state.sequence + 1
-
-            def finish_earlier_copies(limit: Array = limit, sequence: int = sequence) -> None:
-                state.finish_copies(limit, sequence)
-
+            finish_earlier_copies = partial(state.finish_copies, limit, state.sequence + 1)
             barrier.deferred.append(DeferredArrivals(count, actors, finish_earlier_copies))
             barrier.version += 1
 
