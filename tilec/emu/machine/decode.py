@@ -23,29 +23,7 @@ from tilec.emu.machine.special_registers import SPECIAL_REGISTERS
 from tilec.emu.machine.steps import REGISTER_CLASSES, TIMER_REGISTERS, RegisterIndex, Step
 from tilec.emu.memory.memory import CALL_PARAMS, DYNAMIC_ALIGNMENT, SHARED_BASE
 from tilec.emu.numbers import TYPES, PtxType
-from tilec.ptx import isa
-from tilec.ptx.module import (
-    Address,
-    Block,
-    Entry,
-    FloatImm,
-    Function,
-    Imm,
-    Instruction,
-    Item,
-    Label,
-    Loc,
-    Module,
-    Operand,
-    Pair,
-    Param,
-    Reg,
-    RegDecl,
-    Symbol,
-    Targets,
-    Variable,
-    Vector,
-)
+from tilec.ptx import isa, module as ptx
 from tilec.ptx.text import print_instruction
 from tilec.support.records import dataclass
 
@@ -65,7 +43,7 @@ class _Scope:
     frames: dict[str, RegisterIndex] = field(default_factory=dict)
     """For each `.local` variable of a recursive function, the register that holds its address."""
     vectors: dict[str, int] = field(default_factory=dict)
-    targets: dict[str, Targets] = field(default_factory=dict)
+    targets: dict[str, ptx.Targets] = field(default_factory=dict)
     function: FunctionLayout | None = None
 
     def look_up(self, table: str, name: str) -> Any:
@@ -107,7 +85,12 @@ class Program:
     """One decoded entry. Blocks make their registers from `rows`, `slots`, `constants` and `specials`."""
 
     def __init__(
-        self, module: Module, entry: Entry, symbols: dict[str, int], dynamic_smem: int, whole_program: bool = False
+        self,
+        module: ptx.Module,
+        entry: ptx.Entry,
+        symbols: dict[str, int],
+        dynamic_smem: int,
+        whole_program: bool = False,
     ) -> None:
         self.entry = entry
         self.module = module
@@ -137,7 +120,7 @@ class Program:
         outside = _Scope(None, symbols=dict(symbols))
         root = _Scope(outside)
         self._place_params(root)
-        variables = [*module.variables, *(item for item in entry.body if isinstance(item, Variable))]
+        variables = [*module.variables, *(item for item in entry.body if isinstance(item, ptx.Variable))]
         for variable in variables:
             self._place_variable(variable, outside)
         for variable in variables:
@@ -149,54 +132,47 @@ class Program:
                     self.shared.append(("dynamic shared memory", start, dynamic_smem))
         self.shared_bytes = max((start + size for _, start, size in self.shared), default=SHARED_BASE)
 
-        pending: list[tuple[Instruction, _Scope, SourceLocation | None]] = []
+        self._pending: list[tuple[ptx.Instruction, _Scope, SourceLocation | None]] = []
         self._location: SourceLocation | None = None
         # Functions come first, callees before callers: the lowest step runs first, so that threads in different
         # callees converge where they return to.
         called, recursive = functions.find_reachable_functions(module, entry)
         addresses = functions.assign_function_addresses(module)
         for function in called:
-            layout = self._add_function(function, outside, pending, function.name in recursive)
+            layout = self._add_function(function, outside, function.name in recursive)
             self.function_at[addresses[function.name]] = layout
-        self.start = len(pending)
-        self._flatten_items(entry.body, root, pending)
-        self._scopes: list[_Scope] = []
-        for instruction, scope, location in pending:
-            self.steps.append(self._decode_instruction(instruction, scope, location))
-            self._scopes.append(scope)
+        self.start = len(self._pending)
+        self._flatten_items(entry.body, root)
+        self._scopes = [scope for _, scope, _ in self._pending]
+        for item in self._pending:
+            self.steps.append(self._decode_instruction(*item))
         matrix = frozenset[RegisterIndex]().union(*(step.registers for step in self.steps if step.is_matrix))
         for step in self.steps:
             if not step.is_matrix:
                 step.written_matrix_registers = step.written & matrix
 
-    def _add_function(
-        self,
-        function: Function,
-        outside: _Scope,
-        pending: list[tuple[Instruction, _Scope, SourceLocation | None]],
-        is_recursive: bool,
-    ) -> FunctionLayout:
+    def _add_function(self, function: ptx.Function, outside: _Scope, is_recursive: bool) -> FunctionLayout:
         """Append a function's instructions to the pending ones, and place its parameters, variables and registers."""
-        layout = self.functions[function.name] = FunctionLayout(function.name, len(pending), is_recursive)
+        layout = self.functions[function.name] = FunctionLayout(function.name, len(self._pending), is_recursive)
         scope = _Scope(outside, function=layout)
         first = dict(self.rows)
         layout.returns = tuple(self._place_formal(param, scope) for param in function.returns)
         layout.params = tuple(self._place_formal(param, scope) for param in function.params)
         assert function.body is not None
         for item in function.body:
-            if isinstance(item, Variable):
+            if isinstance(item, ptx.Variable):
                 self._place_variable(item, scope)
-        self._flatten_items(function.body, scope, pending)
+        self._flatten_items(function.body, scope)
         # The end of a function is a return.
-        pending.append((Instruction("ret", line=function.line), scope, None))
+        self._pending.append((ptx.Instruction("ret", line=function.line), scope, None))
         layout.rows = {name: (row, self.rows[name]) for name, row in first.items()}
         return layout
 
-    def _place_formal(self, param: Param, scope: _Scope) -> FormalParameter:
+    def _place_formal(self, param: ptx.Param, scope: _Scope) -> FormalParameter:
         """Place a parameter or result of a function in a register or in local memory."""
         align, size = functions.measure_param(param)
         if param.is_register:
-            self._declare_registers(RegDecl(param.type, param.name), scope)
+            self._declare_registers(ptx.RegDecl(param.type, param.name), scope)
             return FormalParameter(size, 0, scope.registers[param.name])
         offset = self._reserve_local(align, size)
         scope.symbols[param.name] = CALL_PARAMS + offset
@@ -220,7 +196,7 @@ class Program:
             offset += size
         self.param_bytes = offset
 
-    def _place_variable(self, variable: Variable, scope: _Scope) -> None:
+    def _place_variable(self, variable: ptx.Variable, scope: _Scope) -> None:
         """Assign an address to a shared, `.param` or local variable; those of recursive functions get a frame."""
         if variable.space == "shared" and variable.linkage != "extern":
             start = _round_up(self._shared_end, variable.align)
@@ -239,32 +215,30 @@ class Program:
         elif variable.space == "local":
             scope.symbols[variable.name] = self._reserve_local(variable.align, variable.size)
 
-    def _flatten_items(
-        self, items: tuple[Item, ...], scope: _Scope, pending: list[tuple[Instruction, _Scope, SourceLocation | None]]
-    ) -> None:
+    def _flatten_items(self, items: tuple[ptx.Item, ...], scope: _Scope) -> None:
         """Append the instructions of a body to the pending ones, and declare its labels, registers and variables."""
         for item in items:
             match item:
-                case Instruction():
-                    pending.append((item, scope, self._location))
-                case Label():
-                    scope.labels[item.name] = len(pending)
-                case RegDecl():
+                case ptx.Instruction():
+                    self._pending.append((item, scope, self._location))
+                case ptx.Label():
+                    scope.labels[item.name] = len(self._pending)
+                case ptx.RegDecl():
                     self._declare_registers(item, scope)
-                case Targets():
+                case ptx.Targets():
                     scope.targets[item.name] = item
-                case Loc():
+                case ptx.Loc():
                     files = self.module.files
                     file = files[item.file - 1] if 0 < item.file <= len(files) else f"file {item.file}"
                     self._location = SourceLocation(file, item.source_line, item.column)
-                case Block():
+                case ptx.Block():
                     inner = _Scope(scope, function=scope.function)
                     for variable in item.body:
-                        if isinstance(variable, Variable):
+                        if isinstance(variable, ptx.Variable):
                             self._place_variable(variable, inner)
-                    self._flatten_items(item.body, inner, pending)
+                    self._flatten_items(item.body, inner)
 
-    def _declare_registers(self, declaration: RegDecl, scope: _Scope) -> None:
+    def _declare_registers(self, declaration: ptx.RegDecl, scope: _Scope) -> None:
         """Add the registers of a `.reg`; a vector register has one for each part."""
         if declaration.type == "b128":
             declaration = replace(declaration, type="b64", lanes=2)
@@ -330,7 +304,7 @@ class Program:
         assert row is not None
         return Form(self, Step(step.instruction, step.stem, step.location), self._scopes[pc], row)
 
-    def _decode_instruction(self, instruction: Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
+    def _decode_instruction(self, instruction: ptx.Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
         """Return the step of an instruction. Raises `Fault` for what the emulator does not know."""
         try:
             row = isa.find_row(instruction.opcode)
@@ -420,9 +394,9 @@ class Form:
             raise self.unsupported(f"{len(self.types)} types instead of one")
         return TYPES[self.types[index or 0]]
 
-    def find_register(self, operand: Operand) -> RegisterIndex:
+    def find_register(self, operand: ptx.Operand) -> RegisterIndex:
         """Return the register that an operand names."""
-        if not isinstance(operand, Reg):
+        if not isinstance(operand, ptx.Reg):
             raise self.unsupported(f"{operand} where a register belongs")
         found: RegisterIndex | None = self._scope.look_up("registers", operand.name)
         if found is not None:
@@ -434,23 +408,23 @@ class Form:
             return self.program.place_special(operand.name)
         raise self.unsupported(f"undeclared register {operand.name}")
 
-    def read(self, operand: Operand, type_name: str) -> int:
+    def read(self, operand: ptx.Operand, type_name: str) -> int:
         """Return the slot of a source."""
         view, program = TYPES[type_name], self.program
         class_name = _register_class(view)
         match operand:
-            case Reg(name="_"):
+            case ptx.Reg(name="_"):
                 place = program.place_constant(class_name, 0)
-            case Reg():
+            case ptx.Reg():
                 place = self.find_register(operand)
                 self._require_width(place, view, operand)
-            case Imm(value=value):
+            case ptx.Imm(value=value):
                 place = program.place_constant(class_name, _integer_bits(value, view))
-            case FloatImm():
+            case ptx.FloatImm():
                 place = program.place_constant(class_name, _float_bits(operand, view))
-            case Symbol(name=name, offset=0) if (frame := self._scope.look_up("frames", name)) is not None:
+            case ptx.Symbol(name=name, offset=0) if (frame := self._scope.look_up("frames", name)) is not None:
                 place = frame
-            case Symbol():
+            case ptx.Symbol():
                 place = program.place_constant(class_name, self.find_symbol(operand))
             case _:
                 raise self.unsupported(f"operand {operand}")
@@ -458,10 +432,10 @@ class Form:
         self.slots_read.append(slot)
         return slot
 
-    def write(self, operand: Operand, type_name: str) -> int:
+    def write(self, operand: ptx.Operand, type_name: str) -> int:
         """Return the slot of a destination. A register wider than an integer type is written whole, extended."""
         view = TYPES[type_name]
-        if operand == Reg("_"):
+        if operand == ptx.Reg("_"):
             place = self.program.place_helper("sink", _register_class(view))
         else:
             place = self.find_register(operand)
@@ -474,64 +448,64 @@ class Form:
         self.slots_written.append(slot)
         return slot
 
-    def write_pair(self, destination: Operand, type_name: str) -> tuple[int, int]:
+    def write_pair(self, destination: ptx.Operand, type_name: str) -> tuple[int, int]:
         """Return the slots of the result and of the predicate in a destination `d|p`; -1 where there is no `p`."""
-        if not isinstance(destination, Pair):
+        if not isinstance(destination, ptx.Pair):
             return self.write(destination, type_name), -1
         predicate = self.write(destination.second, "pred")
         return self.write(destination.first, type_name), predicate
 
-    def _require_width(self, place: RegisterIndex, view: PtxType, operand: Operand) -> None:
+    def _require_width(self, place: RegisterIndex, view: PtxType, operand: ptx.Operand) -> None:
         """Require that a register is as wide as a type, and a predicate where one belongs."""
         if (place[0] == "pred") != (view.kind == "pred") or _CLASS_BITS[place[0]] < view.bits:
             raise self.unsupported(f"{operand} is too narrow for .{view.name}")
 
-    def find_symbol(self, symbol: Symbol) -> int:
+    def find_symbol(self, symbol: ptx.Symbol) -> int:
         """Return the address of a variable or parameter."""
         address = self._scope.look_up("symbols", symbol.name)
         if address is None:
             raise self.unsupported(f"unknown symbol {symbol.name}")
         return int(address) + symbol.offset
 
-    def find_label(self, operand: Operand) -> int:
+    def find_label(self, operand: ptx.Operand) -> int:
         """Return the step that a label precedes."""
-        target = self._scope.look_up("labels", operand.name) if isinstance(operand, Symbol) else None
+        target = self._scope.look_up("labels", operand.name) if isinstance(operand, ptx.Symbol) else None
         if target is None:
             raise self.unsupported(f"unknown label {operand}")
         return int(target)
 
-    def find_branch_targets(self, operand: Operand) -> list[int]:
+    def find_branch_targets(self, operand: ptx.Operand) -> list[int]:
         """Return the steps of a `.branchtargets` list."""
-        found = self._scope.look_up("targets", operand.name) if isinstance(operand, Symbol) else None
+        found = self._scope.look_up("targets", operand.name) if isinstance(operand, ptx.Symbol) else None
         if found is None:
             raise self.unsupported(f"unknown list of labels {operand}")
-        return [self.find_label(Symbol(name)) for name in found.labels]
+        return [self.find_label(ptx.Symbol(name)) for name in found.labels]
 
-    def build_address(self, operand: Operand) -> Callable[[Cta, Threads], Any]:
+    def build_address(self, operand: ptx.Operand) -> Callable[[Cta, Threads], Any]:
         """Return a function that computes the int64 addresses of `[base+offset]` for some threads."""
-        if not isinstance(operand, Address):
+        if not isinstance(operand, ptx.Address):
             raise self.unsupported(f"{operand} where an address belongs")
         return self.build_pointer(operand.base, operand.offset)
 
-    def build_pointer(self, base: Reg | Symbol | Imm, offset: int = 0) -> Callable[[Cta, Threads], Any]:
+    def build_pointer(self, base: ptx.Reg | ptx.Symbol | ptx.Imm, offset: int = 0) -> Callable[[Cta, Threads], Any]:
         """Return a function that computes the int64 addresses `base + offset` for some threads."""
-        if isinstance(base, Reg):
+        if isinstance(base, ptx.Reg):
             class_name = self.find_register(base)[0]
             if class_name not in ("32", "64"):
                 raise self.unsupported(f"address in {base.name}")
             slot = self.program.find_slot(self.find_register(base), TYPES[f"b{class_name}"])
-        elif isinstance(base, Symbol) and (frame := self._scope.look_up("frames", base.name)) is not None:
+        elif isinstance(base, ptx.Symbol) and (frame := self._scope.look_up("frames", base.name)) is not None:
             slot, offset = self.program.find_slot(frame, TYPES["b64"]), offset + base.offset
         else:
-            value = base.value if isinstance(base, Imm) else self.find_symbol(base)
+            value = base.value if isinstance(base, ptx.Imm) else self.find_symbol(base)
             slot = self.program.find_slot(self.program.place_constant("64", value), TYPES["b64"])
         if not offset:
             return lambda cta, threads: cta.views[slot][threads].astype(np.int64)
         return lambda cta, threads: cta.views[slot][threads].astype(np.int64) + offset
 
-    def parse_constant(self, operand: Operand) -> int:
+    def parse_constant(self, operand: ptx.Operand) -> int:
         """Return the value of an operand that must be a constant."""
-        if not isinstance(operand, Imm):
+        if not isinstance(operand, ptx.Imm):
             raise self.unsupported(f"{operand} where a constant belongs")
         return operand.value
 
@@ -543,12 +517,12 @@ def _split_opcode(opcode: str, stem: str) -> tuple[tuple[str, ...], tuple[str, .
     return modifiers, tuple(part for part in modifiers if part in TYPES), frozenset(modifiers)
 
 
-def _expand_vector(operand: Operand, scope: _Scope) -> Operand:
+def _expand_vector(operand: ptx.Operand, scope: _Scope) -> ptx.Operand:
     """Replace a vector register by the vector of its parts."""
-    lanes = scope.look_up("vectors", operand.name) if isinstance(operand, Reg) else None
-    if lanes is None or not isinstance(operand, Reg):
+    lanes = scope.look_up("vectors", operand.name) if isinstance(operand, ptx.Reg) else None
+    if lanes is None or not isinstance(operand, ptx.Reg):
         return operand
-    return Vector(tuple(Reg(f"{operand.name}.{part}") for part in "xyzw"[:lanes]))
+    return ptx.Vector(tuple(ptx.Reg(f"{operand.name}.{part}") for part in "xyzw"[:lanes]))
 
 
 def _register_class(view: PtxType) -> str:
@@ -568,7 +542,7 @@ def _integer_bits(value: int, view: PtxType) -> int:
     return _encode_float(float(value), view.dtype) if view.kind == "f" and view.lanes == 1 else value
 
 
-def _float_bits(operand: FloatImm, view: PtxType) -> int:
+def _float_bits(operand: ptx.FloatImm, view: PtxType) -> int:
     """Return the bits of a float constant, rounded to the type."""
     if operand.width == view.bits:
         return operand.bits
