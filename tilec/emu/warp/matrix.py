@@ -30,6 +30,7 @@ def list_registers(form: Form, operand: Operand, count: int) -> tuple[Operand, .
 
 
 def _count_matrices(form: Form) -> int:
+    """Return the number of matrices that a whole warp moves."""
     form.step.gather = 32
     return int(form.find_modifier("x1", "x2", "x4", default="x1")[1])
 
@@ -70,10 +71,7 @@ def _decode_ldmatrix(form: Form) -> None:
     targets = [form.write(item, "b32") for item in list_registers(form, form.operands[0], register_count)]
 
     def run_step(cta: Cta, threads: Threads) -> None:
-        rows, actors = (
-            _take_first_lanes(pointer(cta, threads), row_count),
-            _take_first_lanes(cta.actors[threads], row_count),
-        )
+        rows, actors = (_take_first_lanes(x, row_count) for x in (pointer(cta, threads), cta.actors[threads]))
         loaded = np.ascontiguousarray(cta.shared.load(rows, 16, actors, is_collective=True))
         data = _unpack_rows(loaded.view(np.uint8).reshape(-1, 16), form)
         lanes: Array
@@ -107,10 +105,7 @@ def _decode_stmatrix(form: Form) -> None:
     sources = [form.read(item, "b32") for item in list_registers(form, form.operands[1], count)]
 
     def run_step(cta: Cta, threads: Threads) -> None:
-        rows, actors = (
-            _take_first_lanes(pointer(cta, threads), 8 * count),
-            _take_first_lanes(cta.actors[threads], 8 * count),
-        )
+        rows, actors = (_take_first_lanes(x, 8 * count) for x in (pointer(cta, threads), cta.actors[threads]))
         lanes = np.stack([cta.views[source][threads].reshape(-1, 32) for source in sources], axis=1)
         data: Array
         if is_bytes:
