@@ -150,6 +150,7 @@ def launch(
         dynamic_smem=dynamic_smem,
         memory=memory,
         params=params,
+        seed=adversary,
         random=generator,
         make_async_state=AsyncState,
         counts=[0] * len(program.steps),
@@ -175,9 +176,9 @@ def launch(
         with np.errstate(all="ignore"):
             jobs = jobs if is_divided else 1
             if sample is not None:
-                outcome = blocks.run_sample(state, clusters, sample, adversary, jobs, progress)
+                outcome = blocks.run_sample(state, clusters, sample, jobs, progress)
             else:
-                outcome = blocks.run_clusters(state, clusters, adversary, jobs, progress)
+                outcome = blocks.run_clusters(state, clusters, jobs, progress)
     except Fault as fault:
         fault.places = find_memory_locations(fault.message, args, allocator, program.shared)
         if on_fault == "raise":

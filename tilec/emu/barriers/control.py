@@ -28,6 +28,7 @@ _RESTRICTIONS = "sync_restrict::shared::cta sync_restrict::shared::cluster"
 def _decode_bra(form: Form) -> None:
     target = form.step.target = form.find_label(form.operands[0])
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         taken = cta.thread_ids[threads]
         if len(taken) == len(group.indices):
@@ -38,35 +39,30 @@ def _decode_bra(form: Form) -> None:
         group.pc += 1
         return False
 
-    form.step.control = move_group
-
 
 @register_decoder("exit")
 def _decode_exit(form: Form) -> None:
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         group.pc += 1
         return cta.exit(group, threads)
 
-    form.step.control = move_group
-
 
 @register_decoder("trap", "brkpt")
 def _decode_trap(form: Form) -> None:
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         raise Fault("trap", "the kernel executed trap")
-
-    form.step.run = run_step
 
 
 @register_decoder("nanosleep", accepts="u32")
 def _decode_nanosleep(form: Form) -> None:
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         # A sleeping group waits for others: let them run first.
         group.pc += 1
         group.time_slice += 1
         return False
-
-    form.step.control = move_group
 
 
 @register_decoder("griddepcontrol", accepts="launch_dependents")
@@ -75,11 +71,10 @@ def _decode_griddepcontrol(form: Form) -> None:
         _decode_no_effect(form)
         return
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         if cta.order is not None:
             cta.order.await_grid(cta.actors[threads])
-
-    form.step.run = run_step
 
 
 # A prefetch or hint changes no value, and its address need not even be valid. No two addresses alias here.
@@ -96,12 +91,11 @@ def _decode_fence(form: Form) -> None:
         raise form.unsupported("this proxy fence")
     is_narrow = form.has("cta")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         if cta.order is not None:
             cta.order.flags.fence(cta.actors[threads], is_narrow=is_narrow)
         publish_initialisations(cta, cta.actors[threads])
-
-    form.step.run = run_step
 
 
 @register_decoder(
@@ -113,6 +107,7 @@ def _decode_fence_proxy(form: Form) -> None:
     covers_global = not form.has("shared::cta", "shared::cluster")
     covers_shared = not form.has("global")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         actors = cta.actors[threads]
         if covers_global and cta.order is not None:
@@ -120,8 +115,6 @@ def _decode_fence_proxy(form: Form) -> None:
         if covers_shared:
             cta.shared.fence(actors)
             publish_initialisations(cta, actors)
-
-    form.step.run = run_step
 
 
 _BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
@@ -195,8 +188,8 @@ def _decode_bar(form: Form) -> None:
     id_slot = form.read(form.operands[0], "u32")
     count_slot = form.read(form.operands[1], "u32") if len(form.operands) > 1 else -1
     is_waiting = form.stem.endswith("sync")
-    line = form.step.instruction.line
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         ids = cta.views[id_slot][threads]
@@ -210,7 +203,7 @@ def _decode_bar(form: Form) -> None:
             # Threads with another barrier or count run this step again, in a group of their own.
             cta.split(group, members[~same], group.pc)
         barrier_id = int(ids[0])
-        barrier = _arrive_at_barrier(cta, barrier_id, int(counts[0]), members[same], line)
+        barrier = _arrive_at_barrier(cta, barrier_id, int(counts[0]), members[same], form.line)
         generation = barrier.generation
         _release_if_complete(cta, barrier, barrier_id)
         if not is_waiting or barrier.generation != generation:
@@ -222,13 +215,11 @@ def _decode_bar(form: Form) -> None:
 
         def finish_wait() -> None:
             _acquire_generation(cta, barrier, generation, members)
-            record_event(cta, members, "wait", f"barrier {barrier_id}", line, since)
+            record_event(cta, members, "wait", f"barrier {barrier_id}", form.line, since)
 
         return _park_at_barrier(
             group, barrier, generation, lambda: _describe_barrier_wait(barrier, barrier_id), finish_wait
         )
-
-    form.step.control = move_group
 
 
 @register_decoder(*(f"{name}.red" for name in _BARRIERS))
@@ -242,9 +233,9 @@ def _decode_bar_red(form: Form) -> None:
         raise form.unsupported(f"{source}")
     value_slot = form.read(predicate, "pred")
     is_negated = not isinstance(source, Reg)
-    line = form.step.instruction.line
     count_slot = form.read(form.operands[2], "u32") if len(form.operands) > 3 else -1
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         barrier_id = int(cta.views[id_slot][threads][0])
@@ -252,7 +243,7 @@ def _decode_bar_red(form: Form) -> None:
         if len(members) < len(group.indices):
             raise Fault("bad-barrier", "bar.red under a predicate that differs between threads")
         values = cta.views[value_slot][threads] ^ is_negated
-        barrier = _arrive_at_barrier(cta, barrier_id, expected, members, line)
+        barrier = _arrive_at_barrier(cta, barrier_id, expected, members, form.line)
         generation = barrier.generation
         barrier.contributions.append((group, values.copy()))
 
@@ -271,13 +262,12 @@ def _decode_bar_red(form: Form) -> None:
             group, barrier, generation, lambda: _describe_barrier_wait(barrier, barrier_id), finish_reduction
         )
 
-    form.step.control = move_group
-
 
 @register_decoder("barrier.cluster.arrive", accepts="release relaxed")
 def _decode_cluster_arrive(form: Form) -> None:
     is_relaxed = form.has("relaxed")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         barrier = cta.cluster.barrier
         cta.cluster_arrivals[threads] = barrier.generation
@@ -288,11 +278,9 @@ def _decode_cluster_arrive(form: Form) -> None:
             else:
                 clock = cta.order.release(cta.find_clock_rows(threads))
             barrier.clock = barrier.clock if clock is None else cta.order.join_clocks(barrier.clock, clock)
-        record_event(cta, cta.thread_ids[threads], "arrive", "cluster barrier", form.step.instruction.line)
+        record_event(cta, cta.thread_ids[threads], "arrive", "cluster barrier", form.line)
         if barrier.arrived >= cta.thread_count * len(cta.cluster.ctas):
             release_barrier(barrier)
-
-    form.step.run = run_step
 
 
 def _relaxed_clock(cta: Cta, order: HappensBeforeOrder, actors: Array) -> Array | None:
@@ -303,6 +291,7 @@ def _relaxed_clock(cta: Cta, order: HappensBeforeOrder, actors: Array) -> Array 
 
 @register_decoder("barrier.cluster.wait", accepts="acquire")
 def _decode_cluster_wait(form: Form) -> None:
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         barrier = cta.cluster.barrier
         generation = int(cta.cluster_arrivals[threads].max())
@@ -317,5 +306,3 @@ def _decode_cluster_wait(form: Form) -> None:
             return f"the cluster barrier, where {barrier.arrived} threads have arrived"
 
         return _park_at_barrier(group, barrier, generation, describe_wait, finish_wait)
-
-    form.step.control = move_group

@@ -266,6 +266,7 @@ def publish_initialisations(cta: Cta, actors: Array) -> None:
 
 @register_decoder("fence.mbarrier_init", accepts="release cluster")
 def _decode_fence_init(form: Form) -> None:
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         actors = cta.actors[threads]
         publish_initialisations(cta, actors)
@@ -275,8 +276,6 @@ def _decode_fence_init(form: Form) -> None:
         for barrier in cta.asynchronous.barriers.values():
             knowing = actors[order.know[actors, barrier.init_by] >= barrier.init_event]
             barrier.fenced_by |= frozenset(knowing.tolist())
-
-    form.step.run = run_step
 
 
 def collect_fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
@@ -298,13 +297,12 @@ def _decode_init(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
     count_slot = form.read(form.operands[1], "u32")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         counts = cta.views[count_slot][threads]
         for address, chosen in group_by_address(pointer(cta, threads)):
             count, actor = int(counts[chosen][0]), int(cta.actors[threads][chosen][0])
             _initialise_barrier(cta, to_shared_address(address), count, actor)
-
-    form.step.run = run_step
 
 
 def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
@@ -335,6 +333,7 @@ def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
 def _decode_inval(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         for address, chosen in group_by_address(pointer(cta, threads)):
             barrier = find_barrier(cta, address, cta.actors[threads][chosen])
@@ -344,8 +343,6 @@ def _decode_inval(form: Form) -> None:
                 raise Fault("bad-barrier", f"{message} {barrier.copies[0].line} is in flight")
             del cta.asynchronous.barriers[barrier.address]
             cta.shared.shadow[barrier.address : barrier.address + 8] = 0
-
-    form.step.run = run_step
 
 
 def _arrival_clock(cta: Cta, form: Form, actors: Array) -> Array | None:
@@ -360,8 +357,8 @@ def _decode_arrive(form: Form) -> None:
     is_expecting, is_dropping = form.has("expect_tx"), form.stem == "mbarrier.arrive_drop"
     may_not_complete = form.has("noComplete")
     amount_slot = form.read(form.operands[2], "u32") if len(form.operands) > 2 else -1
-    line = form.step.instruction.line
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         states = np.zeros(len(addresses), np.uint64)
@@ -385,14 +382,12 @@ def _decode_arrive(form: Form) -> None:
                 count = amount
             if is_dropping:
                 barrier.expected -= count
-            record_event(cta, cta.thread_ids[threads][chosen], "arrive", describe_barrier(barrier), line)
+            record_event(cta, cta.thread_ids[threads][chosen], "arrive", describe_barrier(barrier), form.line)
             if may_not_complete and count >= barrier.pending:
                 message = f"an arrival with noComplete is the last of the {barrier.expected} that phase {barrier.phase}"
                 raise Fault("bad-barrier", f"{message} of the mbarrier at {barrier.address:#x} awaits")
             barrier.arrive(count, _arrival_clock(cta, form, actors), cta.launch.events.pc)
         cta.views[state_slot][threads] = states
-
-    form.step.run = run_step
 
 
 @register_decoder("mbarrier.pending_count", accepts="b64")
@@ -418,6 +413,7 @@ def _decode_expect(form: Form) -> None:
     size_slot = form.read(form.operands[1], "u32")
     sign = 1 if form.stem == "mbarrier.expect_tx" else -1
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         sizes = cta.views[size_slot][threads].astype(np.int64)
         for address, chosen in group_by_address(pointer(cta, threads)):
@@ -428,8 +424,6 @@ def _decode_expect(form: Form) -> None:
             if sign < 0:
                 barrier.try_complete_phase()
 
-    form.step.run = run_step
-
 
 @register_decoder("mbarrier.try_wait", "mbarrier.test_wait", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
 def _decode_wait(form: Form) -> None:
@@ -439,8 +433,8 @@ def _decode_wait(form: Form) -> None:
     wanted_slot = form.read(form.operands[2], "u32" if by_parity else "u64")
     is_blocking = form.stem == "mbarrier.try_wait"
     acquires = not form.has("relaxed")
-    line = form.step.instruction.line
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         addresses = pointer(cta, threads)
         actors = cta.actors[threads]
@@ -467,7 +461,7 @@ def _decode_wait(form: Form) -> None:
                     cta.order.acquire(actors[passing], barrier.done_clock)
                 if group.since >= 0:
                     name = f"mbarrier {barrier.address:#x} phase {barrier.phase - 1}"
-                    record_event(cta, cta.thread_ids[threads], "wait", name, line, group.since)
+                    record_event(cta, cta.thread_ids[threads], "wait", name, form.line, group.since)
                     group.since = -1
         if not watched or group.must_fail_wait or (is_blocking and _times_out_early(cta, group, watched)):
             group.must_fail_wait = False
@@ -500,8 +494,6 @@ def _decode_wait(form: Form) -> None:
         if group.since < 0 and cta.launch.timeline is not None:
             group.since = cta.launch.timeline.now
         return group.park(describe_wait, is_ready)
-
-    form.step.control = move_group
 
 
 def _times_out_early(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, int]]) -> bool:

@@ -113,6 +113,7 @@ def _decode_call(form: Form) -> None:
     program.sites[len(program.steps)] = call_site
     target_slot = -1 if callee is not None else form.read(target, "u64")
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         here = group.pc
@@ -131,8 +132,6 @@ def _decode_call(form: Form) -> None:
             parts.append((chosen, function.start))
         return split_group_by_step(cta, group, parts)
 
-    form.step.control = move_group
-
 
 def _decode_external_call(form: Form, name: str, passed: Sequence[Operand], returned: Sequence[Operand]) -> None:
     """Decode a call of a function without a body: `vprintf` prints, any other faults when it is reached."""
@@ -142,12 +141,11 @@ def _decode_external_call(form: Form, name: str, passed: Sequence[Operand], retu
         form.step.run = lambda cta, threads: _call_vprintf(cta, cta.thread_ids[threads], given, results)
         return
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         if name == "__assertfail":
             raise Fault("trap", "an assertion of the kernel failed")
         raise Fault("unsupported", f"a call of '{name}', which has no body")
-
-    form.step.run = run_step
 
 
 def _call_vprintf(cta: Cta, members: Array, passed: list[CallOperand], results: list[CallOperand]) -> None:
@@ -302,6 +300,7 @@ def _decode_brx(form: Form) -> None:
     index_slot = form.read(form.operands[0], "u32")
     targets = np.array(form.find_branch_targets(form.operands[1]))
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         index = cta.views[index_slot][threads]
@@ -311,5 +310,3 @@ def _decode_brx(form: Form) -> None:
         parts = [(_held_back_threads(group, members), group.pc + 1)]
         parts += [(members[steps == step], step) for step in np.unique(steps).tolist()]
         return split_group_by_step(cta, group, parts)
-
-    form.step.control = move_group

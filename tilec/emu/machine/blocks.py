@@ -25,6 +25,7 @@ from tilec.emu.machine.timeline import Event
 from tilec.support.records import dataclass
 
 Progress = Callable[[int, int], None]
+ClusterPositions = Sequence[BlockPositions]
 
 _SCOPES = frozenset(("gl", "sys", "gpu"))
 _FLAG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
@@ -75,12 +76,7 @@ _IDLE_INSTRUCTIONS = 1_000_000
 
 
 def run_sample(
-    state: LaunchState,
-    clusters: Sequence[BlockPositions],
-    sample: tuple[int, int],
-    seed: int | None,
-    jobs: int,
-    progress: Progress | None,
+    state: LaunchState, clusters: ClusterPositions, sample: tuple[int, int], jobs: int, progress: Progress | None
 ) -> Outcome:
     """Run clusters drawn by chance until those that wrote global memory hold the wanted number of blocks.
 
@@ -92,7 +88,7 @@ def run_sample(
     draws = random.Random(draw_seed)
     numbers = sorted(draws.sample(range(len(clusters)), wanted))
     drawn = [clusters[number] for number in numbers]
-    first = latest = run_clusters(state, drawn, seed, jobs, progress)
+    first = latest = run_clusters(state, drawn, jobs, progress)
     is_spread = state.blocks_done == 0
     seen = set(numbers)
     while True:
@@ -105,19 +101,17 @@ def run_sample(
             if (number := draws.randrange(len(clusters))) not in seen:
                 seen.add(number)
                 drawn.append(clusters[number])
-        latest = _run_in_process(state, ClusterQueue(drawn, range(begin, len(drawn))), seed, lambda done: None)
+        latest = _run_in_process(state, ClusterQueue(drawn, range(begin, len(drawn))), lambda done: None)
 
 
-def run_clusters(
-    state: LaunchState, clusters: Sequence[BlockPositions], seed: int | None, jobs: int, progress: Progress | None
-) -> Outcome:
+def run_clusters(state: LaunchState, clusters: ClusterPositions, jobs: int, progress: Progress | None) -> Outcome:
     """Run these clusters. Raises the fault of the first cluster that has one."""
     total = len(clusters) * math.prod(state.cluster)
     report = progress or (lambda done, total: None)
     if jobs <= 1 or len(clusters) < 2 or not can_fork():
         every = ClusterQueue(clusters, range(len(clusters)))
-        return _run_in_process(state, every, seed, lambda done: report(done, total))
-    return _run_in_parallel(state, clusters, seed, min(jobs, len(clusters)), lambda done: report(done, total))
+        return _run_in_process(state, every, lambda done: report(done, total))
+    return _run_in_parallel(state, clusters, min(jobs, len(clusters)), lambda done: report(done, total))
 
 
 def collect_outcome(state: LaunchState) -> Outcome:
@@ -127,9 +121,7 @@ def collect_outcome(state: LaunchState) -> Outcome:
     return Outcome(state.blocks_done, state.counts, events, state.printed, state.allowed, writers)
 
 
-def _run_in_process(
-    state: LaunchState, clusters: ClusterQueue, seed: int | None, report: Callable[[int], None]
-) -> Outcome:
+def _run_in_process(state: LaunchState, clusters: ClusterQueue, report: Callable[[int], None]) -> Outcome:
     """Run clusters one after the other; those that poll go on when all others have run."""
     polling: list[Cluster] = []
     may_wait = not are_clusters_independent(state.program.steps)
@@ -138,7 +130,7 @@ def _run_in_process(
         number, positions = clusters.take()
         if state.random is not None:
             # Each cluster has a seed of its own, so that results do not depend on the order in which clusters run.
-            state.random.seed(f"{seed}/{number}")
+            state.random.seed(f"{state.seed}/{number}")
         cluster = Cluster(state, number, positions)
         try:
             is_done = cluster.run()
@@ -167,7 +159,7 @@ def _run_in_process(
 
 
 def _run_in_parallel(
-    state: LaunchState, clusters: Sequence[BlockPositions], seed: int | None, jobs: int, report: Callable[[int], None]
+    state: LaunchState, clusters: ClusterPositions, jobs: int, report: Callable[[int], None]
 ) -> Outcome:
     """Run clusters in `jobs` forked processes, which take turns, and add up their outcomes."""
     context = multiprocessing.get_context("fork")
@@ -175,7 +167,7 @@ def _run_in_parallel(
     for job in range(jobs):
         here, there = context.Pipe(duplex=False)
         share = ClusterQueue(clusters, range(job, len(clusters), jobs))
-        worker = context.Process(target=_run_worker, args=(there, state, share, seed), daemon=True)
+        worker = context.Process(target=_run_worker, args=(there, state, share), daemon=True)
         worker.start()
         there.close()
         workers.append((worker, here))
@@ -234,10 +226,10 @@ def _collect_outcomes(
     return outcomes, faults
 
 
-def _run_worker(pipe: Connection, state: LaunchState, clusters: ClusterQueue, seed: int | None) -> None:
+def _run_worker(pipe: Connection, state: LaunchState, clusters: ClusterQueue) -> None:
     """Run a share of the clusters in a forked process, and send the outcome through the pipe."""
     try:
-        pipe.send(("done", _run_in_process(state, clusters, seed, lambda done: pipe.send(("progress", done)))))
+        pipe.send(("done", _run_in_process(state, clusters, lambda done: pipe.send(("progress", done)))))
     except KeyboardInterrupt:
         return  # the parent process gets it too, and reports it
     except Exception as error:

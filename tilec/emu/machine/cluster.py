@@ -82,6 +82,7 @@ class LaunchState:
     dynamic_smem: int
     memory: Memory
     params: Memory
+    seed: int | None
     random: random.Random | None
     make_async_state: Callable[[Cta], AsyncState]
     counts: list[int]

@@ -20,7 +20,14 @@ from tilec.emu.calls import functions
 from tilec.emu.calls.functions import FormalParameter, FunctionLayout
 from tilec.emu.fault import Fault, SourceLocation
 from tilec.emu.machine.special_registers import SPECIAL_REGISTERS
-from tilec.emu.machine.steps import REGISTER_CLASSES, TIMER_REGISTERS, RegisterIndex, Step
+from tilec.emu.machine.steps import (
+    REGISTER_CLASSES,
+    TIMER_REGISTERS,
+    ControlFunction,
+    RegisterIndex,
+    Step,
+    StepFunction,
+)
 from tilec.emu.memory.memory import CALL_PARAMS, DYNAMIC_ALIGNMENT, SHARED_BASE
 from tilec.emu.numbers import TYPES, PtxType
 from tilec.ptx import isa, module as ptx
@@ -341,6 +348,7 @@ class Form:
         self.program = program
         self.step = step
         self.stem = row.stem
+        self.line = step.instruction.line
         operands = step.instruction.operands
         if program.has_vectors:
             operands = tuple(_expand_vector(operand, scope) for operand in operands)
@@ -354,6 +362,16 @@ class Form:
         self.function = scope.function
         """The function that contains the instruction; None in the kernel itself."""
         self._scope = scope
+
+    def set_run(self, run: StepFunction) -> StepFunction:
+        """Let a function be the step of the instruction; a decorator."""
+        self.step.run = run
+        return run
+
+    def set_control(self, control: ControlFunction) -> ControlFunction:
+        """Let a function that moves threads be the step of the instruction; a decorator."""
+        self.step.control = control
+        return control
 
     def has(self, *modifiers: str) -> bool:
         """Return whether the opcode has one of these modifiers."""

@@ -79,6 +79,7 @@ def _decode_setmaxnreg(form: Form) -> None:
     if wanted % 8 or not 24 <= wanted <= 256:
         raise form.unsupported(f"{wanted} registers: 24 to 256 in steps of 8")
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         if cta.register_pool is None:
             cta.register_pool = RegisterPool(cta)
@@ -101,5 +102,3 @@ def _decode_setmaxnreg(form: Form) -> None:
         pool.version += 1
         group.pc += 1
         return True
-
-    form.step.control = move_group

@@ -59,6 +59,7 @@ def _decode_atomic(form: Form) -> None:
     combine = select_atomic_function(operation, view)
     width = view.bits // 8
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
@@ -76,8 +77,6 @@ def _decode_atomic(form: Form) -> None:
                 store(cta, members[selection], at[selection], width, new.view(WORD_TYPES[width]).reshape(-1))
             if returns:
                 cta.views[targets[lane]][threads] = old
-
-    form.step.run = run_step
 
 
 def _operand_registers(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Operand, ...]:
@@ -102,6 +101,7 @@ def _decode_atomic_128(form: Form, operation: str) -> None:
         for operand in form.operands[2:4]
     ]
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
@@ -116,5 +116,3 @@ def _decode_atomic_128(form: Form, operation: str) -> None:
                 store(cta, members[one], addresses[one], 16, operands[1][one])
         for lane, target in enumerate(targets):
             cta.views[target][threads] = old[:, lane]
-
-    form.step.run = run_step

@@ -154,14 +154,13 @@ def _decode_lop3(form: Form) -> None:
         form.step.run = build_elementwise_step(combine_bits, target, slots)
         return
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         result = combine_bits(*[views[slot][threads] for slot in slots])
         other = views[extra][threads] ^ is_negated
         views[target][threads] = result
         views[test_slot][threads] = (result != 0) & other if operation == "and" else (result != 0) | other
-
-    form.step.run = run_step
 
 
 _PRMT_MODES: dict[str, Callable[[int, int], int]] = {

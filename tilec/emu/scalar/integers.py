@@ -167,6 +167,7 @@ def _decode_with_carry(
     writes_carry = form.has("cc") or form.stem.endswith(".cc")
     dtype = np.dtype(unsigned[0] + str(view.bits // 8))
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         values = [views[slot][threads] for slot in slots]
@@ -175,8 +176,6 @@ def _decode_with_carry(
         views[target][threads] = total
         if writes_carry:
             views[flag][threads] = out
-
-    form.step.run = run_step
 
 
 @register_decoder("add.cc", "addc", "sub.cc", "subc")

@@ -47,11 +47,10 @@ def _decode_mov(form: Form) -> None:
     slot = form.read(source, name if isinstance(source, Reg) else view.name)
     target = form.write(destination, name if isinstance(source, Reg) else view.name)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         views[target][threads] = views[slot][threads]
-
-    form.step.run = run_step
 
 
 def _decode_pair_move(form: Form, destination: Operand, source: Operand) -> None:
@@ -60,12 +59,11 @@ def _decode_pair_move(form: Form, destination: Operand, source: Operand) -> None
     targets = [form.write(item, "b64") for item in destination.items]
     slots = [form.read(item, "b64") for item in source.items]
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         values = [cta.views[slot][threads].copy() for slot in slots]
         for target, value in zip(targets, values, strict=True):
             cta.views[target][threads] = value
-
-    form.step.run = run_step
 
 
 def _decode_timer_read(form: Form, view: PtxType) -> None:
@@ -73,12 +71,11 @@ def _decode_timer_read(form: Form, view: PtxType) -> None:
     source = form.operands[1]
     shift = 32 if isinstance(source, Reg) and source.name.endswith("_hi") else 0
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         # Time must advance: library wait loops read it.
         cta.launch.clock += 1000
         cta.views[target][threads] = (cta.launch.clock >> shift) & ((1 << min(view.bits, 63)) - 1)
-
-    form.step.run = run_step
 
 
 def _split_type(view: PtxType, count: int, form: Form) -> PtxType:
@@ -93,14 +90,13 @@ def _decode_pack(form: Form, view: PtxType, source: Vector) -> None:
     slots = [form.read(item, part.name) for item in source.items]
     whole = np.dtype(f"u{view.bits // 8}")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         result = views[slots[0]][threads].astype(whole)
         for position, slot in enumerate(slots[1:], start=1):
             result |= views[slot][threads].astype(whole) << whole.type(position * part.bits)
         views[target][threads] = result
-
-    form.step.run = run_step
 
 
 def _decode_unpack(form: Form, view: PtxType, destination: Vector) -> None:
@@ -109,13 +105,12 @@ def _decode_unpack(form: Form, view: PtxType, destination: Vector) -> None:
     targets = [form.write(item, part.name) for item in destination.items]
     whole = np.dtype(f"u{view.bits // 8}")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         value = views[source][threads].copy()
         for position, target in enumerate(targets):
             views[target][threads] = (value >> whole.type(position * part.bits)).astype(part.dtype)
-
-    form.step.run = run_step
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
@@ -159,6 +154,7 @@ def _decode_isspacep(form: Form) -> None:
     # Only the block's own memory is shared::cta: addresses without a rank, or with the block's own.
     target, source = form.write(form.operands[0], "pred"), form.read(form.operands[1], "u64")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         address = cta.views[source][threads]
         inside = (address >> np.uint64(WINDOW_SHIFT)) == window
@@ -166,8 +162,6 @@ def _decode_isspacep(form: Form) -> None:
             rank = (address & np.uint64(0xFFFFFFFF)) >> np.uint64(SHARED_RANK_SHIFT)
             inside &= (rank == 0) | (rank == cta.rank + 1)
         cta.views[target][threads] = inside
-
-    form.step.run = run_step
 
 
 @register_decoder("mapa", accepts="shared::cluster")
@@ -190,12 +184,11 @@ def _decode_getctarank(form: Form) -> None:
     target = form.write(form.operands[0], "u32")
     source = form.read(form.operands[1], form.parse_type().name)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         low = cta.views[source][threads].astype(np.int64) & 0xFFFFFFFF
         rank = low >> SHARED_RANK_SHIFT
         cta.views[target][threads] = np.where(rank == 0, cta.rank, rank - 1)
-
-    form.step.run = run_step
 
 
 @register_decoder(

@@ -387,6 +387,7 @@ def _decode_setp(form: Form) -> None:
     combine = _PREDICATE_OPERATIONS[form.find_modifier(*_PREDICATE_OPERATIONS, default="and")]
     extra, is_negated = read_predicate(form, form.operands[3]) if len(form.operands) == 4 else (-1, False)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         result = test(views[a][threads], views[b][threads])
@@ -398,8 +399,6 @@ def _decode_setp(form: Form) -> None:
         views[target][threads] = result
         if other_slot >= 0:
             views[other_slot][threads] = second
-
-    form.step.run = run_step
 
 
 @register_decoder("set")

@@ -72,8 +72,8 @@ def _decode_alloc(form: Form) -> None:
     group_size = read_cta_group(form)
     pointer = form.build_address(form.operands[0])
     columns_slot = form.read(form.operands[1], "u32")
-    line = form.step.instruction.line
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         warp = _split_off_warp(cta, group, threads, "tcgen05.alloc")
         columns = require_uniform(cta.views[columns_slot][warp], "the number of columns")
@@ -96,7 +96,7 @@ def _decode_alloc(form: Form) -> None:
                     lambda: [block.version for block in blocks] != versions,
                 )
             for block in blocks:
-                block.allocate(start, columns, line)
+                block.allocate(start, columns, form.line)
                 if ticket is not None and block is not memory:
                     block.granted[ticket] = start
         memory.tickets.pop((int(warp[0]), group.pc), None)
@@ -110,16 +110,14 @@ def _decode_alloc(form: Form) -> None:
         group.pc += 1
         return True
 
-    form.step.control = move_group
-
 
 @register_decoder("tcgen05.dealloc")
 def _decode_dealloc(form: Form) -> None:
     form.step.gather = _WARP
     group_size = read_cta_group(form)
     address_slot, columns_slot = form.read(form.operands[0], "u32"), form.read(form.operands[1], "u32")
-    line = form.step.instruction.line
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         warp = _split_off_warp(cta, group, threads, "tcgen05.dealloc")
         find_group_blocks(cta, group_size)
@@ -132,7 +130,7 @@ def _decode_dealloc(form: Form) -> None:
         memory.tickets.pop((int(warp[0]), group.pc), None)
         actors = cta.actors[warp]
         clock = None if cta.order is None else cta.order.clock_of_any(actors)
-        ending = TensorOperation("tcgen05.dealloc", line, cta.launch.events.pc, actors, clock)
+        ending = TensorOperation("tcgen05.dealloc", form.line, cta.launch.events.pc, actors, clock)
         cells = make_rectangle(np.arange(LANES), address, columns)
         memory.require_finished(ending, cells, "tcgen05.dealloc")
         if group_size == 2:
@@ -141,16 +139,13 @@ def _decode_dealloc(form: Form) -> None:
         group.pc += 1
         return True
 
-    form.step.control = move_group
-
 
 @register_decoder("tcgen05.relinquish_alloc_permit")
 def _decode_relinquish(form: Form) -> None:
     form.step.gather = _WARP
     read_cta_group(form)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         split_into_warps(cta, threads, "tcgen05.relinquish_alloc_permit")
         get_tensor_memory(cta).is_relinquished = True
-
-    form.step.run = run_step

@@ -173,7 +173,6 @@ def _decode_mma(form: Form) -> None:
     assert extras.keeps is not None
     keeps_slot, keeps_negated = read_predicate(form, extras.keeps)
     zero_slot = form.read(extras.zero_mask, "b64") if extras.zero_mask is not None else -1
-    line = form.step.instruction.line
 
     def issue_product(
         cta: Cta, thread: int, d_place: int, a_operand: int, b_bits: int, idesc: int, keeps: bool, *scales: int
@@ -195,7 +194,7 @@ def _decode_mma(form: Form) -> None:
         keeps ^= keeps_negated
         home = get_tensor_memory(cta)
         signature = (base, d_column, product.m, product.n, kind, is_stationary)
-        mma = start_operation(cta, home, "tcgen05.mma", line, cta.actors[thread : thread + 1], signature)
+        mma = start_operation(cta, home, "tcgen05.mma", form.line, cta.actors[thread : thread + 1], signature)
         words = np.array([int(views[slot][thread]) for slot in mask_slots], np.uint32)
         enabled = ~np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_).reshape(-1, LANES)
         zeros = _decode_zero_columns(int(views[zero_slot][thread]), product) if zero_slot >= 0 else None

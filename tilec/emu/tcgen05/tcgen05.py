@@ -196,15 +196,15 @@ def _decode_ld(form: Form) -> None:
         form.find_register(item) for item in list_registers(form, form.operands[0], len(slots)) if item != Reg("_")
     )
     pointer = form.build_address(form.operands[1])
-    line = form.step.instruction.line
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         memory = get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.ld"):
             own_threads = warp_slice(warp)
             address = require_uniform(pointer(cta, own_threads), "the address")
             region = _locate_region(cells, warp, address, unit, is_packed, "tcgen05.ld")
-            load = start_operation(cta, memory, "tcgen05.ld", line, cta.actors[warp])
+            load = start_operation(cta, memory, "tcgen05.ld", form.line, cta.actors[warp])
             memory.record_read(load, region, "tcgen05.ld")
 
             def read_cells(own_threads: slice = own_threads, region: CellRegion = region) -> None:
@@ -215,12 +215,10 @@ def _decode_ld(form: Form) -> None:
                     cta.views[slot][own_threads] = data[:, position]
 
             effect = AsyncEffect(read_cells)
-            owner = TensorLoad(line, places, cta.asynchronous, effect)
+            owner = TensorLoad(form.line, places, cta.asynchronous, effect)
             cta.asynchronous.own_registers(int(warp[0]) // _WARP, owner)
             load.ends.append(owner.end)
             memory.issue(load, effect)
-
-    form.step.run = run_step
 
 
 @register_decoder("tcgen05.st")
@@ -230,8 +228,8 @@ def _decode_st(form: Form) -> None:
     values_index = len(form.operands) - 1
     cells, slots, is_packed, unit = _decode_fragment(form, values_index, 1)
     pointer = form.build_address(form.operands[0])
-    line = form.step.instruction.line
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         memory = get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.st"):
@@ -241,7 +239,7 @@ def _decode_st(form: Form) -> None:
             values = np.stack([cta.views[slot][own_threads] for slot in slots], axis=1)
             if is_packed:
                 values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], -1)
-            store = start_operation(cta, memory, "tcgen05.st", line, cta.actors[warp])
+            store = start_operation(cta, memory, "tcgen05.st", form.line, cta.actors[warp])
             memory.record_write(store, region, "tcgen05.st")
 
             def write_cells(region: CellRegion = region, values: Array = values) -> None:
@@ -249,32 +247,28 @@ def _decode_st(form: Form) -> None:
 
             memory.issue(store, AsyncEffect(write_cells))
 
-    form.step.run = run_step
-
 
 @register_decoder("tcgen05.wait::ld", "tcgen05.wait::st")
 def _decode_wait(form: Form) -> None:
     form.step.gather = _WARP
     name = f"tcgen05.{form.stem[-2:]}"
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         memory = get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, form.stem):
             first = int(cta.actors[warp[0]])
             memory.complete_operations([op for op in memory.pending if op.name == name and int(op.actors[0]) == first])
 
-    form.step.run = run_step
-
 
 @register_decoder("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
 def _decode_fence(form: Form) -> None:
     is_before = form.stem.endswith("before_thread_sync")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         memory = get_tensor_memory(cta)
         (memory.fence_before if is_before else memory.fence_after)(cta.actors[threads])
-
-    form.step.run = run_step
 
 
 # -- copies and shifts -------------------------------------------------------------------------------------------------
@@ -351,7 +345,6 @@ def _decode_cp(form: Form) -> None:
     descriptor_slot = form.read(form.operands[1], "b64")
     source_rows, width = _COPIES[shape]
     row_of = _map_lanes_to_rows(shape, multicast)
-    line = form.step.instruction.line
 
     def issue_copy(cta: Cta, thread: int, place: int, bits: int) -> None:
         lane, column = split_address(place)
@@ -359,7 +352,7 @@ def _decode_cp(form: Form) -> None:
             raise Fault("misaligned", f"tcgen05.cp of .{shape} to lane {lane} of tensor memory")
         lanes = lane + np.arange(4) * 32 if shape == "4x256b" else np.arange(LANES)
         home = get_tensor_memory(cta)
-        copy = start_operation(cta, home, "tcgen05.cp", line, cta.actors[thread : thread + 1], (shape,))
+        copy = start_operation(cta, home, "tcgen05.cp", form.line, cta.actors[thread : thread + 1], (shape,))
         copied: list[tuple[Cta, Array]] = []
         for block in require_running_blocks(cta, group_size, "tcgen05.cp"):
             rows = claim_shared_operand(block, copy, bits, source_rows, width, 1, False, "the source of tcgen05.cp")
@@ -383,14 +376,13 @@ def _decode_shift(form: Form) -> None:
     if not form.has("down"):
         raise form.unsupported("this direction")
     pointer = form.build_address(form.operands[0])
-    line = form.step.instruction.line
 
     def issue_shift(cta: Cta, thread: int, place: int) -> None:
         lane, column = split_address(place)
         if lane % 32:
             raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
         home = get_tensor_memory(cta)
-        shift = start_operation(cta, home, "tcgen05.shift", line, cta.actors[thread : thread + 1])
+        shift = start_operation(cta, home, "tcgen05.shift", form.line, cta.actors[thread : thread + 1])
         memories = [get_tensor_memory(block) for block in require_running_blocks(cta, group_size, "tcgen05.shift")]
         region = make_rectangle(np.arange(lane, lane + 32), column, 8)
         for memory in memories:
@@ -430,7 +422,6 @@ def _decode_commit(form: Form) -> None:
     if is_multicast != (len(form.operands) == 2):
         raise form.unsupported("a mask needs .multicast::cluster, and .multicast::cluster a mask,")
     mask_slots = [form.read(form.operands[1], "u16")] if is_multicast else []
-    line = form.step.instruction.line
 
     def commit_operations(cta: Cta, thread: int, address: int, mask: int | None = None) -> None:
         memory = get_tensor_memory(cta)
@@ -460,7 +451,7 @@ def _decode_commit(form: Form) -> None:
             if sum(deferred.count for deferred in barrier.deferred) >= barrier.pending:
                 # The phase that earlier commits complete is over before this one arrives.
                 barrier.try_complete_phase()
-            record_event(cta, np.array([thread]), "arrive", f"mbarrier {barrier.address:#x} by commit", line)
+            record_event(cta, np.array([thread]), "arrive", f"mbarrier {barrier.address:#x} by commit", form.line)
             step = cta.launch.events.pc
             barrier.sources[step] = barrier.sources.get(step, 0) + 1
             barrier.deferred.append(DeferredArrivals(1, actors, finish_commit))

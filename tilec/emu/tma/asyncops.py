@@ -271,8 +271,8 @@ def _decode_cp_async(form: Form) -> None:
     # A predicate says whether to ignore the source and fill with zeros.
     ignores = bool(sizes) and isinstance(sizes[0], Reg) and form.find_register(sizes[0])[0] == "pred"
     size_slot = form.read(sizes[0], "pred" if ignores else "u32") if sizes else -1
-    line = form.step.instruction.line
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         to, source_at = destination(cta, threads), source(cta, threads)
@@ -294,33 +294,30 @@ def _decode_cp_async(form: Form) -> None:
         destinations[threads], sources[threads], counts[threads] = to, source_at, count
         state.sequence += 1
         batch = state.committed.copy()
-        written, pc = np.zeros(cta.thread_count, np.bool_), cta.launch.events.pc
-        copies = ThreadCopies(line, pc, width, active, destinations, sources, counts, batch, state.sequence, written)
+        written = np.zeros(cta.thread_count, np.bool_)
+        layout = (form.line, cta.launch.events.pc, width)
+        copies = ThreadCopies(*layout, active, destinations, sources, counts, batch, state.sequence, written)
         state.copies.append(copies)
         cta.launch.effect_scheduler.schedule_effects(AsyncEffect(lambda: state.copy_bytes(copies, copies.active)))
-
-    form.step.run = run_step
 
 
 @register_decoder("cp.async.commit_group")
 def _decode_cp_async_commit(form: Form) -> None:
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         cta.asynchronous.committed[threads] += 1
-
-    form.step.run = run_step
 
 
 @register_decoder("cp.async.wait_group", "cp.async.wait_all")
 def _decode_cp_async_wait(form: Form) -> None:
     groups_left = form.parse_constant(form.operands[0]) if form.operands else None
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         limit = np.full(cta.thread_count, -1, np.int64)
         limit[threads] = 1 << 60 if groups_left is None else state.committed[threads] - groups_left
         state.finish_copies(limit)
-
-    form.step.run = run_step
 
 
 @register_decoder("cp.async.mbarrier.arrive", accepts="shared shared::cta b64")
@@ -328,6 +325,7 @@ def _decode_cp_async_arrive(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
     is_counted = form.has("noinc")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         members = cta.thread_ids[threads]
@@ -342,5 +340,3 @@ def _decode_cp_async_arrive(form: Form) -> None:
             finish_earlier_copies = partial(state.finish_copies, limit, state.sequence + 1)
             barrier.deferred.append(DeferredArrivals(count, actors, finish_earlier_copies))
             barrier.version += 1
-
-    form.step.run = run_step

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
 
 ReadFunction = Callable[[], Array]
+WriteFunction = Callable[[Array], None]
 GranuleFunction = Callable[[int], Array]
 """Returns the granules, of a given size, of global memory that a copy accesses."""
 ROW_BYTES = 16
@@ -74,25 +75,27 @@ def _find_shared_rows(cta: Cta, address: int, size: int, swizzle: int, what: str
 
 
 def issue_load(
+    form: Form,
     cta: Cta,
     thread: int,
     target: Cta,
     address: int,
     rows: Array,
-    barrier_address: int,
-    line: int,
+    holder: Cta,
+    bar: int,
     read: ReadFunction,
-    swizzle: int,
+    swizzle: int = -1,
     release: Callable[[], None] = lambda: None,
     places: GranuleFunction | None = None,
 ) -> None:
-    """Issue a copy by thread `thread` of `cta` into `target`: claim the destination and add the copy to its barrier."""
+    """Issue a copy by thread `thread` of `cta` into `target`: claim the destination, and add the copy to the barrier at
+    address `bar` of block `holder`."""
     memory = target.shared
     state = target.asynchronous
     actor = int(cta.actors[thread])
     step = cta.launch.events.pc
     memory.claim_rows(rows, actor)
-    region = (rows, line, "the bulk copy")
+    region = (rows, form.line, "the bulk copy")
     state.regions.append(region)
 
     def write_rows() -> None:
@@ -107,41 +110,34 @@ def issue_load(
         state.regions[:] = [other for other in state.regions if other is not region]
         timeline = cta.launch.timeline
         if timeline is not None:
-            timeline.add(target.position, -1, "", "done", f"copy to {address:#x}", line)
+            timeline.add(target.position, -1, "", "done", f"copy to {address:#x}", form.line)
 
-    barrier = find_barrier(cta, barrier_address, np.array([actor]))
+    barrier = find_barrier(cta, _to_cluster_address(holder, bar), np.array([actor]))
     detector = cta.launch.memory.race_detector
     if detector is not None and places is not None:
         detector.start_bulk_load(actor, places(detector.granule), barrier.column, "the bulk copy")
-    record_event(cta, np.array([thread]), "issue", f"copy to {address:#x} for {describe_barrier(barrier)}", line)
-    barrier.add_copy(PendingCopy(len(rows) * 16, line, finish_load))
+    record_event(cta, np.array([thread]), "issue", f"copy to {address:#x} for {describe_barrier(barrier)}", form.line)
+    barrier.add_copy(PendingCopy(len(rows) * 16, form.line, finish_load))
     cta.launch.effect_scheduler.schedule_effects(effect)
 
 
-def to_cluster_address(target: Cta, address: int) -> int:
+def _to_cluster_address(target: Cta, address: int) -> int:
     """Return the address by which the blocks of the cluster name a shared address of `target`."""
     return (target.rank + 1 << SHARED_RANK_SHIFT) + address
 
 
-def _add_bulk_store(cta: Cta, thread: int, store: BulkStore, places: GranuleFunction, is_reduction: bool) -> None:
-    """Add a store to the thread's open group, and tell the race detector which granules it writes."""
-    detector = cta.launch.memory.race_detector
-    if detector is not None:
-        actor, what = int(cta.actors[thread]), "the bulk reduction" if is_reduction else "the bulk store"
-        store.arrive = detector.start_bulk_store(actor, places(detector.granule), what, is_reduction=is_reduction)
-    cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
-
-
-def _issue_store(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[Array], None]) -> BulkStore:
+def _issue_store(
+    form: Form, cta: Cta, thread: int, rows: Array, write: WriteFunction, places: GranuleFunction, operation: str
+) -> None:
     """Start a bulk store of these 16-byte shared rows, which must be ready, and protect them until the program has
-    waited for the read. `write` puts the bytes at the destination."""
+    waited for the read. `write` puts the bytes at the destination, with the granules `places`."""
     memory = cta.shared
     memory.require_async_readable(rows, "the bulk store")
     actor, step = int(cta.actors[thread]), cta.launch.events.pc
     order, detector = cta.order, memory.race_detector
     if detector is not None and order is not None:
         detector.require_known(order.clock_of_any(slice(actor, actor + 1)), rows, f"the bulk store of thread {thread}")
-    end = cta.asynchronous.begin_reading(rows, line, "the bulk store")
+    end = cta.asynchronous.begin_reading(rows, form.line, "the bulk store")
     data: list[Array] = []
     reading = AsyncEffect(lambda: data.append(memory.rows[rows]))
 
@@ -155,9 +151,14 @@ def _issue_store(cta: Cta, thread: int, rows: Array, line: int, write: Callable[
             detector.read_by_engine(actor, rows, step)
 
     writing = AsyncEffect(write_data)
-    record_event(cta, np.array([thread]), "issue", f"store from {int(rows[0]) * 16:#x}", line)
+    record_event(cta, np.array([thread]), "issue", f"store from {int(rows[0]) * 16:#x}", form.line)
     cta.launch.effect_scheduler.schedule_effects(reading, writing)
-    return BulkStore(line, reading, writing, release_rows)
+    store = BulkStore(form.line, reading, writing, release_rows)
+    global_detector = cta.launch.memory.race_detector
+    if global_detector is not None:
+        what, granules = "the bulk reduction" if operation else "the bulk store", places(global_detector.granule)
+        store.arrive = global_detector.start_bulk_store(actor, granules, what, is_reduction=bool(operation))
+    cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------
@@ -233,7 +234,6 @@ def _decode_tensor_load(form: Form) -> None:
     mask_slots = [form.read(rest[0], "u16")] if form.has("multicast::cluster") else []
     is_paired = form.has("cta_group::2")
     rank = _tensor_rank(form)
-    line = form.step.instruction.line
 
     def issue_box_load(
         cta: Cta, thread: int, place: int, map_address: int, bar: int, position: list[int], mask: int | None = None
@@ -258,10 +258,8 @@ def _decode_tensor_load(form: Form) -> None:
         for target in targets:
             # With .cta_group::2 the barrier may be the peer's: of each pair the block of the same parity.
             holder = cta.cluster.ctas[target.rank & ~1 | bar_owner.rank & 1] if is_paired else target
-            bar_at = to_cluster_address(holder, bar_address)
-            issue_load(
-                cta, thread, target, address, rows, bar_at, line, box.load, layout.swizzle, places=box.find_granules
-            )
+            copy = (address, rows, holder, bar_address, box.load)
+            issue_load(form, cta, thread, target, *copy, layout.swizzle, places=box.find_granules)
 
     columns: list[Column] = [destination, map_pointer, barrier, [*coordinate_slots, *offset_slots], *mask_slots]
     form.step.run = build_thread_step(issue_box_load, *columns)
@@ -274,7 +272,6 @@ def build_arrival_only_step(form: Form) -> StepFunction:
     destination, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[2])
     mask_slots = [form.read(form.operands[-1], "u16")] if form.has("multicast::cluster") else []
     is_gather, is_paired = form.has("tile::gather4"), form.has("cta_group::2")
-    line = form.step.instruction.line
 
     def arrive_at_barriers(
         cta: Cta, thread: int, map_address: int, place: int, bar: int, mask: int | None = None
@@ -286,8 +283,8 @@ def build_arrival_only_step(form: Form) -> StepFunction:
             if target is first if mask is None else mask >> target.rank & 1:
                 holder = cta.cluster.ctas[target.rank & ~1 | owner.rank & 1] if is_paired else target
                 actors = cta.actors[thread : thread + 1]
-                found_barrier = find_barrier(cta, to_cluster_address(holder, address), actors)
-                found_barrier.add_copy(PendingCopy(size, line, lambda column: None))
+                found_barrier = find_barrier(cta, _to_cluster_address(holder, address), actors)
+                found_barrier.add_copy(PendingCopy(size, form.line, lambda column: None))
 
     return build_thread_step(arrive_at_barriers, map_pointer, destination, barrier, *mask_slots)
 
@@ -307,7 +304,6 @@ def _decode_tensor_store(form: Form) -> None:
     if form.stem.startswith("cp.reduce") and not operation:
         raise form.unsupported("this reduction")
     rank = _tensor_rank(form)
-    line = form.step.instruction.line
 
     def issue_box_store(cta: Cta, thread: int, place: int, map_address: int, point: list[int]) -> None:
         layout = _read_copy_layout(cta, thread, map_address, rank, point)
@@ -327,7 +323,7 @@ def _decode_tensor_store(form: Form) -> None:
             _check_im2col_corners(layout)
             box = Im2colBox(layout, point, no_offsets, cta.launch.memory)
         write = partial(box.reduce, operation=operation) if operation and isinstance(box, TileBox) else box.store
-        _add_bulk_store(cta, thread, _issue_store(cta, thread, rows, line, write), box.find_granules, bool(operation))
+        _issue_store(form, cta, thread, rows, write, box.find_granules, operation)
 
     form.step.run = build_thread_step(issue_box_store, source, map_pointer, coordinate_slots)
 
@@ -383,7 +379,6 @@ def _decode_range_load(form: Form) -> None:
     barrier = form.build_address(form.operands[3])
     from_shared = form.modifiers[0] == "shared::cta"
     mask_slots = [form.read(form.operands[4], "u16")] if form.has("multicast::cluster") else []
-    line = form.step.instruction.line
 
     def issue_range_load(
         cta: Cta, thread: int, place: int, origin: int, size: int, bar: int, mask: int | None = None
@@ -399,7 +394,7 @@ def _decode_range_load(form: Form) -> None:
             start = memory.find_offset(to_shared_address(origin), size, "the bulk copy")
             taken = np.arange(start, start + size, 16) // 16
             memory.require_async_readable(taken, "the bulk copy")
-            release = cta.asynchronous.begin_reading(taken, line, "the bulk copy")
+            release = cta.asynchronous.begin_reading(taken, form.line, "the bulk copy")
         else:
             memory = cta.launch.memory
             start = memory.find_offset(origin, size, "the bulk copy")
@@ -410,8 +405,8 @@ def _decode_range_load(form: Form) -> None:
         if bar_owner is not target:
             raise Fault("bad-barrier", "the mbarrier of a bulk copy is in another block than its destination")
         for receiver in [target] if mask is None else _multicast_targets(cta, mask):
-            bar_at = to_cluster_address(receiver, bar_address)
-            issue_load(cta, thread, receiver, address, rows, bar_at, line, lambda: data, -1, release, places)
+            copy = (address, rows, receiver, bar_address, lambda: data)
+            issue_load(form, cta, thread, receiver, *copy, release=release, places=places)
 
     form.step.run = build_thread_step(issue_range_load, destination, source, size_slot, barrier, *mask_slots)
 
@@ -433,7 +428,6 @@ def _decode_range_store(form: Form) -> None:
             raise form.unsupported("this reduction")
     # The last operand may say which bytes of every sixteen are stored.
     mask_slots = [form.read(form.operands[-1], "b16")] if form.has("cp_mask") else []
-    line = form.step.instruction.line
 
     def issue_range_store(cta: Cta, thread: int, place: int, origin: int, size: int, mask: int = 0xFFFF) -> None:
         origin = to_shared_address(origin)
@@ -455,8 +449,7 @@ def _decode_range_store(form: Form) -> None:
                 new = combine_elements(element, operation, target.view(word), new.view(word)).view(np.uint8)
             target[:] = new
 
-        places = _range_granules(start, size)
-        _add_bulk_store(cta, thread, _issue_store(cta, thread, rows, line, write_range), places, bool(operation))
+        _issue_store(form, cta, thread, rows, write_range, _range_granules(start, size), operation)
 
     form.step.run = build_thread_step(issue_range_store, destination, source, size_slot, *mask_slots)
 

@@ -62,7 +62,7 @@ def _decode_st_async(form: Form) -> None:
         raise form.unsupported("this form")
     pointer, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[2])
     slots = [form.read(item, f"b{view.bits}") for item in items]
-    width, line = view.bits // 8, form.step.instruction.line
+    width, line = view.bits // 8, form.line
     size = width * len(slots)
 
     def issue_store(cta: Cta, thread: int, place: int, bar: int) -> None:
@@ -91,7 +91,7 @@ def _decode_red_async(form: Form) -> None:
     pointer, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[2])
     slot = form.read(form.operands[1], view.name)
     function = select_atomic_function(operation, view)
-    width, line = view.bits // 8, form.step.instruction.line
+    width, line = view.bits // 8, form.line
 
     def issue_reduction(cta: Cta, thread: int, place: int, bar: int) -> None:
         target, address = cta.find_peer(to_shared_address(place))
@@ -119,7 +119,7 @@ def _decode_reduce_bulk(form: Form) -> None:
     size_slot = form.read(form.operands[2], "u32")
     barrier = form.build_address(form.operands[3])
     name = INTEGER_ELEMENTS[element]
-    word, line = np.dtype(name).str.replace("i", "u"), form.step.instruction.line
+    word, line = np.dtype(name).str.replace("i", "u"), form.line
 
     def issue_reduction(cta: Cta, thread: int, place: int, origin: int, size: int, bar: int) -> None:
         target, address = cta.find_peer(to_shared_address(place))

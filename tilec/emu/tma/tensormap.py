@@ -30,10 +30,19 @@ _FLOAT_TYPES = ("float16", "float32", "float64", "bfloat16")
 CORNER_LIMITS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 """The limit of an im2col map's corners, by rank: -limit <= corner < limit, and offsets are below twice the limit."""
 MAP_BYTES = 128
-FIELD_OFFSETS = {"address": 8, "rank": 16, "element": 17, "swizzle": 18, "fill": 19, "interleave": 20}
-FIELD_OFFSETS |= {"sizes": 24, "box": 44, "element_strides": 54, "strides": 62}
-"""Offsets of fields in a map, for `tensormap.replace`."""
-
+MAP_FIELDS = {
+    "global_address": (8, 8, 1),
+    "rank": (16, 1, 1),
+    "elemtype": (17, 1, 1),
+    "swizzle_mode": (18, 1, 1),
+    "fill_mode": (19, 1, 1),
+    "interleave_layout": (20, 1, 1),
+    "global_dim": (24, 4, 5),
+    "box_dim": (44, 2, 5),
+    "element_stride": (54, 1, 5),
+    "global_stride": (62, 8, 4),
+}
+"""Offset, bytes and number of values of the fields that `tensormap.replace` sets."""
 _ELEMENT_CODES = (
     *("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32", "float64", "bfloat16"),
     *("float32", "float32", "int8", "int16", "bool", "float8_e4m3fn", "float8_e5m2"),

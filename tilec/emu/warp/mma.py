@@ -205,6 +205,7 @@ def _decode_mma(form: Form) -> None:
         rest = rest[2:]
     scale = build_scaling(form, kind, rest)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         a_bits = np.array([views[slot][threads] for slot in a_slots])
@@ -220,8 +221,6 @@ def _decode_mma(form: Form) -> None:
         if scale is not None:
             a, b = scale(cta, threads, a, b)
         finish(cta, threads, multiply_matrices(a, b, (a_kind, b_kind), operation))
-
-    form.step.run = run_step
 
 
 def build_accumulation(form: Form, result: str, halves: int) -> Callable[[Cta, Threads, Array], None]:
@@ -271,6 +270,7 @@ def _decode_quad_pairs(form: Form, result: str) -> None:
         axes = (0, 2, 1, 3, 4) if is_own_row else (0, 2, 1, 4, 3)
         return halves.transpose(axes).reshape(-1, 4, 8, 4)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         a = gather_operand(cta, threads, a_slots, layouts[0] == "row")
         b = gather_operand(cta, threads, b_slots, layouts[1] == "col")
@@ -287,5 +287,3 @@ def _decode_quad_pairs(form: Form, result: str) -> None:
             total = (lanes + words).astype(np.float32)
         for position, target in enumerate(targets):
             cta.views[target][threads] = total[:, position]
-
-    form.step.run = run_step

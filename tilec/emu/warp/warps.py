@@ -36,6 +36,7 @@ def _decode_shfl(form: Form) -> None:
     source_slot, by_slot, clamp_slot = (form.read(operand, "u32") for operand in form.operands[1:4])
     gather_masked_lanes(form, form.operands[4])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         lane = members & 31
@@ -57,8 +58,6 @@ def _decode_shfl(form: Form) -> None:
         cta.views[result_slot][threads] = values[chosen]
         if valid_slot >= 0:
             cta.views[valid_slot][threads] = valid
-
-    form.step.run = run_step
 
 
 def _number_lane_groups(members: Array, masks: Array | None) -> Array:
@@ -86,6 +85,7 @@ def _decode_vote(form: Form) -> None:
     form.step.is_inverted = is_negated
     mask_slot = gather_masked_lanes(form, form.operands[2]) if form.stem == "vote.sync" else -1
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads] ^ is_negated
@@ -96,8 +96,6 @@ def _decode_vote(form: Form) -> None:
         results = {"ballot": ballot, "all": is_all, "any": is_any, "uni": is_all | ~is_any}
         cta.views[result_slot][threads] = results[mode]
 
-    form.step.run = run_step
-
 
 @register_decoder("match.any.sync")
 def _decode_match_any(form: Form) -> None:
@@ -105,6 +103,7 @@ def _decode_match_any(form: Form) -> None:
     value_slot = form.read(form.operands[1], form.types[-1])
     mask_slot = gather_masked_lanes(form, form.operands[2])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
@@ -113,8 +112,6 @@ def _decode_match_any(form: Form) -> None:
         bits = np.left_shift(np.int64(1), members & 31)
         cta.views[result_slot][threads] = np.where(same, bits[None, :], 0).sum(axis=1)
 
-    form.step.run = run_step
-
 
 @register_decoder("match.all.sync")
 def _decode_match_all(form: Form) -> None:
@@ -122,6 +119,7 @@ def _decode_match_all(form: Form) -> None:
     value_slot = form.read(form.operands[1], form.types[-1])
     mask_slot = gather_masked_lanes(form, form.operands[2])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
@@ -133,8 +131,6 @@ def _decode_match_all(form: Form) -> None:
         cta.views[result_slot][threads] = np.where(same, everyone, 0)
         if same_slot >= 0:
             cta.views[same_slot][threads] = same
-
-    form.step.run = run_step
 
 
 @register_decoder("redux.sync")
@@ -152,6 +148,7 @@ def _decode_redux(form: Form) -> None:
         pick = select_float_extreme(operation, propagates)
         reduce = lambda values: functools.reduce(pick, values)  # noqa: E731
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = np.abs(cta.views[value_slot][threads]) if is_magnitude else cta.views[value_slot][threads]
@@ -162,19 +159,16 @@ def _decode_redux(form: Form) -> None:
             result[lanes] = reduce(values[lanes])
         cta.views[result_slot][threads] = result
 
-    form.step.run = run_step
-
 
 @register_decoder("activemask")
 def _decode_activemask(form: Form) -> None:
     result_slot = form.write(form.operands[0], "b32")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         lane_groups = _number_lane_groups(members, None)
         cta.views[result_slot][threads] = _ballot_lanes(members, lane_groups, np.ones(len(members), np.bool_))
-
-    form.step.run = run_step
 
 
 @register_decoder("elect.sync")
@@ -186,6 +180,7 @@ def _decode_elect(form: Form) -> None:
     elected_slot = form.write(destination.second, "pred")
     mask_slot = gather_masked_lanes(form, form.operands[1])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         named = (cta.views[mask_slot][threads] >> (members & 31).astype(np.uint32)) & 1
@@ -194,13 +189,12 @@ def _decode_elect(form: Form) -> None:
         cta.views[lane_slot][threads] = lowest
         cta.views[elected_slot][threads] = (members & 31) == lowest
 
-    form.step.run = run_step
-
 
 @register_decoder("bar.warp.sync")
 def _decode_warp_sync(form: Form) -> None:
     mask_slot = gather_masked_lanes(form, form.operands[0])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         if cta.order is None:
             return
@@ -208,5 +202,3 @@ def _decode_warp_sync(form: Form) -> None:
         lane_groups = _number_lane_groups(cta.thread_ids[threads], cta.views[mask_slot][threads])
         for lane_group in range(int(lane_groups.max()) + 1):
             cta.order.sync_warps(actors[lane_groups == lane_group])
-
-    form.step.run = run_step

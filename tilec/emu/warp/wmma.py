@@ -142,13 +142,12 @@ def _decode_load(form: Form) -> None:
     load = select_load(form)
     size = fragment.unit_bits // 8
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         units = [load(cta, threads, addresses, size) for addresses in list_addresses(cta, threads)]
         words = np.stack(units, axis=1).view(np.dtype(f"u{TYPES[fragment.view].bits // 8}"))
         for position, slot in enumerate(slots):
             cta.views[slot][threads] = words[:, position]
-
-    form.step.run = run_step
 
 
 @register_decoder("wmma.store", accepts="d row")
@@ -158,13 +157,12 @@ def _decode_store(form: Form) -> None:
     store = select_store(form)
     size = fragment.unit_bits // 8
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         data = np.ascontiguousarray(words).view(np.dtype(f"u{size}"))
         for index, addresses in enumerate(list_addresses(cta, threads)):
             store(cta, threads, addresses, size, np.ascontiguousarray(data[:, index]))
-
-    form.step.run = run_step
 
 
 @register_decoder("wmma.mma", accepts="popc row col rn")
@@ -187,6 +185,7 @@ def _decode_mma(form: Form) -> None:
     saturates = form.has("satfinite")
     result = kinds[0]
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         parts = zip(slots, fragments[1:], strict=True)
         a, b, c = (_read_matrix(cta, threads, part, fragment) for part, fragment in parts)
@@ -198,5 +197,3 @@ def _decode_mma(form: Form) -> None:
         elif result != "f64":
             total = total.astype(np.float16 if result == "f16" else np.float32)
         _write_matrix(cta, threads, d_slots, total)
-
-    form.step.run = run_step

@@ -164,24 +164,22 @@ def _list_warpgroups(cta: Cta, threads: Threads) -> list[int]:
 def _decode_fence(form: Form) -> None:
     form.step.gather = _THREADS
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         for warpgroup in _list_warpgroups(cta, threads):
             cta.asynchronous.unfenced_registers[warpgroup] = set()
-
-    form.step.run = run_step
 
 
 @register_decoder("wgmma.commit_group")
 def _decode_commit(form: Form) -> None:
     form.step.gather = _THREADS
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(cta.asynchronous, warpgroup)
             pending.committed.append(pending.open)
             pending.open = []
-
-    form.step.run = run_step
 
 
 @register_decoder("wgmma.wait_group")
@@ -189,6 +187,7 @@ def _decode_wait(form: Form) -> None:
     form.step.gather = _THREADS
     left = form.parse_constant(form.operands[0])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(cta.asynchronous, warpgroup)
@@ -197,8 +196,6 @@ def _decode_wait(form: Form) -> None:
             pending.committed = pending.committed[len(due) :]
             if issues:
                 _retire_issues(cta, warpgroup, issues)
-
-    form.step.run = run_step
 
 
 # -- mma_async ---------------------------------------------------------------------------------------------------------
@@ -276,7 +273,6 @@ def _decode_mma_async(form: Form) -> None:
         metadata_places = _find_registers(form, form.operands[3], 1)
     keeps_slot, keeps_negated = read_predicate(form, form.operands[3 if chosen is None else 5])
     accumulators, inputs = frozenset(accumulator_places), frozenset((*a_places, *metadata_places))
-    line = form.step.instruction.line
 
     def find_operand_rows(
         cta: Cta, slot: int, warpgroup: int, extent: int, kind: str, is_mn_major: bool, what: str
@@ -299,6 +295,7 @@ def _decode_mma_async(form: Form) -> None:
             detector.require_known(clock, rows, f"{what} of the wgmma of {_describe_warpgroup(warpgroup)}")
         return rows
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         for warpgroup in _list_warpgroups(cta, threads):
@@ -313,14 +310,12 @@ def _decode_mma_async(form: Form) -> None:
             keeps = bool(cta.views[keeps_slot][warpgroup * _THREADS]) ^ keeps_negated
             operands = [rows for rows in (a_rows, b_rows) if rows is not None]
             what = f"the wgmma of {_describe_warpgroup(warpgroup)}"
-            ends = tuple(state.begin_reading(rows, line, what) for rows in operands)
+            ends = tuple(state.begin_reading(rows, form.line, what) for rows in operands)
             pc, registers = cta.launch.events.pc, (accumulators, inputs, accumulator_places, a_places)
-            issue = IssuedWgmma(line, pc, shape, *registers, a_rows, b_rows, keeps, chosen, ends)
+            issue = IssuedWgmma(form.line, pc, shape, *registers, a_rows, b_rows, keeps, chosen, ends)
             pending.open.append(issue)
             state.own_registers(warpgroup, issue)
             cta.launch.effect_scheduler.schedule_effects(AsyncEffect(partial(_advance_to, cta, warpgroup, issue)))
-
-    form.step.run = run_step
 
 
 def _slice_warpgroup(warpgroup: int) -> slice:
