@@ -170,9 +170,8 @@ def convert_values(value: Array, dtype: DType) -> Array:
         return elements.round_values(value.astype(np.float32), dtype)
     if elements.is_stored_as_bits(dtype):
         low, high = integer_range(dtype)
-        return elements.round_values(
-            np.clip(np.trunc(np.nan_to_num(value)), low, high) if value.dtype.kind == "f" else value, dtype
-        )
+        is_float = value.dtype.kind == "f"
+        return elements.round_values(np.clip(np.trunc(np.nan_to_num(value)), low, high) if is_float else value, dtype)
     wanted = elements.numpy_compute_type(dtype)
     if value.dtype == wanted:
         return value
@@ -397,12 +396,9 @@ class _Machine:
         shape = self.storage[buffer.name].shape
         if buffer.scope == "local":
             if self.is_in_parallel:
-                raise_error(
-                    "no-reference",
-                    f"the CPU reference cannot run local buffer {buffer.name} inside T.Parallel",
-                    self.span,
-                    help="pass --no-compare, or give expected outputs with --expect",
-                )
+                message = f"the CPU reference cannot run local buffer {buffer.name} inside T.Parallel"
+                way_out = "pass --no-compare, or give expected outputs with --expect"
+                raise_error("no-reference", message, self.span, help=way_out)
             arrays.append(self.variables[tile.THREAD.name])
             shape = shape[1:]
         for index, size in zip(indices, shape, strict=True):
@@ -458,9 +454,8 @@ class _Machine:
         (None: all)."""
         inner, outer = [], []
         is_whole = True
-        for start_expr, extent, size in zip(
-            region.start, region.extent, self.storage[region.buffer.name].shape, strict=True
-        ):
+        sides = zip(region.start, region.extent, self.storage[region.buffer.name].shape, strict=True)
+        for start_expr, extent, size in sides:
             start = int(self.expr(start_expr))
             first, last = min(max(start, 0), size), min(max(start + extent, 0), size)
             is_whole &= last - first == extent
@@ -511,11 +506,8 @@ class _Machine:
                 if self.storage[buffer.name].size == 0:
                     return np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), self.storage[buffer.name].dtype)
                 values = self.storage[buffer.name][tuple(arrays)]
-                return (
-                    values
-                    if np.all(in_bounds)
-                    else np.where(in_bounds, values, values.dtype.type(_get_out_of_bounds_fill(buffer.dtype)))
-                )
+                outside = values.dtype.type(_get_out_of_bounds_fill(buffer.dtype))
+                return values if np.all(in_bounds) else np.where(in_bounds, values, outside)
             case _:
                 assert_never(expr)
 

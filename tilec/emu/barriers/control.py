@@ -217,9 +217,8 @@ def _decode_bar(form: Form) -> None:
             _acquire_generation(cta, barrier, generation, members)
             record_event(cta, members, "wait", f"barrier {barrier_id}", form.line, since)
 
-        return _park_at_barrier(
-            group, barrier, generation, lambda: _describe_barrier_wait(barrier, barrier_id), finish_wait
-        )
+        describe_wait = partial(_describe_barrier_wait, barrier, barrier_id)
+        return _park_at_barrier(group, barrier, generation, describe_wait, finish_wait)
 
 
 @register_decoder(*(f"{name}.red" for name in _BARRIERS))
@@ -258,9 +257,8 @@ def _decode_bar_red(form: Form) -> None:
             finish_reduction()
             group.pc += 1
             return False
-        return _park_at_barrier(
-            group, barrier, generation, lambda: _describe_barrier_wait(barrier, barrier_id), finish_reduction
-        )
+        describe_wait = partial(_describe_barrier_wait, barrier, barrier_id)
+        return _park_at_barrier(group, barrier, generation, describe_wait, finish_reduction)
 
 
 @register_decoder("barrier.cluster.arrive", accepts="release relaxed")

@@ -471,10 +471,8 @@ def _decode_wait(form: Form) -> None:
             return True
 
         def describe_wait() -> str:
-            return "; ".join(
-                f"the mbarrier at {b.address:#x}, whose {b.describe_state()}{b.explain_missed_phase(v)}"
-                for b, _, v in watched
-            )
+            waits = ((b, f"{b.describe_state()}{b.explain_missed_phase(value)}") for b, _, value in watched)
+            return "; ".join(f"the mbarrier at {b.address:#x}, whose {state}" for b, state in waits)
 
         def is_ready() -> bool:
             return any(barrier.version != version for barrier, version, _ in watched)

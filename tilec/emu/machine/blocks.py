@@ -188,14 +188,13 @@ def _run_in_parallel(
 
 def _merged(outcomes: Sequence[Outcome]) -> Outcome:
     """Add up what several processes did."""
+    done = sum(outcome.done for outcome in outcomes)
     counts = [sum(column) for column in zip(*(outcome.counts for outcome in outcomes), strict=True)]
+    events = [event for outcome in outcomes for event in outcome.events]
+    printed = [line for outcome in outcomes for line in outcome.printed]
+    allowed = dict(sum((Counter(outcome.allowed) for outcome in outcomes), Counter()))
     return Outcome(
-        sum(outcome.done for outcome in outcomes),
-        counts,
-        [event for outcome in outcomes for event in outcome.events],
-        [line for outcome in outcomes for line in outcome.printed],
-        dict(sum((Counter(outcome.allowed) for outcome in outcomes), Counter())),
-        frozenset().union(*(outcome.writers for outcome in outcomes)),
+        done, counts, events, printed, allowed, frozenset().union(*(outcome.writers for outcome in outcomes))
     )
 
 

@@ -47,11 +47,12 @@ def build_thread_step(act: Callable[..., None], *columns: Column) -> StepFunctio
 
 
 def _read_column(cta: Cta, threads: Threads, column: Column) -> Any:
+    """Return the values of a column for some threads: [thread], or [thread, slot] of several slots."""
     if isinstance(column, int):
         return cta.views[column][threads]
-    return (
-        np.stack([cta.views[slot][threads] for slot in column], 1) if isinstance(column, list) else column(cta, threads)
-    )
+    if isinstance(column, list):
+        return np.stack([cta.views[slot][threads] for slot in column], axis=1)
+    return column(cta, threads)
 
 
 @dataclass(slots=True)

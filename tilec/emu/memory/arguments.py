@@ -66,9 +66,9 @@ class Allocator:
                     pieces[-1] = (pieces[-1][0], max(pieces[-1][1], end))
                 else:
                     pieces.append((start, end))
-            self._placed[same] = [
-                ArrayPiece(same.of, start, end, self._reserve_bytes(end - start)) for start, end in pieces
-            ]
+            placed = self._placed[same] = []
+            for start, end in pieces:
+                placed.append(ArrayPiece(same.of, start, end, self._reserve_bytes(end - start)))
 
     def find_address(self, array: Array) -> int:
         """Return the address of an array, or of a view of one."""

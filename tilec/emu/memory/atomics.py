@@ -96,10 +96,8 @@ def _decode_atomic_128(form: Form, operation: str) -> None:
     load, store = select_load(form), select_store(form)
     targets = [form.write(item, "b64") for item in _operand_registers(form, form.operands[0], 2, True)]
     pointer = form.build_address(form.operands[1])
-    slots = [
-        [form.read(item, "b64") for item in _operand_registers(form, operand, 2, True)]
-        for operand in form.operands[2:4]
-    ]
+    values = [_operand_registers(form, operand, 2, True) for operand in form.operands[2:4]]
+    slots = [[form.read(item, "b64") for item in pair] for pair in values]
 
     @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:

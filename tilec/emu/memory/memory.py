@@ -245,9 +245,8 @@ class Memory:
             self._require_unread(index * width >> 4)
         if self.owner is not None:
             owners, readers, old = self._owners[width], self._readers[width][index], self._data[width][index]
-            owners[index] = self.take_ownership(
-                owners[index], readers, old, values, self.tag, _build_offset_function(index, width)
-            )
+            place = _build_offset_function(index, width)
+            owners[index] = self.take_ownership(owners[index], readers, old, values, self.tag, place)
         if by is not None and self.race_detector is not None:
             self.race_detector.write(by, index, width, values, self._data[width][index])
         if self.is_shared:
@@ -333,9 +332,8 @@ class Memory:
     def fill(self, addresses: Array, width: int, data: Array) -> None:
         """Write the bytes of `cp.async` copies; `data` has a row of bytes for each address."""
         index = self._find_elements(addresses, width)
-        self._data[width][index] = (
-            data if width == 1 else data.view(WORD_TYPES[min(width, 8)]).reshape(self._data[width][index].shape)
-        )
+        words = data if width == 1 else data.view(WORD_TYPES[min(width, 8)])
+        self._data[width][index] = words.reshape(self._data[width][index].shape) if width > 1 else words
 
     def arrive(self, addresses: Array, width: int, by: Array, pc: int) -> None:
         """Mark the destinations of the `cp.async` of step `pc` as written, which their threads `by` know."""

@@ -31,11 +31,8 @@ class AccessOrder(NamedTuple):
 def parse_access_order(stem: str, opcode: str) -> AccessOrder:
     """Return the order and scope of an opcode, whether or not it accesses memory."""
     words = opcode.split(".")
-    return AccessOrder(
-        not _RELEASES.isdisjoint(words),
-        not _ACQUIRES.isdisjoint(words),
-        "cta" in words and stem.startswith(("ld", "st", "atom", "red")),
-    )
+    is_narrow = "cta" in words and stem.startswith(("ld", "st", "atom", "red"))
+    return AccessOrder(not _RELEASES.isdisjoint(words), not _ACQUIRES.isdisjoint(words), is_narrow)
 
 
 class Flags:

@@ -159,13 +159,11 @@ def _decode_with_carry(
     # Signed and unsigned sums have the same bits; the carry is the unsigned one.
     unsigned = f"u{view.bits}"
     target = form.write(form.operands[0], unsigned)
-    sources = form.operands[1:]
-    slots = [
-        form.read(operand, view.name if signed_sources and i < 2 else unsigned) for i, operand in enumerate(sources)
-    ]
+    types = [view.name if signed_sources else unsigned] * 2 + [unsigned]
+    slots = [form.read(operand, name) for operand, name in zip(form.operands[1:], types, strict=False)]
     flag = form.program.find_slot(form.program.place_helper("carry", "pred"), TYPES["pred"])
     writes_carry = form.has("cc") or form.stem.endswith(".cc")
-    dtype = np.dtype(unsigned[0] + str(view.bits // 8))
+    dtype = TYPES[unsigned].dtype
 
     @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:

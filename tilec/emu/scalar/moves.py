@@ -8,15 +8,7 @@ import numpy as np
 
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import TIMER_REGISTERS
-from tilec.emu.memory.memory import (
-    CALL_PARAMS,
-    GLOBAL_BASE,
-    LOCAL_WINDOW,
-    PARAM_WINDOW,
-    SHARED_RANK_SHIFT,
-    SHARED_WINDOW,
-    WINDOW_SHIFT,
-)
+from tilec.emu.memory import memory
 from tilec.emu.numbers import TYPES, Array, PtxType
 from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise, decode_same_type
 from tilec.ptx.module import Imm, Operand, Reg, Vector
@@ -115,7 +107,7 @@ def _decode_unpack(form: Form, view: PtxType, destination: Vector) -> None:
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
 
-_OFFSET_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+_OFFSET_WINDOWS = {"shared": memory.SHARED_WINDOW, "local": memory.LOCAL_WINDOW}
 """Spaces whose addresses become generic by adding a base; addresses of other spaces are generic already."""
 
 
@@ -137,29 +129,30 @@ def _decode_cvta_param(form: Form, view: PtxType) -> None:
     """Decode cvta of parameters: the kernel's have a window of their own, those of calls lie in local memory."""
     if view.bits != 64:
         raise form.unsupported("an address of 32 bits")
-    local, params, calls = (np.uint64(base) for base in (LOCAL_WINDOW, PARAM_WINDOW, CALL_PARAMS))
+    local, params, calls = (np.uint64(base) for base in (memory.LOCAL_WINDOW, memory.PARAM_WINDOW, memory.CALL_PARAMS))
     if form.has("to"):
         decode_same_type(form, lambda a: np.where(a >= local, a - local + calls, a - params))
     else:
         decode_same_type(form, lambda a: np.where(a >= calls, a - calls + local, a + params))
 
 
-_SPACE_WINDOWS = {"global": GLOBAL_BASE, "const": GLOBAL_BASE, "param": PARAM_WINDOW, **_OFFSET_WINDOWS}
+_GLOBAL_WINDOWS = dict.fromkeys(("global", "const"), memory.GLOBAL_BASE)
+_SPACE_WINDOWS = {**_GLOBAL_WINDOWS, "param": memory.PARAM_WINDOW, **_OFFSET_WINDOWS}
 
 
 @register_decoder("isspacep", accepts="global const local shared shared::cta shared::cluster param param::entry")
 def _decode_isspacep(form: Form) -> None:
     space = form.modifiers[0]
-    window = np.uint64(_SPACE_WINDOWS[space.partition("::")[0]] >> WINDOW_SHIFT)
+    window = np.uint64(_SPACE_WINDOWS[space.partition("::")[0]] >> memory.WINDOW_SHIFT)
     # Only the block's own memory is shared::cta: addresses without a rank, or with the block's own.
     target, source = form.write(form.operands[0], "pred"), form.read(form.operands[1], "u64")
 
     @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         address = cta.views[source][threads]
-        inside = (address >> np.uint64(WINDOW_SHIFT)) == window
+        inside = (address >> np.uint64(memory.WINDOW_SHIFT)) == window
         if space in ("shared", "shared::cta"):
-            rank = (address & np.uint64(0xFFFFFFFF)) >> np.uint64(SHARED_RANK_SHIFT)
+            rank = (address & np.uint64(0xFFFFFFFF)) >> np.uint64(memory.SHARED_RANK_SHIFT)
             inside &= (rank == 0) | (rank == cta.rank + 1)
         cta.views[target][threads] = inside
 
@@ -167,12 +160,12 @@ def _decode_isspacep(form: Form) -> None:
 @register_decoder("mapa", accepts="shared::cluster")
 def _decode_mapa(form: Form) -> None:
     view = form.parse_type()
-    mask = (1 << SHARED_RANK_SHIFT) - 1
+    mask = (1 << memory.SHARED_RANK_SHIFT) - 1
 
     def map_address(address: Array, rank: Array) -> Array:
         word = view.dtype.type
         window = address & ~word(0xFFFFFFFF) if view.bits == 64 else word(0)
-        in_cluster = (rank.astype(view.dtype) + word(1)) << word(SHARED_RANK_SHIFT)
+        in_cluster = (rank.astype(view.dtype) + word(1)) << word(memory.SHARED_RANK_SHIFT)
         mapped: Array = window | (address & word(mask)) | in_cluster
         return mapped
 
@@ -187,7 +180,7 @@ def _decode_getctarank(form: Form) -> None:
     @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         low = cta.views[source][threads].astype(np.int64) & 0xFFFFFFFF
-        rank = low >> SHARED_RANK_SHIFT
+        rank = low >> memory.SHARED_RANK_SHIFT
         cta.views[target][threads] = np.where(rank == 0, cta.rank, rank - 1)
 
 

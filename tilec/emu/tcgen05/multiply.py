@@ -16,22 +16,9 @@ from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import build_thread_step
 from tilec.emu.numbers import FORMAT_DECODERS, Array
 from tilec.emu.scalar.semantics import read_predicate
+from tilec.emu.tcgen05 import tcgen05, tmem
 from tilec.emu.tcgen05.instruction_descriptor import BLOCK_SCALED, TensorProduct, decode_product
-from tilec.emu.tcgen05.tcgen05 import (
-    claim_shared_operand,
-    read_cta_group,
-    require_running_blocks,
-    split_address,
-    unpack_codes,
-)
-from tilec.emu.tcgen05.tmem import (
-    LANES,
-    CellRegion,
-    TensorOperation,
-    get_tensor_memory,
-    make_rectangle,
-    start_operation,
-)
+from tilec.emu.tcgen05.tmem import TensorOperation
 from tilec.emu.tma.moments import AsyncEffect
 from tilec.emu.warp.matrix import list_registers
 from tilec.ptx.module import Address, Operand, Vector
@@ -67,7 +54,7 @@ def _split_lanes(product: TensorProduct, group: int, is_stationary: bool, base: 
         return [LanePart(np.concatenate([base + 32 * part + quarter for part in range(4)]), 0, 0, n)]
     if base:
         raise Fault("misaligned", f"D of {product.m} rows in lane {base} of tensor memory, which must be 0")
-    count = LANES // rows
+    count = tmem.LANES // rows
     width = n // count
     return [LanePart(np.arange(rows) + rows * part, 0, width * part, width) for part in range(count)]
 
@@ -152,7 +139,7 @@ def _decode_mma(form: Form) -> None:
         raise form.unsupported("a sparse A")
     if form.has("ashift"):
         raise form.unsupported("a shift of A")
-    group = read_cta_group(form)
+    group = tcgen05.read_cta_group(form)
     is_stationary = form.stem.endswith(".ws")
     if is_stationary and group == 2:
         raise form.unsupported(".cta_group::2")
@@ -179,9 +166,9 @@ def _decode_mma(form: Form) -> None:
     ) -> None:
         views = cta.views
         product = decode_product(idesc, kind, group, is_stationary, vector)
-        base, d_column = split_address(d_place)
-        a_lane, a_column = split_address(a_operand) if a_pointer is not None else (0, 0)
-        scale_places = [split_address(place) for place in scales] or [(0, 0), (0, 0)]
+        base, d_column = tcgen05.split_address(d_place)
+        a_lane, a_column = tcgen05.split_address(a_operand) if a_pointer is not None else (0, 0)
+        scale_places = [tcgen05.split_address(place) for place in scales] or [(0, 0), (0, 0)]
         if any(lane for lane, _ in scale_places):
             raise Fault("misaligned", "scales that do not start in lane 0 of tensor memory")
         parts = _split_lanes(product, group, is_stationary, base)
@@ -192,27 +179,27 @@ def _decode_mma(form: Form) -> None:
             raise Fault("bad-descriptor", "A in tensor memory cannot be transposed")
         places = OperandColumns(d_column, a_column, scale_places[0][1], scale_places[1][1])
         keeps ^= keeps_negated
-        home = get_tensor_memory(cta)
+        home = tmem.get_tensor_memory(cta)
         signature = (base, d_column, product.m, product.n, kind, is_stationary)
-        mma = start_operation(cta, home, "tcgen05.mma", form.line, cta.actors[thread : thread + 1], signature)
+        mma = tmem.start_operation(cta, home, "tcgen05.mma", form.line, cta.actors[thread : thread + 1], signature)
         words = np.array([int(views[slot][thread]) for slot in mask_slots], np.uint32)
-        enabled = ~np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_).reshape(-1, LANES)
+        enabled = ~np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_).reshape(-1, tmem.LANES)
         zeros = _decode_zero_columns(int(views[zero_slot][thread]), product) if zero_slot >= 0 else None
         shares = []
         size = _ELEMENT_BYTES.get(kind, 1)
         k = product.k if vector != 2 and vector != 4 else 32
-        for position, block in enumerate(require_running_blocks(cta, group, "tcgen05.mma")):
+        for position, block in enumerate(tcgen05.require_running_blocks(cta, group, "tcgen05.mma")):
             rows = product.n // group
-            b_rows = claim_shared_operand(
+            b_rows = tcgen05.claim_shared_operand(
                 block, mma, b_bits, rows, k, size, product.b_is_mn_major, "B of the tcgen05.mma"
             )
             a_rows = None
             if a_pointer is None:
                 rows = product.m // group
-                a_rows = claim_shared_operand(
+                a_rows = tcgen05.claim_shared_operand(
                     block, mma, a_operand, rows, k, size, product.a_is_mn_major, "A of the tcgen05.mma"
                 )
-            lanes = enabled[position] if len(enabled) else np.ones(LANES, np.bool_)
+            lanes = enabled[position] if len(enabled) else np.ones(tmem.LANES, np.bool_)
             shares.append(BlockShare(block, parts, b_rows, a_rows, lanes))
         for share in shares:
             _claim_tensor_memory(mma, share, product, places, keeps, group)
@@ -229,10 +216,10 @@ def _claim_tensor_memory(
     mma: TensorOperation, share: BlockShare, product: TensorProduct, places: OperandColumns, keeps: bool, group: int
 ) -> None:
     """Claim one block's tensor memory operands for a product; they must be ready."""
-    memory = get_tensor_memory(share.cta)
+    memory = tmem.get_tensor_memory(share.cta)
     for part in share.parts:
         if share.a_rows is None:
-            memory.record_read(mma, make_rectangle(part.lanes, places.a, _A_COLUMNS), "A of the tcgen05.mma")
+            memory.record_read(mma, tmem.make_rectangle(part.lanes, places.a, _A_COLUMNS), "A of the tcgen05.mma")
     if product.vector:
         a_cells = _locate_scales(places.a_scales, product.m // group)
         memory.record_read(mma, a_cells, "the scale of A of the tcgen05.mma")
@@ -240,14 +227,16 @@ def _claim_tensor_memory(
     for part in share.parts:
         lanes = part.lanes[share.enabled[part.lanes]]
         if len(lanes):
-            memory.record_write(mma, make_rectangle(lanes, places.d, part.columns), "D of the tcgen05.mma", keeps=keeps)
+            memory.record_write(
+                mma, tmem.make_rectangle(lanes, places.d, part.columns), "D of the tcgen05.mma", keeps=keeps
+            )
 
 
-def _locate_scales(first: int, count: int) -> CellRegion:
+def _locate_scales(first: int, count: int) -> tmem.CellRegion:
     """Return the cells of scales, [quarter of the lanes, row]: 32 rows lie in one column, and again in every
     quarter."""
     row = np.arange(count)[None, :]
-    return CellRegion(32 * np.arange(4)[:, None] + row % 32, first + row // 32 + np.zeros((4, 1), np.int64))
+    return tmem.CellRegion(32 * np.arange(4)[:, None] + row % 32, first + row // 32 + np.zeros((4, 1), np.int64))
 
 
 def _decode_zero_columns(bits: int, product: TensorProduct) -> Array | None:
@@ -275,7 +264,7 @@ def _decode_zero_columns(bits: int, product: TensorProduct) -> Array | None:
 def _decode_numbers(data: Array, kind: str, product: TensorProduct) -> Array:
     """Decode the elements of [.., bytes] of shared memory along the last axis."""
     if kind in _PACKED_BITS and product.kind not in ("mxf4", "mxf4nvf4"):
-        codes = unpack_codes(data.reshape(*data.shape[:-1], -1, 16), _PACKED_BITS[kind])
+        codes = tcgen05.unpack_codes(data.reshape(*data.shape[:-1], -1, 16), _PACKED_BITS[kind])
         return FORMAT_DECODERS[kind](codes.reshape(*data.shape[:-1], -1))
     return _decode_packed_numbers(data, kind, product)
 
@@ -298,7 +287,7 @@ def _load_shared_matrix(cta: Cta, rows: Array, kind: str, is_mn_major: bool, pro
 def _load_lanes_matrix(cta: Cta, lanes: Array, column: int, product: TensorProduct) -> Array:
     """Return A in tensor memory as [lane, k]: elements of 4 and 6 bits lie in bytes of their own, except those of
     mxf4."""
-    data = np.ascontiguousarray(get_tensor_memory(cta).words[lanes, column : column + _A_COLUMNS]).view(np.uint8)
+    data = np.ascontiguousarray(tmem.get_tensor_memory(cta).words[lanes, column : column + _A_COLUMNS]).view(np.uint8)
     if product.a_kind == "e2m1" and product.kind not in ("mxf4", "mxf4nvf4"):
         data = data >> np.uint8(2)
     return _decode_packed_numbers(data, product.a_kind, product)
@@ -307,7 +296,7 @@ def _load_lanes_matrix(cta: Cta, lanes: Array, column: int, product: TensorProdu
 def _load_scales(cta: Cta, first: int, count: int, place: int, product: TensorProduct) -> Array:
     """Return the factor of every element, [quarter of the lanes, row, k]."""
     cells = _locate_scales(first, count)
-    words = np.ascontiguousarray(get_tensor_memory(cta).words[cells.lanes, cells.columns])
+    words = np.ascontiguousarray(tmem.get_tensor_memory(cta).words[cells.lanes, cells.columns])
     codes = words.view(np.uint8).reshape(4, count, 4)[:, :, place : place + product.vector]
     factors = FORMAT_DECODERS[product.scale_kind](codes).astype(np.float64)
     return factors.repeat(product.k // product.vector, axis=2)
@@ -356,10 +345,10 @@ def _accumulate_part(
     share: BlockShare, part: LanePart, result: Array, product: TensorProduct, column: int, kept: float
 ) -> None:
     """Add D times `kept` to a product, and write the sum to the enabled lanes of D."""
-    memory = get_tensor_memory(share.cta)
+    memory = tmem.get_tensor_memory(share.cta)
     chosen = share.enabled[part.lanes]
     lanes = part.lanes[chosen]
-    cells = make_rectangle(lanes, column, part.columns)
+    cells = tmem.make_rectangle(lanes, column, part.columns)
     total = result if chosen.all() else result[chosen]
     if kept:
         old = memory.words[cells.lanes, cells.columns]

@@ -18,14 +18,8 @@ from tilec.emu.machine.steps import RegisterIndex, Step, build_thread_step
 from tilec.emu.memory.memory import SHARED_RANK_SHIFT
 from tilec.emu.numbers import Array
 from tilec.emu.races.order import WARPGROUP
-from tilec.emu.tcgen05.tmem import (
-    LANES,
-    CellRegion,
-    TensorOperation,
-    get_tensor_memory,
-    make_rectangle,
-    start_operation,
-)
+from tilec.emu.tcgen05 import tmem
+from tilec.emu.tcgen05.tmem import TensorOperation
 from tilec.emu.tma.asyncops import AsyncState, RegisterOwner
 from tilec.emu.tma.moments import AsyncEffect
 from tilec.emu.warp.matrix import list_registers
@@ -173,7 +167,7 @@ def _decode_fragment(
 
 def _locate_region(
     cells: tuple[Array, Array], warp: Array, address: int, unit: int, is_packed: bool, name: str
-) -> CellRegion:
+) -> tmem.CellRegion:
     """Return the cells of one warp's access, which must lie in the warp's quarter of the lanes."""
     lane, column = split_address(address)
     quarter = int(warp[0]) // _WARP % 4
@@ -184,8 +178,8 @@ def _locate_region(
         raise Fault("misaligned", f"{name} at lane {lane} of tensor memory, which is not a multiple of {unit}")
     lanes, columns = lane + cells[0], column + cells[1]
     if is_packed:
-        return CellRegion(np.stack([lanes, lanes], -1), np.stack([columns, columns + 1], -1))
-    return CellRegion(lanes, columns)
+        return tmem.CellRegion(np.stack([lanes, lanes], -1), np.stack([columns, columns + 1], -1))
+    return tmem.CellRegion(lanes, columns)
 
 
 @register_decoder("tcgen05.ld")
@@ -199,15 +193,15 @@ def _decode_ld(form: Form) -> None:
 
     @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        memory = get_tensor_memory(cta)
+        memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.ld"):
             own_threads = warp_slice(warp)
             address = require_uniform(pointer(cta, own_threads), "the address")
             region = _locate_region(cells, warp, address, unit, is_packed, "tcgen05.ld")
-            load = start_operation(cta, memory, "tcgen05.ld", form.line, cta.actors[warp])
+            load = tmem.start_operation(cta, memory, "tcgen05.ld", form.line, cta.actors[warp])
             memory.record_read(load, region, "tcgen05.ld")
 
-            def read_cells(own_threads: slice = own_threads, region: CellRegion = region) -> None:
+            def read_cells(own_threads: slice = own_threads, region: tmem.CellRegion = region) -> None:
                 data = memory.words[region.lanes, region.columns]
                 if is_packed:
                     data = data[..., 0] & np.uint32(0xFFFF) | data[..., 1] << np.uint32(16)
@@ -231,7 +225,7 @@ def _decode_st(form: Form) -> None:
 
     @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        memory = get_tensor_memory(cta)
+        memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.st"):
             own_threads = warp_slice(warp)
             address = require_uniform(pointer(cta, own_threads), "the address")
@@ -239,10 +233,10 @@ def _decode_st(form: Form) -> None:
             values = np.stack([cta.views[slot][own_threads] for slot in slots], axis=1)
             if is_packed:
                 values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], -1)
-            store = start_operation(cta, memory, "tcgen05.st", form.line, cta.actors[warp])
+            store = tmem.start_operation(cta, memory, "tcgen05.st", form.line, cta.actors[warp])
             memory.record_write(store, region, "tcgen05.st")
 
-            def write_cells(region: CellRegion = region, values: Array = values) -> None:
+            def write_cells(region: tmem.CellRegion = region, values: Array = values) -> None:
                 memory.words[region.lanes, region.columns] = values
 
             memory.issue(store, AsyncEffect(write_cells))
@@ -255,7 +249,7 @@ def _decode_wait(form: Form) -> None:
 
     @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        memory = get_tensor_memory(cta)
+        memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, form.stem):
             first = int(cta.actors[warp[0]])
             memory.complete_operations([op for op in memory.pending if op.name == name and int(op.actors[0]) == first])
@@ -267,7 +261,7 @@ def _decode_fence(form: Form) -> None:
 
     @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        memory = get_tensor_memory(cta)
+        memory = tmem.get_tensor_memory(cta)
         (memory.fence_before if is_before else memory.fence_after)(cta.actors[threads])
 
 
@@ -301,7 +295,7 @@ _MULTICASTS = {"64x128b": ("warpx2::02_13", "warpx2::01_23"), "32x128b": ("warpx
 
 def _map_lanes_to_rows(shape: str, multicast: str) -> Array:
     """Return the source row that each lane receives."""
-    lane = np.arange(LANES)
+    lane = np.arange(tmem.LANES)
     if multicast == "warpx4":
         return lane % 32
     if multicast == "warpx2::02_13":
@@ -350,20 +344,22 @@ def _decode_cp(form: Form) -> None:
         lane, column = split_address(place)
         if (lane and shape != "4x256b") or lane >= 32:
             raise Fault("misaligned", f"tcgen05.cp of .{shape} to lane {lane} of tensor memory")
-        lanes = lane + np.arange(4) * 32 if shape == "4x256b" else np.arange(LANES)
-        home = get_tensor_memory(cta)
-        copy = start_operation(cta, home, "tcgen05.cp", form.line, cta.actors[thread : thread + 1], (shape,))
+        lanes = lane + np.arange(4) * 32 if shape == "4x256b" else np.arange(tmem.LANES)
+        home = tmem.get_tensor_memory(cta)
+        copy = tmem.start_operation(cta, home, "tcgen05.cp", form.line, cta.actors[thread : thread + 1], (shape,))
         copied: list[tuple[Cta, Array]] = []
         for block in require_running_blocks(cta, group_size, "tcgen05.cp"):
             rows = claim_shared_operand(block, copy, bits, source_rows, width, 1, False, "the source of tcgen05.cp")
-            get_tensor_memory(block).record_write(copy, make_rectangle(lanes, column, width // 4), "tcgen05.cp")
+            tmem.get_tensor_memory(block).record_write(
+                copy, tmem.make_rectangle(lanes, column, width // 4), "tcgen05.cp"
+            )
             copied.append((block, rows))
 
         def copy_rows() -> None:
             for block, rows in copied:
                 data = _decompress_chunks(block.shared.rows[rows], source_format)
                 words = np.ascontiguousarray(data.reshape(source_rows, width)).view(np.uint32)
-                get_tensor_memory(block).words[lanes, column : column + width // 4] = words[row_of]
+                tmem.get_tensor_memory(block).words[lanes, column : column + width // 4] = words[row_of]
 
         home.issue(copy, AsyncEffect(copy_rows))
 
@@ -381,10 +377,10 @@ def _decode_shift(form: Form) -> None:
         lane, column = split_address(place)
         if lane % 32:
             raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
-        home = get_tensor_memory(cta)
-        shift = start_operation(cta, home, "tcgen05.shift", form.line, cta.actors[thread : thread + 1])
-        memories = [get_tensor_memory(block) for block in require_running_blocks(cta, group_size, "tcgen05.shift")]
-        region = make_rectangle(np.arange(lane, lane + 32), column, 8)
+        home = tmem.get_tensor_memory(cta)
+        shift = tmem.start_operation(cta, home, "tcgen05.shift", form.line, cta.actors[thread : thread + 1])
+        memories = [tmem.get_tensor_memory(block) for block in require_running_blocks(cta, group_size, "tcgen05.shift")]
+        region = tmem.make_rectangle(np.arange(lane, lane + 32), column, 8)
         for memory in memories:
             memory.record_read(shift, region, "tcgen05.shift")
             memory.record_write(shift, region, "tcgen05.shift")
@@ -424,7 +420,7 @@ def _decode_commit(form: Form) -> None:
     mask_slots = [form.read(form.operands[1], "u16")] if is_multicast else []
 
     def commit_operations(cta: Cta, thread: int, address: int, mask: int | None = None) -> None:
-        memory = get_tensor_memory(cta)
+        memory = tmem.get_tensor_memory(cta)
         require_running_blocks(cta, group_size, "tcgen05.commit")
         actors = cta.actors[thread : thread + 1]
         actor = int(actors[0])

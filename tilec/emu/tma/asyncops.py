@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.barriers.mbarrier import (
-    DeferredArrivals,
-    MBarrier,
-    end_overwritten_barriers,
-    find_barrier,
-    group_by_address,
-)
+from tilec.emu.barriers import mbarrier
 from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import RegisterIndex, Step
@@ -109,7 +103,7 @@ class AsyncState:
 
     def __init__(self, cta: Cta) -> None:
         self.cta = cta
-        self.barriers: dict[int, MBarrier] = {}
+        self.barriers: dict[int, mbarrier.MBarrier] = {}
         self.overwritten: dict[int, str] = {}
         """Addresses of mbarriers that data has overwritten, with the step that did it."""
         self.copies: list[ThreadCopies] = []
@@ -129,7 +123,7 @@ class AsyncState:
         self.tensor: TensorMemory | None = None
         shared = cta.shared
         shared.explain, shared.explain_reader = self.explain, self.explain_reader
-        shared.end_barriers = partial(end_overwritten_barriers, cta)
+        shared.end_barriers = partial(mbarrier.end_overwritten_barriers, cta)
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
@@ -244,7 +238,7 @@ class AsyncState:
 
     # -- mbarrier ------------------------------------------------------------------------------------------------------
 
-    def find_barrier(self, address: int) -> MBarrier:
+    def find_barrier(self, address: int) -> mbarrier.MBarrier:
         """Return the mbarrier at an address of this block; a fault says why there is none."""
         found = self.barriers.get(address)
         if found is None:
@@ -329,14 +323,14 @@ def _decode_cp_async_arrive(form: Form) -> None:
     def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         members = cta.thread_ids[threads]
-        for address, chosen in group_by_address(pointer(cta, threads)):
+        for address, chosen in mbarrier.group_by_address(pointer(cta, threads)):
             actors = cta.actors[threads][chosen]
-            barrier = find_barrier(cta, address, actors)
+            barrier = mbarrier.find_barrier(cta, address, actors)
             limit = np.full(cta.thread_count, -1, np.int64)
             limit[members[chosen]] = 1 << 60
             count = int(chosen.sum())
             if not is_counted:
                 barrier.pending += count
             finish_earlier_copies = partial(state.finish_copies, limit, state.sequence + 1)
-            barrier.deferred.append(DeferredArrivals(count, actors, finish_earlier_copies))
+            barrier.deferred.append(mbarrier.DeferredArrivals(count, actors, finish_earlier_copies))
             barrier.version += 1

@@ -56,9 +56,8 @@ def _decode_st_async(form: Form) -> None:
     view = form.parse_type()
     value: Operand = form.operands[1]
     items = value.items if isinstance(value, Vector) else (value,)
-    if len(items) != {"v2": 2, "v4": 4}.get(form.find_modifier("v2", "v4"), 1) or not form.has(
-        "mbarrier::complete_tx::bytes"
-    ):
+    count = {"v2": 2, "v4": 4}.get(form.find_modifier("v2", "v4"), 1)
+    if len(items) != count or not form.has("mbarrier::complete_tx::bytes"):
         raise form.unsupported("this form")
     pointer, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[2])
     slots = [form.read(item, f"b{view.bits}") for item in items]

@@ -145,9 +145,8 @@ def encode_map(tensor_map: TensorMap, address: int) -> bytes:
             raise ValueError(f"im2col corners of rank {len(columns.lower)} for a tensor of rank {rank}")
         columns = Columns(columns.lower[::-1], columns.upper[::-1], columns.channels, columns.pixels)
         corners[: rank - 2], corners[3 : rank + 1] = columns.lower, columns.upper
-    layout = MapLayout(
-        address, element, tensor_map.swizzle, tensor_map.fill, sizes, (size, *strides[1:]), box, steps, columns
-    )
+    swizzle, fill, byte_strides = tensor_map.swizzle, tensor_map.fill, (size, *strides[1:])
+    layout = MapLayout(address, element, swizzle, fill, sizes, byte_strides, box, steps, columns)
     if wrong := _find_refusal(layout):
         raise ValueError(wrong)
 
@@ -259,10 +258,8 @@ class TileBox:
         steps = layout.element_strides
         # Positions of the box inside the tensor, from and to, in each dimension.
         low = [max(-(c // step), 0) if c < 0 else 0 for c, step in zip(coordinates, steps, strict=True)]
-        high = [
-            min(extent, -(-(limit - c) // step))
-            for c, extent, limit, step in zip(coordinates, layout.box, layout.sizes, steps, strict=True)
-        ]
+        sides = zip(coordinates, layout.box, layout.sizes, steps, strict=True)
+        high = [min(extent, -(-(limit - c) // step)) for c, extent, limit, step in sides]
         self.is_empty = any(h <= first for first, h in zip(low, high, strict=True))
         self._inside: tuple[slice, ...] = ()
         self._target: Array = np.zeros(0, np.uint8)
@@ -311,9 +308,8 @@ class TileBox:
         box = np.full(self.layout.box[::-1], self.layout.fill_bits, self.layout.word)
         if not self.is_empty:
             if self._owners is not None and self._memory.is_divided:
-                self._readers[...] = self._memory.require_ownership(
-                    self._owners, self._readers, self._tag, self._element_offset
-                )
+                marks = (self._owners, self._readers)
+                self._readers[...] = self._memory.require_ownership(*marks, self._tag, self._element_offset)
             box[self._inside] = self._target
         return box.view(np.uint8).reshape(-1, 16)
 
@@ -392,19 +388,15 @@ class Im2colBox:
             raise Fault("bad-descriptor", "an im2col copy through a tensor map for tiles")
         self.layout = layout
         self.memory = memory
-        space = range(1, len(layout.sizes) - 1)
-        steps = [layout.element_strides[axis] for axis in space]
+        steps = layout.element_strides[1:-1]
         # How many filter positions lie along each axis; the last axis counts images, without end.
-        counts = [
-            -(-(layout.sizes[axis] + high - low) // step)
-            for axis, low, high, step in zip(space, columns.lower, columns.upper, steps, strict=True)
-        ]
+        sides = zip(layout.sizes[1:-1], columns.lower, columns.upper, steps, strict=True)
+        counts = [-(-(size + high - low) // step) for size, low, high, step in sides]
         most = 2 * CORNER_LIMITS[len(layout.sizes)]
         if any(offset >= most for offset in offsets):
             raise Fault("out-of-bounds", f"im2col offsets of {list(offsets)}: each must be less than {most}")
-        firsts = [
-            (coordinates[axis] - low) // step for axis, low, step in zip(space, columns.lower, steps, strict=True)
-        ]
+        starts = zip(coordinates[1:-1], columns.lower, steps, strict=True)
+        firsts = [(start - low) // step for start, low, step in starts]
         if any(not 0 <= first < count for first, count in zip(firsts, counts, strict=True)):
             message = f"an im2col copy begins at {list(coordinates[1:-1])}, outside of the corners of its map"
             raise Fault("out-of-bounds", f"{message}, {list(columns.lower)} and {list(columns.upper)}")

@@ -72,9 +72,8 @@ def _decode_copy(form: Form) -> None:
         memory, actors = cta.launch.memory, cta.actors[threads]
         memory.store(int(to[0]) + 16 * _CHUNKS, 16, data, np.repeat(actors[:1], len(_CHUNKS)))
         if memory.race_detector is not None:
-            memory.race_detector.share_writes(
-                actors, memory.find_offset(int(to[0]), MAP_BYTES, "the tensor map"), MAP_BYTES
-            )
+            start = memory.find_offset(int(to[0]), MAP_BYTES, "the tensor map")
+            memory.race_detector.share_writes(actors, start, MAP_BYTES)
 
 
 @register_decoder("fence.proxy.tensormap::generic", accepts="acquire release cta cluster gpu sys")

@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 
 
 ScaleFunction = Callable[["Cta", "Threads", Array, Array], tuple[Array, Array]]
-_LEGAL = {
-    "kind::mxf8f6f4": {("1X", "ue8m0")},
-    "kind::mxf4": {("2X", "ue8m0")},
-    "kind::mxf4nvf4": {("2X", "ue8m0"), ("4X", "ue8m0"), ("4X", "ue4m3")},
-}
+_LEGAL = {"kind::mxf8f6f4": {("1X", "ue8m0")}, "kind::mxf4": {("2X", "ue8m0")}}
+_LEGAL |= {"kind::mxf4nvf4": {("2X", "ue8m0"), ("4X", "ue8m0"), ("4X", "ue4m3")}}
 _DEFAULTS = {"kind::mxf8f6f4": "1X", "kind::mxf4": "2X"}
 
 
@@ -256,9 +253,8 @@ def _decode_quad_pairs(form: Form, result: str) -> None:
     layouts = form.find_modifiers("row", "col")
     if len(layouts) != 2 or result not in ("f16", "f32"):
         raise form.unsupported("this layout or type")
-    a_slots, b_slots = (
-        [form.read(item, "b32") for item in list_registers(form, operand, 2)] for operand in form.operands[1:3]
-    )
+    a_slots = [form.read(item, "b32") for item in list_registers(form, form.operands[1], 2)]
+    b_slots = [form.read(item, "b32") for item in list_registers(form, form.operands[2], 2)]
     view, count = ("b32", 4) if result == "f16" else ("f32", 8)
     targets = [form.write(item, view) for item in list_registers(form, form.operands[0], count)]
     c_slots = [form.read(item, view) for item in list_registers(form, form.operands[3], count)]

@@ -177,10 +177,10 @@ def _decode_mma(form: Form) -> None:
     fragments = [_build_fragment(form, which, kind) for which, kind in zip("dabc", kinds, strict=True)]
     d_registers = list_registers(form, form.operands[0], fragments[0].registers)
     d_slots = [form.write(item, fragments[0].view) for item in d_registers]
-    slots = [
-        [form.read(item, fragment.view) for item in list_registers(form, operand, fragment.registers)]
-        for operand, fragment in zip(form.operands[1:], fragments[1:], strict=True)
-    ]
+    slots = []
+    for operand, fragment in zip(form.operands[1:], fragments[1:], strict=True):
+        registers = list_registers(form, operand, fragment.registers)
+        slots.append([form.read(item, fragment.view) for item in registers])
     operation = form.find_modifier("and", "xor", default="xor")
     saturates = form.has("satfinite")
     result = kinds[0]
