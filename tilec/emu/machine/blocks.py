@@ -193,9 +193,8 @@ def _merged(outcomes: Sequence[Outcome]) -> Outcome:
     events = [event for outcome in outcomes for event in outcome.events]
     printed = [line for outcome in outcomes for line in outcome.printed]
     allowed = dict(sum((Counter(outcome.allowed) for outcome in outcomes), Counter()))
-    return Outcome(
-        done, counts, events, printed, allowed, frozenset().union(*(outcome.writers for outcome in outcomes))
-    )
+    writers = frozenset[int]().union(*(outcome.writers for outcome in outcomes))
+    return Outcome(done, counts, events, printed, allowed, writers)
 
 
 def _collect_outcomes(

@@ -76,8 +76,11 @@ def gather_threads(cta: Cta, group: Group, pc: int, step: Step) -> bool:
     """Return whether the group holds whole warps (or warpgroups); threads without their partners wait here."""
     size = step.gather
     threads = group.threads
-    ends = (threads.start, threads.stop) if isinstance(threads, slice) else (1, 1)
-    if ends[0] % size == 0 and (ends[1] % size == 0 or ends[1] == cta.thread_count):
+    if (
+        isinstance(threads, slice)
+        and threads.start % size == 0
+        and (threads.stop % size == 0 or threads.stop == cta.thread_count)
+    ):
         return True
     for other in [other for other in cta.groups if other.is_gathering and other.pc == pc and other is not group]:
         cta.groups.remove(other)
