@@ -161,11 +161,9 @@ def _decode_mma(form: Form) -> None:
     keeps_slot, keeps_negated = read_predicate(form, extras.keeps)
     zero_slot = form.read(extras.zero_mask, "b64") if extras.zero_mask is not None else -1
 
-    def issue_product(
-        cta: Cta, thread: int, d_place: int, a_operand: int, b_bits: int, idesc: int, keeps: bool, *scales: int
-    ) -> None:
+    def issue_product(cta: Cta, thread: int, d_place: int, a_operand: int, b_bits: int, *scales: int) -> None:
         views = cta.views
-        product = decode_product(idesc, kind, group, is_stationary, vector)
+        product = decode_product(int(views[idesc_slot][thread]), kind, group, is_stationary, vector)
         base, d_column = tcgen05.split_address(d_place)
         a_lane, a_column = tcgen05.split_address(a_operand) if a_pointer is not None else (0, 0)
         scale_places = [tcgen05.split_address(place) for place in scales] or [(0, 0), (0, 0)]
@@ -178,7 +176,7 @@ def _decode_mma(form: Form) -> None:
         if a_pointer is not None and product.a_is_mn_major:
             raise Fault("bad-descriptor", "A in tensor memory cannot be transposed")
         places = OperandColumns(d_column, a_column, scale_places[0][1], scale_places[1][1])
-        keeps ^= keeps_negated
+        keeps = bool(views[keeps_slot][thread]) ^ keeps_negated
         home = tmem.get_tensor_memory(cta)
         signature = (base, d_column, product.m, product.n, kind, is_stationary)
         mma = tmem.start_operation(cta, home, "tcgen05.mma", form.line, cta.actors[thread : thread + 1], signature)
@@ -207,9 +205,7 @@ def _decode_mma(form: Form) -> None:
         home.issue(mma, AsyncEffect(lambda: _multiply_shares(shares, product, places, scale if keeps else 0.0, zeros)))
 
     a_column = a_pointer if a_pointer is not None else a_slot
-    form.step.run = build_thread_step(
-        issue_product, d_pointer, a_column, b_slot, idesc_slot, keeps_slot, *scale_pointers
-    )
+    form.step.run = build_thread_step(issue_product, d_pointer, a_column, b_slot, *scale_pointers)
 
 
 def _claim_tensor_memory(

@@ -17,7 +17,7 @@ import numpy as np
 from tilec.emu.barriers.mbarrier import PendingCopy, describe_barrier, find_barrier, record_event, to_shared_address
 from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
-from tilec.emu.machine.steps import Column, StepFunction, build_thread_step
+from tilec.emu.machine.steps import StepFunction, build_thread_step
 from tilec.emu.memory.memory import PARAM_WINDOW, SHARED_RANK_SHIFT, WINDOW_SHIFT
 from tilec.emu.numbers import REDUCTIONS, Array
 from tilec.emu.tma.asyncops import BulkGroups, BulkStore
@@ -126,9 +126,7 @@ def _to_cluster_address(target: Cta, address: int) -> int:
     return (target.rank + 1 << SHARED_RANK_SHIFT) + address
 
 
-def _issue_store(
-    form: Form, cta: Cta, thread: int, rows: Array, write: WriteFunction, places: GranuleFunction, operation: str
-) -> None:
+def _issue_store(form: Form, cta: Cta, thread: int, rows: Array, write: WriteFunction, places: GranuleFunction) -> None:
     """Start a bulk store of these 16-byte shared rows, which must be ready, and protect them until the program has
     waited for the read. `write` puts the bytes at the destination, with the granules `places`."""
     memory = cta.shared
@@ -156,8 +154,9 @@ def _issue_store(
     store = BulkStore(form.line, reading, writing, release_rows)
     global_detector = cta.launch.memory.race_detector
     if global_detector is not None:
-        what, granules = "the bulk reduction" if operation else "the bulk store", places(global_detector.granule)
-        store.arrive = global_detector.start_bulk_store(actor, granules, what, is_reduction=bool(operation))
+        is_reduction, granules = form.stem.startswith("cp.reduce"), places(global_detector.granule)
+        what = "the bulk reduction" if is_reduction else "the bulk store"
+        store.arrive = global_detector.start_bulk_store(actor, granules, what, is_reduction=is_reduction)
     cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
 
 
@@ -231,13 +230,12 @@ def _decode_tensor_load(form: Form) -> None:
     rest = list(form.operands[3:])
     offsets = _im2col_operands(form, rest.pop(0)) if form.has("im2col") else ()
     offset_slots = [form.read(item, "u16") for item in offsets]
-    mask_slots = [form.read(rest[0], "u16")] if form.has("multicast::cluster") else []
+    mask_slot = form.read(rest[0], "u16") if form.has("multicast::cluster") else -1
     is_paired = form.has("cta_group::2")
     rank = _tensor_rank(form)
 
-    def issue_box_load(
-        cta: Cta, thread: int, place: int, map_address: int, bar: int, position: list[int], mask: int | None = None
-    ) -> None:
+    def issue_box_load(cta: Cta, thread: int, place: int, map_address: int, bar: int, position: list[int]) -> None:
+        mask = int(cta.views[mask_slot][thread]) if mask_slot >= 0 else None
         point, offsets = position[: len(coordinate_slots)], position[len(coordinate_slots) :]
         layout = _read_copy_layout(cta, thread, map_address, rank, point)
         first, address = _find_destination(form, cta, place)
@@ -261,8 +259,8 @@ def _decode_tensor_load(form: Form) -> None:
             copy = (address, rows, holder, bar_address, box.load)
             issue_load(form, cta, thread, target, *copy, layout.swizzle, places=box.find_granules)
 
-    columns: list[Column] = [destination, map_pointer, barrier, [*coordinate_slots, *offset_slots], *mask_slots]
-    form.step.run = build_thread_step(issue_box_load, *columns)
+    position_slots = [*coordinate_slots, *offset_slots]
+    form.step.run = build_thread_step(issue_box_load, destination, map_pointer, barrier, position_slots)
 
 
 def build_arrival_only_step(form: Form) -> StepFunction:
@@ -323,7 +321,7 @@ def _decode_tensor_store(form: Form) -> None:
             _check_im2col_corners(layout)
             box = Im2colBox(layout, point, no_offsets, cta.launch.memory)
         write = partial(box.reduce, operation=operation) if operation and isinstance(box, TileBox) else box.store
-        _issue_store(form, cta, thread, rows, write, box.find_granules, operation)
+        _issue_store(form, cta, thread, rows, write, box.find_granules)
 
     form.step.run = build_thread_step(issue_box_store, source, map_pointer, coordinate_slots)
 
@@ -378,11 +376,10 @@ def _decode_range_load(form: Form) -> None:
     size_slot = form.read(form.operands[2], "u32")
     barrier = form.build_address(form.operands[3])
     from_shared = form.modifiers[0] == "shared::cta"
-    mask_slots = [form.read(form.operands[4], "u16")] if form.has("multicast::cluster") else []
+    mask_slot = form.read(form.operands[4], "u16") if form.has("multicast::cluster") else -1
 
-    def issue_range_load(
-        cta: Cta, thread: int, place: int, origin: int, size: int, bar: int, mask: int | None = None
-    ) -> None:
+    def issue_range_load(cta: Cta, thread: int, place: int, origin: int, size: int, bar: int) -> None:
+        mask = int(cta.views[mask_slot][thread]) if mask_slot >= 0 else None
         target, address = _find_destination(form, cta, place)
         _check_range_alignment(address, size)
         _check_range_alignment(origin, size)
@@ -408,7 +405,7 @@ def _decode_range_load(form: Form) -> None:
             copy = (address, rows, receiver, bar_address, lambda: data)
             issue_load(form, cta, thread, receiver, *copy, release=release, places=places)
 
-    form.step.run = build_thread_step(issue_range_load, destination, source, size_slot, barrier, *mask_slots)
+    form.step.run = build_thread_step(issue_range_load, destination, source, size_slot, barrier)
 
 
 _BULK_ELEMENTS = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", **INTEGER_ELEMENTS}
@@ -449,7 +446,7 @@ def _decode_range_store(form: Form) -> None:
                 new = combine_elements(element, operation, target.view(word), new.view(word)).view(np.uint8)
             target[:] = new
 
-        _issue_store(form, cta, thread, rows, write_range, _range_granules(start, size), operation)
+        _issue_store(form, cta, thread, rows, write_range, _range_granules(start, size))
 
     form.step.run = build_thread_step(issue_range_store, destination, source, size_slot, *mask_slots)
 
