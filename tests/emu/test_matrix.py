@@ -7,7 +7,7 @@ import pytest
 from ptx_source import kernel
 
 from tilec.emu import Fault, launch
-from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16, fp8_to_f32, tf32_to_f32
+from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16, small_to_f32, tf32_to_f32
 
 SMEM = ".shared .align 16 .b8 smem[1024];"
 LANES = [(lane // 4, lane % 4) for lane in range(32)]
@@ -82,7 +82,7 @@ def to_f32(bits: Array, kind: str) -> Array:
     if kind == "tf32":
         return tf32_to_f32(bits)
     if kind in ("e4m3", "e5m2"):
-        return fp8_to_f32(bits, kind)
+        return small_to_f32(bits, kind)
     return bits.view(np.int8 if kind == "s8" else np.uint8).astype(np.float32)
 
 

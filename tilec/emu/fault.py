@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class SourceLocation(NamedTuple):
@@ -51,6 +51,10 @@ class Fault(Exception):
         self.where = ""
         self.places: dict[str, MemoryLocation] = {}
         """Memory locations of the addresses in the message, by the address as written there."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle every field, for another process."""
+        return Fault, (self.kind, self.message), self.__dict__
 
     def locate(self, line: int, text: str, source: SourceLocation | None, where: str = "") -> Fault:
         """Set the instruction and the block, unless an inner frame has set them."""

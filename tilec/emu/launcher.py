@@ -126,11 +126,10 @@ def launch(
     """
     module = _parse_cached(ptx)
     kernel = _find_entry(module, entry)
-    sizes = [
-        _parse_extents(name, extents) for name, extents in (("grid", grid), ("block", block), ("cluster", cluster))
-    ]
-    _check_grid(sizes[0], sizes[2])
-    _check_launch(kernel, sizes[1], sizes[2], dynamic_smem)
+    blocks_along, threads_along = _parse_extents("grid", grid), _parse_extents("block", block)
+    cluster_along = _parse_extents("cluster", cluster)
+    _check_grid(blocks_along, cluster_along)
+    _check_launch(kernel, threads_along, cluster_along, dynamic_smem)
     if on_fault not in ("raise", "report"):
         raise ValueError(f"on_fault is 'raise' or 'report', not {on_fault!r}")
     if unknown := sorted(set(allow) - ALLOWED):
@@ -145,12 +144,13 @@ def launch(
     state = LaunchState(
         program=program,
         accesses=StepAccesses(program.steps),
-        grid=sizes[0],
-        block=sizes[1],
-        cluster=sizes[2],
+        grid=blocks_along,
+        block=threads_along,
+        cluster=cluster_along,
         dynamic_smem=dynamic_smem,
         memory=memory,
         params=params,
+        seed=adversary,
         random=generator,
         make_async_state=AsyncState,
         counts=[0] * len(program.steps),
@@ -168,7 +168,7 @@ def launch(
     is_divided = blocks.are_clusters_independent(program.steps)
     if races or sample is not None:
         memory.track_owners(is_divided and races, blocks.make_shared_buffer(2 * memory.size) if jobs > 1 else None)
-    clusters: Sequence[BlockPositions] = Clusters(sizes[0], sizes[2])
+    clusters: Sequence[BlockPositions] = Clusters(blocks_along, cluster_along)
     if only is not None:
         clusters = [clusters[number] for number in sorted(only)]
     faults: tuple[Fault, ...] = ()
@@ -176,9 +176,9 @@ def launch(
         with np.errstate(all="ignore"):
             jobs = jobs if is_divided else 1
             if sample is not None:
-                outcome = blocks.run_sample(state, clusters, sample, adversary, jobs, progress)
+                outcome = blocks.run_sample(state, clusters, sample, jobs, progress)
             else:
-                outcome = blocks.run_clusters(state, clusters, adversary, jobs, progress)
+                outcome = blocks.run_clusters(state, clusters, jobs, progress)
     except Fault as fault:
         fault.places = find_memory_locations(fault.message, args, allocator, program.shared)
         if on_fault == "raise":
@@ -187,9 +187,9 @@ def launch(
         outcome = blocks.collect_outcome(state)
     finally:
         allocator.copy_back(memory)
-    counts: dict[str, int] = {}
+    counts = dict.fromkeys((step.stem for step in program.steps), 0)
     for step, count in zip(program.steps, outcome.counts, strict=True):
-        counts[step.stem] = counts.get(step.stem, 0) + count
+        counts[step.stem] += count
     written = tuple(allocator.find_written(value, memory) for value in args) if sample is not None else ()
     printed = "".join(text for _, text in sorted(outcome.printed, key=lambda line: line[0]))
     return Report(counts, outcome.done, tuple(outcome.events), written, faults, printed, outcome.allowed)
@@ -201,6 +201,7 @@ def _parse_cached(ptx: str) -> Module:
 
 
 def _find_entry(module: Module, name: str) -> Entry:
+    """Return the kernel with this name. Raises `ValueError` if there is none."""
     for entry in module.entries:
         if entry.name == name:
             return entry
@@ -218,6 +219,7 @@ def _read_directive(entry: Entry, name: str) -> tuple[int, int, int] | None:
 
 
 def _parse_extents(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
+    """Return extents along x, y and z. Raises `ValueError` unless there are one to three positive numbers."""
     values = [extents] if isinstance(extents, (int, np.integer)) else list(extents)
     if not 1 <= len(values) <= 3 or not all(isinstance(v, (int, np.integer)) and v > 0 for v in values):
         raise ValueError(f"{name} is {extents!r}, expected one to three positive numbers")

@@ -30,6 +30,7 @@ class PtxType:
 
 
 def _build_types() -> dict[str, PtxType]:
+    """Return the PTX types by name."""
     table: dict[str, PtxType] = {"pred": PtxType("pred", 1, np.dtype(np.bool_), "pred")}
     for bits in (8, 16, 32, 64):
         for letter, code in (("b", "u"), ("u", "u"), ("s", "i")):
@@ -113,6 +114,7 @@ def _small_float_values(name: str) -> Array:
 
 
 def small_to_f32(bits: Array, name: str) -> Array:
+    """Convert codes of a small float exactly."""
     values: Array = _small_float_values(name)[bits]
     return values
 
@@ -138,11 +140,6 @@ def small_from_f32(values: Array, name: str, rounding: str = "rn") -> Array:
     return (code | np.where(sign, 1 << (kind.bits - 1), 0)).astype(np.uint8)
 
 
-def fp8_to_f32(bits: Array, name: str) -> Array:
-    """Convert codes of "e4m3" or "e5m2" exactly."""
-    return small_to_f32(bits, name)
-
-
 def _build_code_decoder(name: str) -> Callable[[Array], Array]:
     """Return a decoder of codes that lie in the low bits of bytes."""
     mask = np.uint8((1 << SMALL_FLOATS[name].bits) - 1)
@@ -154,14 +151,26 @@ FORMAT_DECODERS: dict[str, Callable[[Array], Array]] = {
     "bf16": bf16_to_f32,
     "tf32": tf32_to_f32,
     "f32": lambda bits: bits.view(np.float32),
-    "e4m3": lambda bits: fp8_to_f32(bits, "e4m3"),
-    "e5m2": lambda bits: fp8_to_f32(bits, "e5m2"),
     "s8": lambda bits: bits.view(np.int8).astype(np.float64),
     "u8": lambda bits: bits.view(np.uint8).astype(np.float64),
-    **{name: _build_code_decoder(name) for name in ("e3m2", "e2m3", "e2m1", "ue8m0", "ue4m3")},
+    **{name: _build_code_decoder(name) for name in SMALL_FLOATS},
 }
 """Decoders of matrix operands and scales by element type: one code of fewer than 8 bits per byte. Integers become
 float64, in which products and sums are exact."""
+
+
+REDUCTIONS: dict[str, Any] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "inc": lambda old, new: np.where(old >= new, old - old, old + np.ones_like(old)),
+    "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - np.ones_like(old)),
+}
+"""Functions of the old value and an operand, by the names of `red` and of bulk reductions."""
+INTEGER_ROUNDINGS = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def flush_subnormals(values: Array) -> Array:
@@ -175,12 +184,11 @@ def narrow_float(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
     if rounding == "rn":
         return nearest
     wide = nearest.astype(values.dtype)
-    down, up = np.array(-np.inf, dtype), np.array(np.inf, dtype)
     if rounding == "rz":
-        return np.where(np.abs(wide) > np.abs(values), np.nextafter(nearest, np.array(0, dtype)), nearest)
+        return np.where(np.abs(wide) > np.abs(values), np.nextafter(nearest, dtype.type(0)), nearest)
     if rounding == "rm":
-        return np.where(wide > values, np.nextafter(nearest, down), nearest)
-    return np.where(wide < values, np.nextafter(nearest, up), nearest)
+        return np.where(wide > values, np.nextafter(nearest, dtype.type(-np.inf)), nearest)
+    return np.where(wide < values, np.nextafter(nearest, dtype.type(np.inf)), nearest)
 
 
 def fma_f64(a: Array, b: Array, c: Array) -> Array:
@@ -205,7 +213,7 @@ def convert_to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Ar
     NaN becomes zero, or the sign bit alone where either side is 64 bits wide.
     """
     wide = values.astype(np.float64)
-    rounded = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](wide)
+    rounded = INTEGER_ROUNDINGS[rounding](wide)
     limits = np.iinfo(dtype)
     with np.errstate(invalid="ignore"):
         inside = np.where((rounded > float(limits.min)) & (rounded < float(limits.max)), rounded, 0).astype(dtype)

@@ -31,9 +31,8 @@ class RoleBarriers:
     barriers, by name. `blocks` runs the other blocks that may arrive at these barriers, if there are any."""
 
     def __init__(self, counts: Mapping[str, tuple[int, ...]], blocks: CooperativeScheduler | None = None) -> None:
-        self.barriers = {
-            (name, i): _BarrierPhases(count) for name, all_ in counts.items() for i, count in enumerate(all_)
-        }
+        numbered = ((name, i, count) for name, all_ in counts.items() for i, count in enumerate(all_))
+        self.barriers = {(name, i): _BarrierPhases(count) for name, i, count in numbered}
         self.blocks = blocks
         self.roles = CooperativeScheduler(report_deadlock if blocks is None else self._run_other_blocks)
         self.asked = 0
@@ -43,6 +42,7 @@ class RoleBarriers:
         self.roles.run(work)
 
     def arrive(self, name: str, index: int, threads: int) -> None:
+        """Count the arrivals of some threads at a barrier, and complete phases."""
         barrier = self.barriers[name, index]
         barrier.arrived += threads
         while barrier.arrived >= barrier.count:
@@ -81,13 +81,9 @@ class RoleBarriers:
 
 def report_deadlock(waiting: list[Span]) -> NoReturn:
     """Report that no one can go on."""
-    raise_error(
-        "deadlock",
-        "deadlock: no role arrives at this barrier",
-        waiting[0],
-        "waits for ever",
-        secondary=tuple(Label(span, "so does this") for span in waiting[1:]),
-    )
+    message = "deadlock: no role arrives at this barrier"
+    others = tuple(Label(span, "so does this") for span in waiting[1:])
+    raise_error("deadlock", message, waiting[0], "waits for ever", secondary=others)
 
 
 class GridBarriers:
@@ -113,6 +109,7 @@ class GridBarriers:
         self.blocks.until(lambda: self._have_arrived(block, barrier, wanted))
 
     def _have_arrived(self, block: int, barrier: str, wanted: int) -> bool:
+        """Return whether the blocks that meet at this barrier have arrived `wanted` times, or ended."""
         return all(
             self.blocks.is_done(other) or self.arrived[other].get(barrier, 0) >= wanted
             for other, cluster in enumerate(self.clusters)
@@ -121,6 +118,7 @@ class GridBarriers:
 
 
 def _report_stuck_blocks(waiting: list[Span]) -> NoReturn:
+    """Report that no block of the group can go on."""
     if at_barriers := [span for span in waiting if span != NOWHERE]:
         report_deadlock(at_barriers)
     raise_error("wrong-input", "deadlock: some blocks of the group never arrive at the barrier")

@@ -29,59 +29,57 @@ class CooperativeScheduler:
 
     def __init__(self, stuck: StuckHandler) -> None:
         self.stuck = stuck
-        self.pieces: list[_Task] = []
+        self.tasks: list[_Task] = []
         self.order: list[_Task] = []  # of preference
         self.back = threading.Semaphore(0)
-        self.running_steps: _Task | None = None
+        self.running: _Task | None = None
 
     def until(self, may_go_on: Callable[[], bool], span: Span = NOWHERE) -> None:
         """Make the running task wait for a condition."""
-        piece = self.running_steps
-        assert piece is not None
-        if may_go_on():
-            return
-        piece.may_go_on, piece.waits_at = may_go_on, span
-        self._pause_task(piece)
+        if not may_go_on():
+            self._pause_task(may_go_on, span)
 
     def yield_to_others(self) -> None:
         """Let all other tasks run first, as far as they can."""
-        piece = self.running_steps
-        assert piece is not None
-        self.order.remove(piece)
-        self.order.append(piece)
-        piece.may_go_on = lambda: True
-        self._pause_task(piece)
+        assert self.running is not None
+        self.order.remove(self.running)
+        self.order.append(self.running)
+        self._pause_task(lambda: True, self.running.waits_at)
 
-    def _pause_task(self, piece: _Task) -> None:
+    def _pause_task(self, may_go_on: Callable[[], bool], span: Span) -> None:
+        """Let other tasks run until the running one may go on; ends it if another one has failed."""
+        task = self.running
+        assert task is not None
+        task.may_go_on, task.waits_at = may_go_on, span
         self.back.release()
-        piece.may_run.acquire()
-        if piece.error is not None:
-            raise piece.error
+        task.may_run.acquire()
+        if task.error is not None:
+            raise task.error
 
     def may_go_on(self) -> bool:
-        return any(piece.may_go_on() for piece in self.order if not piece.is_done)
+        return any(task.may_go_on() for task in self.order if not task.is_done)
 
     def is_done(self, number: int) -> bool:
-        return self.pieces[number].is_done
+        return self.tasks[number].is_done
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
         """Run all tasks to their ends. An exception of one ends the others and is raised here."""
-        self.pieces = [_Task(run) for run in work]
-        self.order = list(self.pieces)
-        threads = [threading.Thread(target=self._run, args=(piece,), daemon=True) for piece in self.pieces]
+        self.tasks = [_Task(run) for run in work]
+        self.order = list(self.tasks)
+        threads = [threading.Thread(target=self._run, args=(task,), daemon=True) for task in self.tasks]
         for thread in threads:
             thread.start()
         failure: BaseException | None = None
-        while waiting := [piece for piece in self.order if not piece.is_done]:
-            ready = next((piece for piece in waiting if failure is not None or piece.may_go_on()), None)
+        while waiting := [task for task in self.order if not task.is_done]:
+            ready = next((task for task in waiting if failure is not None or task.may_go_on()), None)
             if ready is None:
                 try:
-                    self.stuck([piece.waits_at for piece in waiting])
+                    self.stuck([task.waits_at for task in waiting])
                 except BaseException as error:
                     failure = error
                 continue
             ready.error = failure  # makes the task end
-            self.running_steps = ready
+            self.running = ready
             ready.may_run.release()
             self.back.acquire()
             if ready.is_done and failure is None:
@@ -91,12 +89,13 @@ class CooperativeScheduler:
         if failure is not None:
             raise failure
 
-    def _run(self, piece: _Task) -> None:
-        piece.may_run.acquire()
+    def _run(self, task: _Task) -> None:
+        """Run a task on its thread, when its turn comes."""
+        task.may_run.acquire()
         try:
-            if piece.error is None:
-                piece.run()
+            if task.error is None:
+                task.run()
         except BaseException as error:
-            piece.error = error
-        piece.is_done = True
+            task.error = error
+        task.is_done = True
         self.back.release()

@@ -18,18 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.interp.barriers import GridBarriers, RoleBarriers
-from tilec.ir import tile
-from tilec.ir.elements import (
-    bits_to_values,
-    decode_values,
-    encode_values,
-    is_stored_as_bits,
-    numpy_compute_type,
-    numpy_storage_type,
-    round_values,
-    storage_shape,
-    values_to_bits,
-)
+from tilec.ir import elements, tile
 from tilec.ir.expr import extent_to_size, integer_range
 from tilec.ir.types import BOOL, FLOAT8_E8M0, DType
 from tilec.ops import registry
@@ -65,9 +54,7 @@ def run_kernel(
         if isinstance(param, tile.Buffer):
             machine.storage[param.name] = _decode_tensor_argument(param, machine.shape(param.extents), tensors)
     for buffer in kernel.workspaces:
-        machine.storage[buffer.name] = np.full(
-            buffer.shape, _get_poison(buffer.dtype), numpy_compute_type(buffer.dtype)
-        )
+        machine.storage[buffer.name] = _make_tile(buffer, kernel.threads)
     roles = find_roles(kernel)
     made = (s for s in kernel.body if isinstance(s, AllocBarrier))
     counts = {get_barrier(s).name: s.counts for s in made}
@@ -80,17 +67,14 @@ def run_kernel(
             continue
         grid_barriers = GridBarriers([_find_cluster(kernel, block) for block in group])
         for number, one in enumerate(machines):
-            one.number, one.grid_barriers, one.role_barriers = (
-                number,
-                grid_barriers,
-                RoleBarriers(counts, grid_barriers.blocks),
-            )
+            one.number, one.grid_barriers = number, grid_barriers
+            one.role_barriers = RoleBarriers(counts, grid_barriers.blocks)
             cluster = _find_cluster(kernel, group[number])
             one.peers = [m for m, block in zip(machines, group, strict=True) if _find_cluster(kernel, block) == cluster]
         grid_barriers.run([partial(_run_block, kernel, roles, one) for one in machines])
     for param in kernel.params:
-        if isinstance(param, tile.Buffer) and is_stored_as_bits(param.dtype):
-            tensors[param.name][...] = encode_values(machine.storage[param.name], param.dtype)
+        if isinstance(param, tile.Buffer) and elements.is_stored_as_bits(param.dtype):
+            tensors[param.name][...] = elements.encode_values(machine.storage[param.name], param.dtype)
 
 
 Block = tuple[int, ...]
@@ -98,11 +82,8 @@ Block = tuple[int, ...]
 
 def _group_blocks(kernel: tile.Kernel, blocks: list[Block]) -> list[list[Block]]:
     """Return the groups of blocks that may wait for each other, each cluster in the order of ranks."""
-    reaching = [
-        s
-        for s in tile.walk_statements(kernel.body)
-        if isinstance(s, tile.TileOp) and (isinstance(s, Rendezvous) or s.reaches_blocks)
-    ]
+    operations = (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp))
+    reaching = [s for s in operations if isinstance(s, Rendezvous) or s.reaches_blocks]
     if any(isinstance(s, Rendezvous) and s.what == "sync_grid" for s in reaching):
         return [blocks]
     clusters: dict[Block, list[Block]] = {}
@@ -122,9 +103,7 @@ def _create_block_machine(machine: _Machine, kernel: tile.Kernel, block: Block) 
         own.variables[var.name] = np.int32(index)
     for buffer in kernel.buffers:
         if buffer.scope != "global":
-            copies = (kernel.threads,) if buffer.scope == "local" else ()
-            shape = (*copies, *buffer.shape)
-            own.storage[buffer.name] = np.full(shape, _get_poison(buffer.dtype), numpy_compute_type(buffer.dtype))
+            own.storage[buffer.name] = _make_tile(buffer, kernel.threads)
     return own
 
 
@@ -147,23 +126,17 @@ def _run_role(role: ExplicitRole, block: _Machine) -> None:
     machine = replace(block, storage=dict(block.storage), variables=variables, threads=threads)
     for buffer in role.kernel.buffers:
         if buffer.in_registers:
-            copies = (threads,) if buffer.scope == "local" else ()
-            machine.storage[buffer.name] = np.full(
-                (*copies, *buffer.shape), _get_poison(buffer.dtype), numpy_compute_type(buffer.dtype)
-            )
+            machine.storage[buffer.name] = _make_tile(buffer, threads)
     with np.errstate(all="ignore"):
         machine.body(role.kernel.body)
 
 
 def _find_sizes(kernel: tile.Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
     """Return the scalars that the shapes of the arrays determine."""
-    shapes = {
-        p.name: tuple(extent_to_size(e) or 0 for e in p.extents) for p in kernel.params if isinstance(p, tile.Buffer)
-    }
+    buffers = [p for p in kernel.params if isinstance(p, tile.Buffer) and p.name in tensors]
+    shapes = {p.name: tuple(extent_to_size(e) or 0 for e in p.extents) for p in buffers}
     try:
-        return {
-            **solve_scalars({n: s for n, s in shapes.items() if n in tensors}, {n: a.shape for n, a in tensors.items()})
-        }
+        return dict(solve_scalars(shapes, {name: array.shape for name, array in tensors.items()}))
     except SizeError as error:
         raise_error("wrong-input", str(error))
 
@@ -173,15 +146,16 @@ def _decode_tensor_argument(param: tile.Buffer, shape: tuple[int, ...], tensors:
     if param.name not in tensors:
         raise_error("missing-input", f"there is no array for tensor {param.name}", param.span)
     array = tensors[param.name]
-    wanted = numpy_storage_type(param.dtype)
-    shape = storage_shape(shape, param.dtype)
+    wanted = elements.numpy_storage_type(param.dtype)
+    shape = elements.storage_shape(shape, param.dtype)
     if array.shape != shape or array.dtype != wanted:
         given = f"{array.dtype}{list(array.shape)}"
         raise_error("wrong-input", f"{param.name} must be {wanted}{list(shape)}, not {given}", param.span)
-    return decode_values(array, param.dtype)
+    return elements.decode_values(array, param.dtype)
 
 
 def _take_scalar(param: tile.Var, scalars: Mapping[str, int | float]) -> Array:
+    """Return a scalar argument as a value of the parameter's type."""
     if param.name not in scalars:
         raise_error("missing-input", f"there is no value for scalar {param.name}")
     return convert_values(np.asarray(scalars[param.name]), param.dtype)
@@ -192,14 +166,13 @@ def _take_scalar(param: tile.Var, scalars: Mapping[str, int | float]) -> Array:
 
 def convert_values(value: Array, dtype: DType) -> Array:
     """Convert as a cast does: floats to integers toward zero and saturating, integers modulo their range."""
-    if is_stored_as_bits(dtype) and dtype.is_float:
-        return round_values(value.astype(np.float32), dtype)
-    if is_stored_as_bits(dtype):
+    if elements.is_stored_as_bits(dtype) and dtype.is_float:
+        return elements.round_values(value.astype(np.float32), dtype)
+    if elements.is_stored_as_bits(dtype):
         low, high = integer_range(dtype)
-        return round_values(
-            np.clip(np.trunc(np.nan_to_num(value)), low, high) if value.dtype.kind == "f" else value, dtype
-        )
-    wanted = numpy_compute_type(dtype)
+        is_float = value.dtype.kind == "f"
+        return elements.round_values(np.clip(np.trunc(np.nan_to_num(value)), low, high) if is_float else value, dtype)
+    wanted = elements.numpy_compute_type(dtype)
     if value.dtype == wanted:
         return value
     if dtype == BOOL:
@@ -213,8 +186,11 @@ def convert_values(value: Array, dtype: DType) -> Array:
     return value.astype(wanted)
 
 
-def _get_poison(dtype: DType) -> float | int:
-    return float("nan") if dtype.is_float else 0 if dtype == BOOL else integer_range(dtype)[1]
+def _make_tile(buffer: tile.Buffer, threads: int) -> Array:
+    """Return a tile's elements, one copy for each thread of a local one: NaN, or the largest integer."""
+    dtype, copies = buffer.dtype, (threads,) if buffer.scope == "local" else ()
+    poison = float("nan") if dtype.is_float else 0 if dtype == BOOL else integer_range(dtype)[1]
+    return np.full((*copies, *buffer.shape), poison, elements.numpy_compute_type(dtype))
 
 
 def _get_out_of_bounds_fill(dtype: DType) -> float:
@@ -253,6 +229,7 @@ _CALL_FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _align_to_threads(value: Any, extents: tuple[int, ...]) -> Any:
+    """Return a value that differs between threads along the first of these dimensions; others as they are."""
     is_per_thread = np.shape(value) == extents[:1]
     return value.reshape(-1, *(1 for _ in extents[1:])) if is_per_thread else value
 
@@ -286,6 +263,7 @@ class _Machine:
     # ---- statements --------------------------------------------------------------------------------------------------
 
     def body(self, body: tuple[tile.Stmt, ...]) -> None:
+        """Run statements, one after the other."""
         for stmt in body:
             self.span = stmt.span
             match stmt:
@@ -351,6 +329,7 @@ class _Machine:
         return role_barriers
 
     def _run_parallel(self, nest: tile.Parallel) -> None:
+        """Run the body of a T.Parallel once, with arrays over its extents as loop variables."""
         outer = self.variables
         if nest.is_per_thread:  # per-thread values run along the first dimension
             self.variables = {name: _align_to_threads(v, nest.extents) for name, v in outer.items()}
@@ -364,6 +343,7 @@ class _Machine:
         self.variables = outer
 
     def _run_if(self, stmt: tile.If) -> None:
+        """Run the branch that is taken, or both, each for the elements that take it."""
         condition = np.asarray(self.expr(stmt.condition))
         if condition.ndim == 0:
             self.body(stmt.then if condition else stmt.orelse)
@@ -375,6 +355,7 @@ class _Machine:
 
     @contextmanager
     def masked(self, condition: Array) -> Iterator[None]:
+        """Select, for as long as the context lasts, only those elements for which a condition holds."""
         outer = self.mask
         self.mask = np.logical_and(outer, condition)
         try:
@@ -383,6 +364,7 @@ class _Machine:
             self.mask = outer
 
     def _store(self, stmt: tile.Store) -> None:
+        """Store the active elements of a value, all at once or atomically one by one."""
         target = self.storage[stmt.buffer.name]
         value = self.expr(stmt.value)
         indices, in_bounds = self._indices(stmt.buffer, stmt.indices)
@@ -415,12 +397,9 @@ class _Machine:
         shape = self.storage[buffer.name].shape
         if buffer.scope == "local":
             if self.is_in_parallel:
-                raise_error(
-                    "no-reference",
-                    f"the CPU reference cannot run local buffer {buffer.name} inside T.Parallel",
-                    self.span,
-                    help="pass --no-compare, or give expected outputs with --expect",
-                )
+                message = f"the CPU reference cannot run local buffer {buffer.name} inside T.Parallel"
+                way_out = "pass --no-compare, or give expected outputs with --expect"
+                raise_error("no-reference", message, self.span, help=way_out)
             arrays.append(self.variables[tile.THREAD.name])
             shape = shape[1:]
         for index, size in zip(indices, shape, strict=True):
@@ -466,6 +445,7 @@ class _Machine:
         return replace(self, storage=self._get_cluster_block(block).storage)
 
     def _get_cluster_block(self, block: int) -> _Machine:
+        """Return the machine of a block of the cluster, by its number there."""
         if not 0 <= block < len(self.peers):
             raise_error("out-of-range", f"the cluster has no block {block}", self.span)
         return self.peers[block]
@@ -475,9 +455,8 @@ class _Machine:
         (None: all)."""
         inner, outer = [], []
         is_whole = True
-        for start_expr, extent, size in zip(
-            region.start, region.extent, self.storage[region.buffer.name].shape, strict=True
-        ):
+        sides = zip(region.start, region.extent, self.storage[region.buffer.name].shape, strict=True)
+        for start_expr, extent, size in sides:
             start = int(self.expr(start_expr))
             first, last = min(max(start, 0), size), min(max(start + extent, 0), size)
             is_whole &= last - first == extent
@@ -493,7 +472,7 @@ class _Machine:
         """Evaluate an expression: a numpy scalar, or inside T.Parallel an array that broadcasts over the nest."""
         match expr:
             case tile.Const(value=value, dtype=dtype):
-                return numpy_compute_type(dtype).type(value)
+                return elements.numpy_compute_type(dtype).type(value)
             case tile.Var(name=name):
                 return self.variables[name]
             case tile.Unary(op=op, a=a):
@@ -501,7 +480,7 @@ class _Machine:
             case tile.Binary(op=op, a=a, b=b, dtype=dtype):
                 return _round_result(_BINARY_FUNCTIONS[op](self.expr(a), self.expr(b)), dtype)
             case tile.Call(fn="reinterpret", args=(a,), dtype=dtype):
-                return bits_to_values(values_to_bits(np.asarray(self.expr(a)), a.dtype), dtype)
+                return elements.bits_to_values(elements.values_to_bits(np.asarray(self.expr(a)), a.dtype), dtype)
             case tile.Call(fn=fn, args=args, dtype=dtype) if fn in REFERENCES:
                 whole = np.empty(self.extents) if self.is_in_parallel else self.variables[tile.THREAD.name]
                 alike = np.broadcast_arrays(whole, *(self.expr(a) for a in args))
@@ -528,15 +507,13 @@ class _Machine:
                 if self.storage[buffer.name].size == 0:
                     return np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), self.storage[buffer.name].dtype)
                 values = self.storage[buffer.name][tuple(arrays)]
-                return (
-                    values
-                    if np.all(in_bounds)
-                    else np.where(in_bounds, values, values.dtype.type(_get_out_of_bounds_fill(buffer.dtype)))
-                )
+                outside = values.dtype.type(_get_out_of_bounds_fill(buffer.dtype))
+                return values if np.all(in_bounds) else np.where(in_bounds, values, outside)
             case _:
                 assert_never(expr)
 
     def _select_values(self, expr: tile.Select) -> Any:
+        """Evaluate both sides of a select, each for the elements that take it, and choose."""
         condition = np.asarray(self.expr(expr.condition))
         with self.masked(condition):
             then = self.expr(expr.then)
@@ -547,9 +524,9 @@ class _Machine:
 
 def _round_result(value: Any, dtype: DType) -> Any:
     """Round a result to its type: numpy computes bfloat16, and some functions of float16, as float32."""
-    if is_stored_as_bits(dtype):
+    if elements.is_stored_as_bits(dtype):
         return convert_values(np.asarray(value), dtype)
-    wanted = numpy_compute_type(dtype)
+    wanted = elements.numpy_compute_type(dtype)
     return value if value.dtype == wanted else value.astype(wanted)
 
 

@@ -8,7 +8,6 @@ has observed a refusal must not ask again.)
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +15,10 @@ import numpy as np
 from tilec.emu.barriers.mbarrier import to_shared_address
 from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.machine.steps import build_thread_step
 from tilec.emu.numbers import Array
 from tilec.emu.races.answers import LaunchControlAnswers
-from tilec.emu.tma.bulk import issue_load, to_cluster_address
+from tilec.emu.tma.bulk import issue_load
 from tilec.ptx.module import Vector
 
 if TYPE_CHECKING:
@@ -36,34 +36,24 @@ _HIGH_SHIFT = np.uint64(32)
 def _decode_try_cancel(form: Form) -> None:
     answer, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     to_all = form.has("multicast::cluster::all")
-    line = form.step.instruction.line
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        members = cta.thread_ids[threads].tolist()
-        places, bars = answer(cta, threads).tolist(), barrier(cta, threads).tolist()
-        for thread, place, bar in zip(members, places, bars, strict=True):
-            if cta.knows_of_refusal:
-                raise Fault(
-                    "bad-descriptor", "try_cancel after the block has observed that an earlier request was refused"
-                )
-            address = to_shared_address(place)
-            if address % _ANSWER_BYTES:
-                raise Fault("misaligned", f"an answer at shared address {address:#x}, which is not a multiple of 16")
-            answer_bytes = _cancel_next_cluster(cta.launch)
-            for target in cta.cluster.ctas if to_all else [cta]:
-                target.shared.find_offset(address, _ANSWER_BYTES, "the answer")
-                if target.shared.answers is None:
-                    target.shared.answers = LaunchControlAnswers()
-                target.shared.answers.expect_answer(address // 16, address, target.shared.race_detector)
-                rows = np.array([address // 16])
-                bar_at = to_cluster_address(target, cta.find_peer(to_shared_address(bar))[1])
-                issue_load(cta, thread, target, address, rows, bar_at, line, partial(_return_answer, answer_bytes), -1)
+    def request_cancel(cta: Cta, thread: int, place: int, bar: int) -> None:
+        if cta.knows_of_refusal:
+            raise Fault("bad-descriptor", "try_cancel after the block has observed that an earlier request was refused")
+        address = to_shared_address(place)
+        if address % _ANSWER_BYTES:
+            raise Fault("misaligned", f"an answer at shared address {address:#x}, which is not a multiple of 16")
+        answer_bytes = _cancel_next_cluster(cta.launch)
+        for target in cta.cluster.ctas if to_all else [cta]:
+            target.shared.find_offset(address, _ANSWER_BYTES, "the answer")
+            if target.shared.answers is None:
+                target.shared.answers = LaunchControlAnswers()
+            target.shared.answers.expect_answer(address // 16, address, target.shared.race_detector)
+            rows = np.array([address // 16])
+            local = cta.find_peer(to_shared_address(bar))[1]
+            issue_load(form, cta, thread, target, address, rows, target, local, lambda: answer_bytes)
 
-    form.step.run = run_step
-
-
-def _return_answer(answer_bytes: Array) -> Array:
-    return answer_bytes
+    form.step.run = build_thread_step(request_cancel, answer, barrier)
 
 
 def _cancel_next_cluster(launch: LaunchState) -> Array:
@@ -89,6 +79,7 @@ def _decode_query_cancel(form: Form) -> None:
     items = destination.items if isinstance(destination, Vector) else (destination,)
     targets = [form.write(item, "pred" if question == "is_canceled" else "b32") for item in items]
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         first, second = cta.views[low][threads], cta.views[high][threads]
         cancelled = (first & np.uint64(_CANCELLED_BIT)) != 0
@@ -102,5 +93,3 @@ def _decode_query_cancel(form: Form) -> None:
         chosen = position if question == "get_first_ctaid" else [position["xyz".index(question[-1])]]
         for target, value in zip(targets, chosen, strict=True):
             cta.views[target][threads] = value.astype(np.uint32)
-
-    form.step.run = run_step

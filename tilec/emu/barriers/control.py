@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,46 +28,41 @@ _RESTRICTIONS = "sync_restrict::shared::cta sync_restrict::shared::cluster"
 def _decode_bra(form: Form) -> None:
     target = form.step.target = form.find_label(form.operands[0])
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         taken = cta.thread_ids[threads]
         if len(taken) == len(group.indices):
             group.pc = target
             return True
-        here = group.pc
         # The group goes back to the scheduler, which picks the lower of the two paths.
         cta.split(group, taken, target)
-        group.pc = here + 1
+        group.pc += 1
         return False
-
-    form.step.control = move_group
 
 
 @register_decoder("exit")
 def _decode_exit(form: Form) -> None:
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         group.pc += 1
         return cta.exit(group, threads)
 
-    form.step.control = move_group
-
 
 @register_decoder("trap", "brkpt")
 def _decode_trap(form: Form) -> None:
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         raise Fault("trap", "the kernel executed trap")
-
-    form.step.run = run_step
 
 
 @register_decoder("nanosleep", accepts="u32")
 def _decode_nanosleep(form: Form) -> None:
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         # A sleeping group waits for others: let them run first.
         group.pc += 1
         group.time_slice += 1
         return False
-
-    form.step.control = move_group
 
 
 @register_decoder("griddepcontrol", accepts="launch_dependents")
@@ -74,48 +71,31 @@ def _decode_griddepcontrol(form: Form) -> None:
         _decode_no_effect(form)
         return
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         if cta.order is not None:
             cta.order.await_grid(cta.actors[threads])
 
-    form.step.run = run_step
 
-
+# A prefetch or hint changes no value, and its address need not even be valid. No two addresses alias here.
+@register_decoder("prefetch.param.tensormap", "fence.proxy.alias")
 @register_decoder("prefetch", "prefetch.tensormap", accepts="global local const param L1 L2")
+@register_decoder("pmevent", "prefetchu", "discard", "applypriority", accepts="L1 L2 global mask")
 def _decode_no_effect(form: Form) -> None:
-    def run_step(cta: Cta, threads: Threads) -> None:
-        return
-
-    form.step.run = run_step
+    form.step.run = lambda cta, threads: None
 
 
-@register_decoder("prefetch.param.tensormap")
-def _decode_prefetch_param(form: Form) -> None:
-    _decode_no_effect(form)
-
-
-@register_decoder("fence.proxy.alias")
-def _decode_alias_fence(form: Form) -> None:
-    # The emulator has no aliases: no two addresses name the same memory.
-    _decode_no_effect(form)
-
-
-@register_decoder(
-    "membar",
-    "fence",
-    accepts=f"sc acq_rel acquire release {_RESTRICTIONS} cta cluster gpu sys gl",
-)
+@register_decoder("membar", "fence", accepts=f"sc acq_rel acquire release {_RESTRICTIONS} cta cluster gpu sys gl")
 def _decode_fence(form: Form) -> None:
     if form.has("proxy"):
         raise form.unsupported("this proxy fence")
     is_narrow = form.has("cta")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         if cta.order is not None:
             cta.order.flags.fence(cta.actors[threads], is_narrow=is_narrow)
         publish_initialisations(cta, cta.actors[threads])
-
-    form.step.run = run_step
 
 
 @register_decoder(
@@ -127,6 +107,7 @@ def _decode_fence_proxy(form: Form) -> None:
     covers_global = not form.has("shared::cta", "shared::cluster")
     covers_shared = not form.has("global")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         actors = cta.actors[threads]
         if covers_global and cta.order is not None:
@@ -134,8 +115,6 @@ def _decode_fence_proxy(form: Form) -> None:
         if covers_shared:
             cta.shared.fence(actors)
             publish_initialisations(cta, actors)
-
-    form.step.run = run_step
 
 
 _BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
@@ -172,19 +151,31 @@ def _acquire_generation(cta: Cta, barrier: NamedBarrier, generation: int, member
         cta.order.acquire(cta.find_clock_rows(compact_threads(members)), barrier.clocks[generation])
 
 
+def _park_at_barrier(
+    group: Group, barrier: NamedBarrier, generation: int, reason: Callable[[], str], finish: Callable[[], None]
+) -> bool:
+    """Let a group wait for a generation of a barrier. When that is complete, `finish` runs and the group goes on."""
+    here = group.pc
+
+    def is_ready() -> bool:
+        if barrier.generation == generation:
+            return False
+        finish()
+        group.pc = here + 1
+        return True
+
+    return group.park(reason, is_ready)
+
+
 def _release_if_complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> None:
+    """Complete a generation of a named barrier if all its threads have arrived; more of them are a fault."""
     wanted = barrier.expected or cta.thread_count - cta.exited_count
-    if barrier.expected == 32 and barrier.arrived % 32 == 0:
-        # A barrier for 32 threads is complete after each warp.
+    # A barrier for 32 threads is complete after each warp.
+    if barrier.arrived == wanted or (barrier.expected == 32 and barrier.arrived % 32 == 0):
         release_barrier(barrier)
-        return
-    if barrier.arrived > wanted:
-        raise Fault(
-            "barrier-overflow",
-            f"{barrier.arrived} threads arrive at named barrier {barrier_id}, which expects {wanted}",
-        )
-    if barrier.arrived == wanted:
-        release_barrier(barrier)
+    elif barrier.arrived > wanted:
+        message = f"{barrier.arrived} threads arrive at named barrier {barrier_id}, which expects {wanted}"
+        raise Fault("barrier-overflow", message)
 
 
 def _describe_barrier_wait(barrier: NamedBarrier, barrier_id: int) -> str:
@@ -197,23 +188,22 @@ def _decode_bar(form: Form) -> None:
     id_slot = form.read(form.operands[0], "u32")
     count_slot = form.read(form.operands[1], "u32") if len(form.operands) > 1 else -1
     is_waiting = form.stem.endswith("sync")
-    line = form.step.instruction.line
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         ids = cta.views[id_slot][threads]
         counts = cta.views[count_slot][threads] if count_slot >= 0 else np.zeros(len(members), np.uint32)
         if len(members) < len(group.indices):
-            here = group.pc
-            cta.split(group, members, here)
-            group.pc = here + 1
+            cta.split(group, members, group.pc)
+            group.pc += 1
             return False
         same = (ids == ids[0]) & (counts == counts[0])
         if not same.all():
             # Threads with another barrier or count run this step again, in a group of their own.
             cta.split(group, members[~same], group.pc)
         barrier_id = int(ids[0])
-        barrier = _arrive_at_barrier(cta, barrier_id, int(counts[0]), members[same], line)
+        barrier = _arrive_at_barrier(cta, barrier_id, int(counts[0]), members[same], form.line)
         generation = barrier.generation
         _release_if_complete(cta, barrier, barrier_id)
         if not is_waiting or barrier.generation != generation:
@@ -221,23 +211,14 @@ def _decode_bar(form: Form) -> None:
                 _acquire_generation(cta, barrier, generation, members)
             group.pc += 1
             return not is_waiting
-        group.pc += 1
         since = cta.launch.timeline.now if cta.launch.timeline is not None else -1
-        # The deadlock report must name the barrier, so the group stands at it until it is let through.
-        waiting_at = group.pc - 1
 
-        def is_ready() -> bool:
-            if barrier.generation == generation:
-                return False
+        def finish_wait() -> None:
             _acquire_generation(cta, barrier, generation, members)
-            record_event(cta, members, "wait", f"barrier {barrier_id}", line, since)
-            group.pc = waiting_at + 1
-            return True
+            record_event(cta, members, "wait", f"barrier {barrier_id}", form.line, since)
 
-        group.pc = waiting_at
-        return group.park(lambda: _describe_barrier_wait(barrier, barrier_id), is_ready)
-
-    form.step.control = move_group
+        describe_wait = partial(_describe_barrier_wait, barrier, barrier_id)
+        return _park_at_barrier(group, barrier, generation, describe_wait, finish_wait)
 
 
 @register_decoder(*(f"{name}.red" for name in _BARRIERS))
@@ -251,9 +232,9 @@ def _decode_bar_red(form: Form) -> None:
         raise form.unsupported(f"{source}")
     value_slot = form.read(predicate, "pred")
     is_negated = not isinstance(source, Reg)
-    line = form.step.instruction.line
     count_slot = form.read(form.operands[2], "u32") if len(form.operands) > 3 else -1
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         barrier_id = int(cta.views[id_slot][threads][0])
@@ -261,54 +242,43 @@ def _decode_bar_red(form: Form) -> None:
         if len(members) < len(group.indices):
             raise Fault("bad-barrier", "bar.red under a predicate that differs between threads")
         values = cta.views[value_slot][threads] ^ is_negated
-        barrier = _arrive_at_barrier(cta, barrier_id, expected, members, line)
+        barrier = _arrive_at_barrier(cta, barrier_id, expected, members, form.line)
         generation = barrier.generation
         barrier.contributions.append((group, values.copy()))
-        here = group.pc
 
         def finish_reduction() -> None:
             everyone = np.concatenate(barrier.results[generation])
             result = everyone.sum() if operation == "popc" else everyone.all() if operation == "and" else everyone.any()
             cta.views[result_slot][members] = result
             _acquire_generation(cta, barrier, generation, members)
-            group.pc = here + 1
 
         _release_if_complete(cta, barrier, barrier_id)
         if barrier.generation != generation:
             finish_reduction()
+            group.pc += 1
             return False
-
-        def is_ready() -> bool:
-            if barrier.generation == generation:
-                return False
-            finish_reduction()
-            return True
-
-        return group.park(lambda: _describe_barrier_wait(barrier, barrier_id), is_ready)
-
-    form.step.control = move_group
+        describe_wait = partial(_describe_barrier_wait, barrier, barrier_id)
+        return _park_at_barrier(group, barrier, generation, describe_wait, finish_reduction)
 
 
 @register_decoder("barrier.cluster.arrive", accepts="release relaxed")
 def _decode_cluster_arrive(form: Form) -> None:
     is_relaxed = form.has("relaxed")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         barrier = cta.cluster.barrier
         cta.cluster_arrivals[threads] = barrier.generation
         barrier.arrived += len(cta.thread_ids[threads])
         if cta.order is not None:
-            clock = (
-                _relaxed_clock(cta, cta.order, cta.actors[threads])
-                if is_relaxed
-                else cta.order.release(cta.find_clock_rows(threads))
-            )
+            if is_relaxed:
+                clock = _relaxed_clock(cta, cta.order, cta.actors[threads])
+            else:
+                clock = cta.order.release(cta.find_clock_rows(threads))
             barrier.clock = barrier.clock if clock is None else cta.order.join_clocks(barrier.clock, clock)
-        record_event(cta, cta.thread_ids[threads], "arrive", "cluster barrier", form.step.instruction.line)
+        record_event(cta, cta.thread_ids[threads], "arrive", "cluster barrier", form.line)
         if barrier.arrived >= cta.thread_count * len(cta.cluster.ctas):
             release_barrier(barrier)
-
-    form.step.run = run_step
 
 
 def _relaxed_clock(cta: Cta, order: HappensBeforeOrder, actors: Array) -> Array | None:
@@ -319,26 +289,18 @@ def _relaxed_clock(cta: Cta, order: HappensBeforeOrder, actors: Array) -> Array 
 
 @register_decoder("barrier.cluster.wait", accepts="acquire")
 def _decode_cluster_wait(form: Form) -> None:
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         barrier = cta.cluster.barrier
         generation = int(cta.cluster_arrivals[threads].max())
-        here = group.pc
         members = cta.thread_ids[threads]
+        finish_wait = partial(_acquire_generation, cta, barrier, generation, members)
         if barrier.generation > generation:
-            _acquire_generation(cta, barrier, generation, members)
+            finish_wait()
             group.pc += 1
-            return True
-
-        def is_ready() -> bool:
-            if barrier.generation == generation:
-                return False
-            _acquire_generation(cta, barrier, generation, members)
-            group.pc = here + 1
             return True
 
         def describe_wait() -> str:
             return f"the cluster barrier, where {barrier.arrived} threads have arrived"
 
-        return group.park(describe_wait, is_ready)
-
-    form.step.control = move_group
+        return _park_at_barrier(group, barrier, generation, describe_wait, finish_wait)

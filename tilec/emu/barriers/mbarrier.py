@@ -98,14 +98,15 @@ class MBarrier:
             self._advance_phase()
 
     def expect_bytes(self, size: int) -> None:
+        """Add bytes to those that the phase awaits, or with a negative size take them off."""
         self.tx += size
         self.version += 1
         if self.tx > _MAX_COUNT:
-            raise Fault(
-                "barrier-overflow", f"{self.tx} bytes expected by one phase of the mbarrier at {self.address:#x}"
-            )
+            message = f"{self.tx} bytes expected by one phase of the mbarrier at {self.address:#x}"
+            raise Fault("barrier-overflow", message)
 
     def add_copy(self, copy: PendingCopy) -> None:
+        """Add a copy in flight that the barrier will report."""
         self.copies.append(copy)
         self.version += 1
         missing = sum(other.size for other in self.copies) - self.tx
@@ -136,6 +137,7 @@ class MBarrier:
                 self._advance_phase()
 
     def _advance_phase(self) -> None:
+        """Complete the phase: its clock is handed to waits, and the next phase begins."""
         self.phase += 1
         self.pending = self.expected
         self.version += 1
@@ -156,13 +158,13 @@ class MBarrier:
     def _publish_actors(self, columns: Array) -> None:
         """Let waits for this phase acquire everything that these actors did until now."""
         order = self.cta.order
-        if order is None:
-            return
-        clock = np.zeros(order.know.shape[1], np.int32)
-        clock[columns] = order.log.now
-        self._join_clock(clock)
+        if order is not None:
+            clock = np.zeros(order.know.shape[1], np.int32)
+            clock[columns] = order.log.now
+            self._join_clock(clock)
 
     def _describe_bytes(self) -> str:
+        """Describe the bytes that the phase awaits, as the end of a sentence."""
         if not self.tx:
             return ""
         if self.tx < 0:
@@ -264,6 +266,7 @@ def publish_initialisations(cta: Cta, actors: Array) -> None:
 
 @register_decoder("fence.mbarrier_init", accepts="release cluster")
 def _decode_fence_init(form: Form) -> None:
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         actors = cta.actors[threads]
         publish_initialisations(cta, actors)
@@ -273,8 +276,6 @@ def _decode_fence_init(form: Form) -> None:
         for barrier in cta.asynchronous.barriers.values():
             knowing = actors[order.know[actors, barrier.init_by] >= barrier.init_event]
             barrier.fenced_by |= frozenset(knowing.tolist())
-
-    form.step.run = run_step
 
 
 def collect_fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
@@ -296,17 +297,16 @@ def _decode_init(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
     count_slot = form.read(form.operands[1], "u32")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         counts = cta.views[count_slot][threads]
         for address, chosen in group_by_address(pointer(cta, threads)):
-            _initialise_barrier(
-                cta, to_shared_address(address), int(counts[chosen][0]), int(cta.actors[threads][chosen][0])
-            )
-
-    form.step.run = run_step
+            count, actor = int(counts[chosen][0]), int(cta.actors[threads][chosen][0])
+            _initialise_barrier(cta, to_shared_address(address), count, actor)
 
 
 def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
+    """Make an mbarrier for `count` arrivals at a shared address, by thread `actor`."""
     state = cta.asynchronous
     if address % 8:
         raise Fault("misaligned", f"an mbarrier at {address:#x}, which is not a multiple of 8")
@@ -319,9 +319,8 @@ def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
         raise Fault("unarrived-write", f"an mbarrier at {address:#x}{state.explain(address)}")
     live = state.barriers.get(address)
     if live is not None and live.is_used:
-        raise Fault(
-            "bad-barrier", f"the mbarrier at {address:#x} is in use and is initialised again with no mbarrier.inval"
-        )
+        message = f"the mbarrier at {address:#x} is in use and is initialised again with no mbarrier.inval"
+        raise Fault("bad-barrier", message)
     shadow[address : address + 8] = VALID | BARRIER
     order, events = cta.order, cta.launch.events
     # Before the event: a new column starts at the present event, and no thread knows this one yet.
@@ -334,6 +333,7 @@ def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
 def _decode_inval(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         for address, chosen in group_by_address(pointer(cta, threads)):
             barrier = find_barrier(cta, address, cta.actors[threads][chosen])
@@ -343,8 +343,6 @@ def _decode_inval(form: Form) -> None:
                 raise Fault("bad-barrier", f"{message} {barrier.copies[0].line} is in flight")
             del cta.asynchronous.barriers[barrier.address]
             cta.shared.shadow[barrier.address : barrier.address + 8] = 0
-
-    form.step.run = run_step
 
 
 def _arrival_clock(cta: Cta, form: Form, actors: Array) -> Array | None:
@@ -359,8 +357,8 @@ def _decode_arrive(form: Form) -> None:
     is_expecting, is_dropping = form.has("expect_tx"), form.stem == "mbarrier.arrive_drop"
     may_not_complete = form.has("noComplete")
     amount_slot = form.read(form.operands[2], "u32") if len(form.operands) > 2 else -1
-    line = form.step.instruction.line
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         states = np.zeros(len(addresses), np.uint64)
@@ -384,14 +382,12 @@ def _decode_arrive(form: Form) -> None:
                 count = amount
             if is_dropping:
                 barrier.expected -= count
-            record_event(cta, cta.thread_ids[threads][chosen], "arrive", describe_barrier(barrier), line)
+            record_event(cta, cta.thread_ids[threads][chosen], "arrive", describe_barrier(barrier), form.line)
             if may_not_complete and count >= barrier.pending:
                 message = f"an arrival with noComplete is the last of the {barrier.expected} that phase {barrier.phase}"
                 raise Fault("bad-barrier", f"{message} of the mbarrier at {barrier.address:#x} awaits")
             barrier.arrive(count, _arrival_clock(cta, form, actors), cta.launch.events.pc)
         cta.views[state_slot][threads] = states
-
-    form.step.run = run_step
 
 
 @register_decoder("mbarrier.pending_count", accepts="b64")
@@ -417,6 +413,7 @@ def _decode_expect(form: Form) -> None:
     size_slot = form.read(form.operands[1], "u32")
     sign = 1 if form.stem == "mbarrier.expect_tx" else -1
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         sizes = cta.views[size_slot][threads].astype(np.int64)
         for address, chosen in group_by_address(pointer(cta, threads)):
@@ -427,8 +424,6 @@ def _decode_expect(form: Form) -> None:
             if sign < 0:
                 barrier.try_complete_phase()
 
-    form.step.run = run_step
-
 
 @register_decoder("mbarrier.try_wait", "mbarrier.test_wait", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
 def _decode_wait(form: Form) -> None:
@@ -438,8 +433,8 @@ def _decode_wait(form: Form) -> None:
     wanted_slot = form.read(form.operands[2], "u32" if by_parity else "u64")
     is_blocking = form.stem == "mbarrier.try_wait"
     acquires = not form.has("relaxed")
-    line = form.step.instruction.line
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         addresses = pointer(cta, threads)
         actors = cta.actors[threads]
@@ -466,7 +461,7 @@ def _decode_wait(form: Form) -> None:
                     cta.order.acquire(actors[passing], barrier.done_clock)
                 if group.since >= 0:
                     name = f"mbarrier {barrier.address:#x} phase {barrier.phase - 1}"
-                    record_event(cta, cta.thread_ids[threads], "wait", name, line, group.since)
+                    record_event(cta, cta.thread_ids[threads], "wait", name, form.line, group.since)
                     group.since = -1
         if not watched or group.must_fail_wait or (is_blocking and _times_out_early(cta, group, watched)):
             group.must_fail_wait = False
@@ -476,10 +471,8 @@ def _decode_wait(form: Form) -> None:
             return True
 
         def describe_wait() -> str:
-            return "; ".join(
-                f"the mbarrier at {b.address:#x}, whose {b.describe_state()}{b.explain_missed_phase(v)}"
-                for b, _, v in watched
-            )
+            waits = ((b, f"{b.describe_state()}{b.explain_missed_phase(value)}") for b, _, value in watched)
+            return "; ".join(f"the mbarrier at {b.address:#x}, whose {state}" for b, state in waits)
 
         def is_ready() -> bool:
             return any(barrier.version != version for barrier, version, _ in watched)
@@ -487,22 +480,18 @@ def _decode_wait(form: Form) -> None:
         members = cta.thread_ids[threads]
         if len(members) < len(group.indices) or done.any():
             # Some threads need not wait: the others wait here in a group of their own.
-            waiting = members[~done]
             cta.views[result_slot][members[done]] = True
-            here = group.pc
-            cta.split(group, waiting, here)
+            cta.split(group, members[~done], group.pc)
             parked = cta.groups[-1]
             parked.poll_count = 0 if is_blocking else group.poll_count + 1
             parked.park(describe_wait, is_ready)
-            group.pc = here + 1
+            group.pc += 1
             return True
         if not is_blocking:
             group.poll_count += 1
         if group.since < 0 and cta.launch.timeline is not None:
             group.since = cta.launch.timeline.now
         return group.park(describe_wait, is_ready)
-
-    form.step.control = move_group
 
 
 def _times_out_early(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, int]]) -> bool:
@@ -517,11 +506,11 @@ def _times_out_early(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, 
 
 
 def _is_phase_complete(barrier: MBarrier, wanted: int, by_parity: bool) -> bool:
+    """Return whether the phase of a parity, or of a state, is complete; that of an old state is a fault."""
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     if wanted < barrier.phase - 1:
         message = f"a wait for phase {wanted} of the mbarrier at {barrier.address:#x}, which is in phase"
-        raise Fault(
-            "phase-skipped", f"{message} {barrier.phase}: only phase {barrier.phase - 1} may still be waited for"
-        )
+        only = f"only phase {barrier.phase - 1} may still be waited for"
+        raise Fault("phase-skipped", f"{message} {barrier.phase}: {only}")
     return barrier.phase > wanted

@@ -55,6 +55,7 @@ class CallStack:
         self.saved: dict[tuple[int, str], dict[str, Array]] = {}
 
     def push(self, members: Array, step: int) -> None:
+        """Let threads return to a step."""
         depth = self.depth[members]
         if int(depth.max()) >= _MAX_CALL_DEPTH:
             raise Fault("out-of-bounds", f"calls are nested more than {_MAX_CALL_DEPTH} deep")
@@ -64,6 +65,7 @@ class CallStack:
         self.depth[members] = depth + 1
 
     def pop(self, members: Array) -> Array:
+        """Return the step to which each thread returns, and forget it."""
         self.depth[members] -= 1
         steps: Array = self.returns[self.depth[members], members]
         return steps
@@ -94,21 +96,16 @@ def _decode_call(form: Form) -> None:
     returned = operands.pop(0) if isinstance(operands[0], Arguments) else None
     target = operands.pop(0)
     passed = operands.pop(0) if operands and isinstance(operands[0], Arguments) else None
+    results, values = (part.items if isinstance(part, Arguments) else () for part in (returned, passed))
     callee = form.program.functions.get(target.name) if isinstance(target, Symbol) else None
     if isinstance(target, Symbol) and callee is None:
-        lists = [list(part.items) if isinstance(part, Arguments) else [] for part in (passed, returned)]
-        _decode_external_call(form, target.name, *lists)
+        _decode_external_call(form, target.name, values, results)
         return
+    formals = dict(enumerate(callee.params)) if callee is not None else {}
     call_site = CallSite(
         form.function,
-        tuple(
-            _decode_call_operand(form, item, None)
-            for item in (returned.items if isinstance(returned, Arguments) else ())
-        ),
-        tuple(
-            _decode_call_operand(form, item, callee.params[index] if callee and index < len(callee.params) else None)
-            for index, item in enumerate(passed.items if isinstance(passed, Arguments) else ())
-        ),
+        tuple(_decode_call_operand(form, item, None) for item in results),
+        tuple(_decode_call_operand(form, item, formals.get(index)) for index, item in enumerate(values)),
     )
     if callee is not None:
         _check_argument_counts(call_site, callee)
@@ -116,16 +113,15 @@ def _decode_call(form: Form) -> None:
     program.sites[len(program.steps)] = call_site
     target_slot = -1 if callee is not None else form.read(target, "u64")
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         here = group.pc
+        parts = [(_held_back_threads(group, members), here + 1)]
         if callee is not None:
             _enter_function(cta, members, here, call_site, callee)
-            return split_group_by_step(
-                cta, group, [(_held_back_threads(group, members), here + 1), (members, callee.start)]
-            )
+            return split_group_by_step(cta, group, [*parts, (members, callee.start)])
         addresses = cta.views[target_slot][threads].copy()
-        parts = [(_held_back_threads(group, members), here + 1)]
         for address in np.unique(addresses).tolist():
             function = program.function_at.get(address)
             if function is None:
@@ -136,52 +132,43 @@ def _decode_call(form: Form) -> None:
             parts.append((chosen, function.start))
         return split_group_by_step(cta, group, parts)
 
-    form.step.control = move_group
-
 
 def _decode_external_call(form: Form, name: str, passed: Sequence[Operand], returned: Sequence[Operand]) -> None:
     """Decode a call of a function without a body: `vprintf` prints, any other faults when it is reached."""
     if name == "vprintf":
-        passed_operands = [_decode_call_operand(form, item, _ADDRESS_PARAM) for item in passed]
-        result_operands = [_decode_call_operand(form, item, None) for item in returned]
-        form.step.run = lambda cta, threads: _call_vprintf(
-            cta, cta.thread_ids[threads], passed_operands, result_operands
-        )
+        given = [_decode_call_operand(form, item, _ADDRESS_PARAM) for item in passed]
+        results = [_decode_call_operand(form, item, None) for item in returned]
+        form.step.run = lambda cta, threads: _call_vprintf(cta, cta.thread_ids[threads], given, results)
         return
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         if name == "__assertfail":
             raise Fault("trap", "an assertion of the kernel failed")
         raise Fault("unsupported", f"a call of '{name}', which has no body")
 
-    form.step.run = run_step
 
-
-def _call_vprintf(
-    cta: Cta, members: Array, passed_operands: list[CallOperand], result_operands: list[CallOperand]
-) -> None:
-    if len(passed_operands) != 2:
-        raise Fault("unsupported", f"a call of 'vprintf' with {len(passed_operands)} arguments; it takes 2")
-
-    formats, arguments = (
-        _read_operand(cta, members, call_operand, _ADDRESS_PARAM).copy().view(np.int64).reshape(-1)
-        for call_operand in passed_operands
-    )
+def _call_vprintf(cta: Cta, members: Array, passed: list[CallOperand], results: list[CallOperand]) -> None:
+    """Print for some threads, and set the result to 0."""
+    if len(passed) != 2:
+        raise Fault("unsupported", f"a call of 'vprintf' with {len(passed)} arguments; it takes 2")
+    formats, arguments = (_read_bytes(cta, members, place, 8).copy().view(np.int64).reshape(-1) for place in passed)
     printf.print_for_threads(cta, members, formats, arguments)
-    for call_operand in result_operands:
-        _write_operand(cta, members, call_operand, np.zeros((len(members), 4), np.uint8))
+    for place in results:
+        _write_bytes(cta, members, place, np.zeros((len(members), 4), np.uint8))
 
 
 def _check_argument_counts(call_site: CallSite, callee: FunctionLayout) -> None:
-    if len(call_site.arguments) != len(callee.params) or len(call_site.returns) != len(callee.returns):
-        raise Fault(
-            "unsupported",
-            f"{len(call_site.arguments)} arguments and {len(call_site.returns)} results in a call of '{callee.name}', "
-            f"which has {len(callee.params)} and {len(callee.returns)}",
-        )
+    """Require that a call has as many arguments and results as the function."""
+    given = len(call_site.arguments), len(call_site.returns)
+    wanted = len(callee.params), len(callee.returns)
+    if given != wanted:
+        message = f"{given[0]} arguments and {given[1]} results in a call of '{callee.name}'"
+        raise Fault("unsupported", f"{message}, which has {wanted[0]} and {wanted[1]}")
 
 
 def _decode_call_operand(form: Form, item: Operand, formal: FormalParameter | None) -> CallOperand:
+    """Return the place of an argument or result: a `.param` variable, a register or a constant."""
     if isinstance(item, Symbol):
         address = form.find_symbol(item)
         if not CALL_PARAMS <= address < CALL_PARAMS << 1:
@@ -196,16 +183,15 @@ def _decode_call_operand(form: Form, item: Operand, formal: FormalParameter | No
 
 
 def _enter_function(cta: Cta, members: Array, here: int, call_site: CallSite, callee: FunctionLayout) -> None:
+    """Pass arguments to a function, and push its frame and the step after the call."""
     stack = cta.calls
-    values = [
-        _read_operand(cta, members, call_operand, formal)
-        for call_operand, formal in zip(call_site.arguments, callee.params, strict=True)
-    ]
+    pairs = zip(call_site.arguments, callee.params, strict=True)
+    values = [_read_bytes(cta, members, place, formal.size) for place, formal in pairs]
     if call_site.caller is not None and call_site.caller.is_recursive:
         _save_registers(cta, members, call_site.caller)
     stack.push(members, here + 1)
     for formal, value in zip(callee.params, values, strict=True):
-        _write_parameter(cta, members, formal.place, formal.offset, value)
+        _write_bytes(cta, members, formal, value)
     if callee.frame_bytes:
         top = stack.top[members]
         for (class_name, row), offset in callee.frames:
@@ -218,22 +204,31 @@ def _enter_function(cta: Cta, members: Array, here: int, call_site: CallSite, ca
             cta.local = np.pad(cta.local, ((0, 0), (0, 2 * needed - cta.local.shape[1])))
 
 
-def _read_operand(cta: Cta, members: Array, call_operand: CallOperand, formal: FormalParameter) -> Array:
-    if call_operand.slot < 0:
-        return cta.local[members, call_operand.offset : call_operand.offset + formal.size]
-    data: Array = np.ascontiguousarray(cta.views[call_operand.slot][members]).view(np.uint8).reshape(len(members), -1)
-    return data[:, : formal.size]
+def _find_register(cta: Cta, place: CallOperand | FormalParameter) -> Array | None:
+    """Return the register, over all threads, that an argument or parameter is; None if it is in local memory."""
+    if isinstance(place, CallOperand):
+        return None if place.slot < 0 else cta.views[place.slot]
+    return None if place.place is None else cta.blocks[place.place[0]][place.place[1]]
 
 
-def _write_parameter(cta: Cta, members: Array, place: tuple[str, int] | None, offset: int, data: Array) -> None:
-    if place is None:
-        cta.local[members, offset : offset + data.shape[1]] = data
+def _read_bytes(cta: Cta, members: Array, place: CallOperand | FormalParameter, size: int) -> Array:
+    """Return the first bytes, [thread, byte], of an argument or parameter."""
+    register = _find_register(cta, place)
+    if register is None:
+        return cta.local[members, place.offset : place.offset + size]
+    data: Array = np.ascontiguousarray(register[members]).view(np.uint8).reshape(len(members), -1)
+    return data[:, :size]
+
+
+def _write_bytes(cta: Cta, members: Array, place: CallOperand | FormalParameter, data: Array) -> None:
+    """Set the first bytes, [thread, byte], of an argument or parameter; the others of a register become 0."""
+    register = _find_register(cta, place)
+    if register is None:
+        cta.local[members, place.offset : place.offset + data.shape[1]] = data
         return
-    class_name, row = place
-    word = cta.blocks[class_name].dtype
-    padded = np.zeros((len(members), word.itemsize), np.uint8)
+    padded = np.zeros((len(members), register.dtype.itemsize), np.uint8)
     padded[:, : data.shape[1]] = data
-    cta.blocks[class_name][row, members] = padded.view(word).reshape(-1)
+    register[members] = padded.view(register.dtype).reshape(-1)
 
 
 # -- recursion ---------------------------------------------------------------------------------------------------------
@@ -255,6 +250,7 @@ def _save_registers(cta: Cta, members: Array, caller: FunctionLayout) -> None:
 
 
 def _restore_registers(cta: Cta, members: Array, caller: FunctionLayout) -> None:
+    """Restore the caller's registers as saved at this call depth."""
     stack = cta.calls
     for depth in np.unique(stack.depth[members]).tolist():
         chosen = members[stack.depth[members] == depth]
@@ -283,35 +279,17 @@ def _decode_ret(form: Form) -> None:
         for step in np.unique(steps).tolist():
             chosen = members[steps == step]
             call_site = program.sites[step - 1]
-            values = [_read_result(cta, chosen, formal) for formal in function.returns]
+            values = [_read_bytes(cta, chosen, formal, formal.size) for formal in function.returns]
             if call_site.caller is not None and call_site.caller.is_recursive:
                 _restore_registers(cta, chosen, call_site.caller)
             if function.frame_bytes:
                 cta.calls.top[chosen] -= function.frame_bytes
-            for call_operand, value in zip(call_site.returns, values, strict=True):
-                _write_operand(cta, chosen, call_operand, value)
+            for place, value in zip(call_site.returns, values, strict=True):
+                _write_bytes(cta, chosen, place, value)
             parts.append((chosen, step))
         return split_group_by_step(cta, group, parts)
 
     form.step.control = exit_kernel if function is None else return_to_caller
-
-
-def _read_result(cta: Cta, members: Array, formal: FormalParameter) -> Array:
-    if formal.place is None:
-        return cta.local[members, formal.offset : formal.offset + formal.size]
-    class_name, row = formal.place
-    data: Array = np.ascontiguousarray(cta.blocks[class_name][row, members]).view(np.uint8).reshape(len(members), -1)
-    return data[:, : formal.size]
-
-
-def _write_operand(cta: Cta, members: Array, call_operand: CallOperand, data: Array) -> None:
-    if call_operand.slot < 0:
-        cta.local[members, call_operand.offset : call_operand.offset + data.shape[1]] = data
-        return
-    view = cta.views[call_operand.slot]
-    padded = np.zeros((len(members), view.dtype.itemsize), np.uint8)
-    padded[:, : data.shape[1]] = data
-    view[members] = padded.view(view.dtype).reshape(-1)
 
 
 # -- brx ---------------------------------------------------------------------------------------------------------------
@@ -322,6 +300,7 @@ def _decode_brx(form: Form) -> None:
     index_slot = form.read(form.operands[0], "u32")
     targets = np.array(form.find_branch_targets(form.operands[1]))
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         members = cta.thread_ids[threads]
         index = cta.views[index_slot][threads]
@@ -331,5 +310,3 @@ def _decode_brx(form: Form) -> None:
         parts = [(_held_back_threads(group, members), group.pc + 1)]
         parts += [(members[steps == step], step) for step in np.unique(steps).tolist()]
         return split_group_by_step(cta, group, parts)
-
-    form.step.control = move_group

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 
-from tilec.ptx.module import Address, Arguments, Block, Entry, Function, Instruction, Item, Module, Reg, Symbol
+from tilec.emu.numbers import TYPES
+from tilec.ptx.module import Address, Arguments, Block, Entry, Function, Instruction, Item, Module, Param, Reg, Symbol
 from tilec.support.records import dataclass
 
 RegisterIndex = tuple[str, int]
@@ -45,6 +46,12 @@ class FunctionLayout:
     frame_bytes: int = 0
 
 
+def measure_param(param: Param) -> tuple[int, int]:
+    """Return the alignment and the size of a parameter in bytes."""
+    element = TYPES[param.type].bits // 8
+    return max(element, param.align or 1), element if param.size is None else param.size
+
+
 def assign_function_addresses(module: Module) -> dict[str, int]:
     """Return the address of every function, declared ones included."""
     return {function.name: FUNCTION_WINDOW + 16 * index for index, function in enumerate(module.functions, start=1)}
@@ -56,9 +63,8 @@ def find_reachable_functions(module: Module, entry: Entry) -> tuple[list[Functio
     known = {function.name: function for function in module.functions}
     taken = {item.symbol for variable in module.variables for item in variable.relocations if item.symbol in known}
     bodies = {name: function.body or () for name, function in known.items()}
-    taken.update(
-        name for body in (entry.body, *bodies.values()) for name in _find_taken_addresses(body) if name in known
-    )
+    for body in (entry.body, *bodies.values()):
+        taken.update(known.keys() & _find_taken_addresses(body))
     calls = {name: _find_callees(body, known, taken) for name, body in bodies.items()}
     order: list[str] = []
     _visit_postorder(_find_callees(entry.body, known, taken), calls, order, set())
@@ -67,6 +73,7 @@ def find_reachable_functions(module: Module, entry: Entry) -> tuple[list[Functio
 
 
 def _walk_instructions(body: tuple[Item, ...]) -> Iterator[Instruction]:
+    """Yield the instructions of a body and of the blocks in it."""
     for item in body:
         if isinstance(item, Instruction):
             yield item
@@ -81,15 +88,12 @@ def find_call_target(instruction: Instruction) -> Symbol | Reg | None:
     return target if isinstance(target, (Symbol, Reg)) else None
 
 
-def _find_taken_addresses(body: tuple[Item, ...]) -> Iterator[str]:
-    for instruction in _walk_instructions(body):
-        if instruction.opcode.split(".")[0] == "call":
-            continue
-        for operand in instruction.operands:
-            if isinstance(operand, Symbol):
-                yield operand.name
-            elif isinstance(operand, Address) and isinstance(operand.base, Symbol):
-                yield operand.base.name
+def _find_taken_addresses(body: tuple[Item, ...]) -> set[str]:
+    """Return the names of the symbols that a body uses other than to call them."""
+    uses = (i for i in _walk_instructions(body) if i.opcode.split(".")[0] != "call")
+    operands = (operand for instruction in uses for operand in instruction.operands)
+    symbols = (operand.base if isinstance(operand, Address) else operand for operand in operands)
+    return {symbol.name for symbol in symbols if isinstance(symbol, Symbol)}
 
 
 def _find_callees(body: tuple[Item, ...], known: dict[str, Function], taken: set[str]) -> list[str]:
@@ -106,6 +110,7 @@ def _find_callees(body: tuple[Item, ...], known: dict[str, Function], taken: set
 
 
 def _visit_postorder(names: list[str], calls: dict[str, list[str]], order: list[str], seen: set[str]) -> None:
+    """Append the functions that these may call, and these themselves, to `order`: callees before callers."""
     for name in names:
         if name not in seen:
             seen.add(name)

@@ -31,12 +31,12 @@ def print_for_threads(cta: Cta, members: Array, formats: Array, arguments: Array
     """Print for one thread after the other; `formats` and `arguments` hold an address for each."""
     for thread, address, buffer in zip(members.tolist(), formats.tolist(), arguments.tolist(), strict=True):
         reader = _ArgumentReader(cta, thread, buffer)
-        cta.launch.printed.append(
-            (cta.cluster.number, _CONVERSION.sub(reader.format_conversion, reader.load_string(address)))
-        )
+        text = _CONVERSION.sub(reader.format_conversion, reader.load_string(address))
+        cta.launch.printed.append((cta.cluster.number, text))
 
 
 def _format_unsigned(spelled: str, kind: str, value: int) -> str:
+    """Format an unsigned number as `%o`, `%u`, `%x` or `%X`, with the flags and sizes in `spelled`."""
     if kind == "o" and "#" in spelled:  # Python begins it with 0o
         return f"{spelled.replace('#', '')}s" % f"0{value:o}"
     return f"{spelled}{'d' if kind == 'u' else kind}" % value
@@ -82,6 +82,7 @@ class _ArgumentReader:
         return value
 
     def take_bytes(self, size: int) -> bytes:
+        """Return the next value of the buffer, which lies at a multiple of its size."""
         self.at = -(-self.at // size) * size
         data = self.load_bytes(self.at, size)
         self.at += size
@@ -91,6 +92,7 @@ class _ArgumentReader:
         return load_generic(self.cta, self.thread, np.array([address]), size).tobytes()
 
     def load_string(self, address: int) -> str:
+        """Return the string that begins at an address."""
         found = bytearray()
         while len(found) < _MAX_STRING_BYTES:
             (byte,) = self.load_bytes(address + len(found), 1)

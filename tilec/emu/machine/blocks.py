@@ -18,13 +18,14 @@ from dataclasses import field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from tilec.emu.fault import Fault, SourceLocation
+from tilec.emu.fault import Fault
 from tilec.emu.machine.cluster import BlockPositions, Cluster, ClusterQueue, LaunchState
 from tilec.emu.machine.steps import Step, StopCluster
 from tilec.emu.machine.timeline import Event
 from tilec.support.records import dataclass
 
 Progress = Callable[[int, int], None]
+ClusterPositions = Sequence[BlockPositions]
 
 _SCOPES = frozenset(("gl", "sys", "gpu"))
 _FLAG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"))
@@ -36,6 +37,7 @@ def are_clusters_independent(steps: Sequence[Step]) -> bool:
 
 
 def _reaches_other_clusters(step: Step) -> bool:
+    """Return whether a step updates global memory atomically, or synchronises through it."""
     words = step.instruction.opcode.split(".")
     is_local = any(word.partition("::")[0] in ("shared", "local", "param") for word in words)
     if step.stem.startswith("cp.reduce"):
@@ -74,12 +76,7 @@ _IDLE_INSTRUCTIONS = 1_000_000
 
 
 def run_sample(
-    state: LaunchState,
-    clusters: Sequence[BlockPositions],
-    sample: tuple[int, int],
-    seed: int | None,
-    jobs: int,
-    progress: Progress | None,
+    state: LaunchState, clusters: ClusterPositions, sample: tuple[int, int], jobs: int, progress: Progress | None
 ) -> Outcome:
     """Run clusters drawn by chance until those that wrote global memory hold the wanted number of blocks.
 
@@ -91,7 +88,7 @@ def run_sample(
     draws = random.Random(draw_seed)
     numbers = sorted(draws.sample(range(len(clusters)), wanted))
     drawn = [clusters[number] for number in numbers]
-    first = latest = run_clusters(state, drawn, seed, jobs, progress)
+    first = latest = run_clusters(state, drawn, jobs, progress)
     is_spread = state.blocks_done == 0
     seen = set(numbers)
     while True:
@@ -104,19 +101,17 @@ def run_sample(
             if (number := draws.randrange(len(clusters))) not in seen:
                 seen.add(number)
                 drawn.append(clusters[number])
-        latest = _run_in_process(state, ClusterQueue(drawn, range(begin, len(drawn))), seed, lambda done: None)
+        latest = _run_in_process(state, ClusterQueue(drawn, range(begin, len(drawn))), lambda done: None)
 
 
-def run_clusters(
-    state: LaunchState, clusters: Sequence[BlockPositions], seed: int | None, jobs: int, progress: Progress | None
-) -> Outcome:
+def run_clusters(state: LaunchState, clusters: ClusterPositions, jobs: int, progress: Progress | None) -> Outcome:
     """Run these clusters. Raises the fault of the first cluster that has one."""
     total = len(clusters) * math.prod(state.cluster)
-    report = progress or _ignore_progress
+    report = progress or (lambda done, total: None)
     if jobs <= 1 or len(clusters) < 2 or not can_fork():
         every = ClusterQueue(clusters, range(len(clusters)))
-        return _run_in_process(state, every, seed, lambda done: report(done, total))
-    return _run_in_parallel(state, clusters, seed, min(jobs, len(clusters)), lambda done: report(done, total))
+        return _run_in_process(state, every, lambda done: report(done, total))
+    return _run_in_parallel(state, clusters, min(jobs, len(clusters)), lambda done: report(done, total))
 
 
 def collect_outcome(state: LaunchState) -> Outcome:
@@ -126,13 +121,8 @@ def collect_outcome(state: LaunchState) -> Outcome:
     return Outcome(state.blocks_done, state.counts, events, state.printed, state.allowed, writers)
 
 
-def _ignore_progress(done: int, total: int) -> None:
-    return
-
-
-def _run_in_process(
-    state: LaunchState, clusters: ClusterQueue, seed: int | None, report: Callable[[int], None]
-) -> Outcome:
+def _run_in_process(state: LaunchState, clusters: ClusterQueue, report: Callable[[int], None]) -> Outcome:
+    """Run clusters one after the other; those that poll go on when all others have run."""
     polling: list[Cluster] = []
     may_wait = not are_clusters_independent(state.program.steps)
     state.waiting = clusters
@@ -140,7 +130,7 @@ def _run_in_process(
         number, positions = clusters.take()
         if state.random is not None:
             # Each cluster has a seed of its own, so that results do not depend on the order in which clusters run.
-            state.random.seed(f"{seed}/{number}")
+            state.random.seed(f"{state.seed}/{number}")
         cluster = Cluster(state, number, positions)
         try:
             is_done = cluster.run()
@@ -169,18 +159,15 @@ def _run_in_process(
 
 
 def _run_in_parallel(
-    state: LaunchState,
-    clusters: Sequence[BlockPositions],
-    seed: int | None,
-    jobs: int,
-    report: Callable[[int], None],
+    state: LaunchState, clusters: ClusterPositions, jobs: int, report: Callable[[int], None]
 ) -> Outcome:
+    """Run clusters in `jobs` forked processes, which take turns, and add up their outcomes."""
     context = multiprocessing.get_context("fork")
     workers = []
     for job in range(jobs):
         here, there = context.Pipe(duplex=False)
         share = ClusterQueue(clusters, range(job, len(clusters), jobs))
-        worker = context.Process(target=_run_worker, args=(there, state, share, seed), daemon=True)
+        worker = context.Process(target=_run_worker, args=(there, state, share), daemon=True)
         worker.start()
         there.close()
         workers.append((worker, here))
@@ -201,20 +188,19 @@ def _run_in_parallel(
 
 def _merged(outcomes: Sequence[Outcome]) -> Outcome:
     """Add up what several processes did."""
+    done = sum(outcome.done for outcome in outcomes)
     counts = [sum(column) for column in zip(*(outcome.counts for outcome in outcomes), strict=True)]
-    return Outcome(
-        sum(outcome.done for outcome in outcomes),
-        counts,
-        [event for outcome in outcomes for event in outcome.events],
-        [line for outcome in outcomes for line in outcome.printed],
-        dict(sum((Counter(outcome.allowed) for outcome in outcomes), Counter())),
-        frozenset().union(*(outcome.writers for outcome in outcomes)),
-    )
+    events = [event for outcome in outcomes for event in outcome.events]
+    printed = [line for outcome in outcomes for line in outcome.printed]
+    allowed = dict(sum((Counter(outcome.allowed) for outcome in outcomes), Counter()))
+    writers = frozenset[int]().union(*(outcome.writers for outcome in outcomes))
+    return Outcome(done, counts, events, printed, allowed, writers)
 
 
 def _collect_outcomes(
     pipes: list[Connection], report: Callable[[int], None]
 ) -> tuple[list[Outcome], list[tuple[int, Exception]]]:
+    """Return the outcomes of the workers that succeed, and the errors of the others with their cluster's number."""
     outcomes: list[Outcome] = []
     faults: list[tuple[int, Exception]] = []
     done = dict.fromkeys(range(len(pipes)), 0)
@@ -225,7 +211,7 @@ def _collect_outcomes(
             try:
                 kind, *content = pipe.recv()
             except EOFError:
-                kind, content = "fault", [0, ("internal", "a process of the emulator died", 0, "", None, "")]
+                kind, content = "error", [0, Fault("internal", "a process of the emulator died")]
             if kind == "progress":
                 done[pipes.index(pipe)] = content[0]
                 report(sum(done.values()))
@@ -233,32 +219,16 @@ def _collect_outcomes(
             open_pipes.remove(pipe)
             if kind == "done":
                 outcomes.append(content[0])
-            elif kind == "fault":
-                faults.append((content[0], _unpack_fault(content[1])))
             else:
                 faults.append((content[0], content[1]))
     return outcomes, faults
 
 
-def _run_worker(pipe: Connection, state: LaunchState, clusters: ClusterQueue, seed: int | None) -> None:
+def _run_worker(pipe: Connection, state: LaunchState, clusters: ClusterQueue) -> None:
     """Run a share of the clusters in a forked process, and send the outcome through the pipe."""
     try:
-        pipe.send(("done", _run_in_process(state, clusters, seed, lambda done: pipe.send(("progress", done)))))
-    except Fault as fault:
-        pipe.send(("fault", state.cluster_number, _pack_fault(fault)))
+        pipe.send(("done", _run_in_process(state, clusters, lambda done: pipe.send(("progress", done)))))
     except KeyboardInterrupt:
         return  # the parent process gets it too, and reports it
     except Exception as error:
         pipe.send(("error", state.cluster_number, error))
-
-
-PackedFault = tuple[str, str, int, str, SourceLocation | None, str]
-
-
-def _pack_fault(fault: Fault) -> PackedFault:
-    return fault.kind, fault.message, fault.line, fault.text, fault.source, fault.where
-
-
-def _unpack_fault(fields: PackedFault) -> Fault:
-    kind, message, line, text, source, where = fields
-    return Fault(kind, message).locate(line, text, source, where)

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any
 
 from tilec.emu.fault import Fault
 from tilec.emu.machine import progress
@@ -35,26 +35,20 @@ class Clusters(Sequence[BlockPositions]):
 
     def __init__(self, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> None:
         self.size = cluster
-        self.find_common_axes = [extent // size for extent, size in zip(grid, cluster, strict=True)]
+        self.counts = [extent // size for extent, size in zip(grid, cluster, strict=True)]
         z, y, x = (range(size) for size in reversed(cluster))
         self.inside = [(i, j, k) for k, j, i in itertools.product(z, y, x)]
 
     def __len__(self) -> int:
-        return math.prod(self.find_common_axes)
+        return math.prod(self.counts)
 
-    @overload
-    def __getitem__(self, number: int) -> BlockPositions: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[BlockPositions]: ...
-    def __getitem__(self, number: int | slice) -> BlockPositions | Sequence[BlockPositions]:
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
+    def __getitem__(self, number: Any) -> Any:
         if not 0 <= number < len(self):
             raise IndexError(number)
-        rest, x = divmod(number, self.find_common_axes[0])
-        z, y = divmod(rest, self.find_common_axes[1])
-        first = (x * self.size[0], y * self.size[1], z * self.size[2])
-        return [(first[0] + i, first[1] + j, first[2] + k) for i, j, k in self.inside]
+        rest, x = divmod(number, self.counts[0])
+        z, y = divmod(rest, self.counts[1])
+        x, y, z = x * self.size[0], y * self.size[1], z * self.size[2]
+        return [(x + i, y + j, z + k) for i, j, k in self.inside]
 
 
 class ClusterQueue:
@@ -88,6 +82,7 @@ class LaunchState:
     dynamic_smem: int
     memory: Memory
     params: Memory
+    seed: int | None
     random: random.Random | None
     make_async_state: Callable[[Cta], AsyncState]
     counts: list[int]
@@ -146,8 +141,12 @@ class Cluster:
         if self.order is not None and launch.memory.race_detector is not None:
             launch.memory.race_detector.order = self.order
         while alive := [cta for cta in self.ctas if not cta.is_done]:
-            ran = [self._run_block(cta) for cta in alive]
-            if not any(ran):
+            ran = False
+            for cta in alive:
+                ran |= cta.run()
+                if cta.steps_run > launch.step_limit:
+                    raise self._build_step_limit_fault(cta)
+            if not ran:
                 if not self._fail_one_poll(alive):
                     raise self.build_deadlock_fault()
             elif progress.is_cluster_stuck(self) and not self._fail_one_poll(alive):
@@ -162,12 +161,6 @@ class Cluster:
         if self.order is not None:
             self.order.acquire_everything()
         return self.run()
-
-    def _run_block(self, cta: Cta) -> bool:
-        ran = cta.run()
-        if cta.steps_run > self.launch.step_limit:
-            raise self._build_step_limit_fault(cta)
-        return ran
 
     def _make_order(self, blocks: int) -> HappensBeforeOrder | None:
         """Return the clocks of this cluster, which also serve the race detector of global memory; None without one."""

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,31 +20,17 @@ from tilec.emu.calls import functions
 from tilec.emu.calls.functions import FormalParameter, FunctionLayout
 from tilec.emu.fault import Fault, SourceLocation
 from tilec.emu.machine.special_registers import SPECIAL_REGISTERS
-from tilec.emu.machine.steps import REGISTER_CLASSES, TIMER_REGISTERS, RegisterIndex, Step
+from tilec.emu.machine.steps import (
+    REGISTER_CLASSES,
+    TIMER_REGISTERS,
+    ControlFunction,
+    RegisterIndex,
+    Step,
+    StepFunction,
+)
 from tilec.emu.memory.memory import CALL_PARAMS, DYNAMIC_ALIGNMENT, SHARED_BASE
 from tilec.emu.numbers import TYPES, PtxType
-from tilec.ptx import isa
-from tilec.ptx.module import (
-    Address,
-    Block,
-    Entry,
-    FloatImm,
-    Function,
-    Imm,
-    Instruction,
-    Item,
-    Label,
-    Loc,
-    Module,
-    Operand,
-    Param,
-    Reg,
-    RegDecl,
-    Symbol,
-    Targets,
-    Variable,
-    Vector,
-)
+from tilec.ptx import isa, module as ptx
 from tilec.ptx.text import print_instruction
 from tilec.support.records import dataclass
 
@@ -64,10 +50,11 @@ class _Scope:
     frames: dict[str, RegisterIndex] = field(default_factory=dict)
     """For each `.local` variable of a recursive function, the register that holds its address."""
     vectors: dict[str, int] = field(default_factory=dict)
-    targets: dict[str, Targets] = field(default_factory=dict)
+    targets: dict[str, ptx.Targets] = field(default_factory=dict)
     function: FunctionLayout | None = None
 
     def look_up(self, table: str, name: str) -> Any:
+        """Return what a name means in one of the tables, here or in an outer scope; None if it is not declared."""
         scope: _Scope | None = self
         while scope is not None:
             found = getattr(scope, table).get(name)
@@ -106,9 +93,9 @@ class Program:
 
     def __init__(
         self,
-        module: Module,
-        entry: Entry,
-        global_symbols: dict[str, int],
+        module: ptx.Module,
+        entry: ptx.Entry,
+        symbols: dict[str, int],
         dynamic_smem: int,
         whole_program: bool = False,
     ) -> None:
@@ -117,8 +104,9 @@ class Program:
         self.target = module.target
         self.rows = dict.fromkeys(REGISTER_CLASSES, 0)
         self.slots: list[tuple[RegisterIndex, PtxType]] = []
-        self.constants: list[tuple[RegisterIndex, int]] = []
-        self.specials: list[tuple[RegisterIndex, str]] = []
+        self.constants: dict[tuple[str, int], RegisterIndex] = {}
+        """The register of each constant, by class and value."""
+        self.specials: dict[str, RegisterIndex] = {}
         self.steps: list[Step] = []
         self.shared: list[tuple[str, int, int]] = []
         self.local_bytes = 0
@@ -130,19 +118,16 @@ class Program:
         self.cta_group = ""
         """The `.cta_group` that all tcgen05 instructions of the kernel must share."""
         self._slot_of: dict[tuple[RegisterIndex, str], int] = {}
-        self._constant_of: dict[tuple[str, int], RegisterIndex] = {}
-        self._special_of: dict[str, RegisterIndex] = {}
-        self._sink_of: dict[str, RegisterIndex] = {}
+        self._helpers: dict[tuple[str, str], RegisterIndex] = {}
+        """The sinks of each class, and the condition code, by purpose and class."""
         self._shared_end = SHARED_BASE
-        self._carry: RegisterIndex | None = None
         self.has_vectors = False
         """Some register has several parts."""
 
-        outside = _Scope(None)
-        outside.symbols.update(global_symbols)
+        outside = _Scope(None, symbols=dict(symbols))
         root = _Scope(outside)
         self._place_params(root)
-        variables = [*module.variables, *(item for item in entry.body if isinstance(item, Variable))]
+        variables = [*module.variables, *(item for item in entry.body if isinstance(item, ptx.Variable))]
         for variable in variables:
             self._place_variable(variable, outside)
         for variable in variables:
@@ -154,55 +139,49 @@ class Program:
                     self.shared.append(("dynamic shared memory", start, dynamic_smem))
         self.shared_bytes = max((start + size for _, start, size in self.shared), default=SHARED_BASE)
 
-        pending: list[tuple[Instruction, _Scope, SourceLocation | None]] = []
+        self._pending: list[tuple[ptx.Instruction, _Scope, SourceLocation | None]] = []
         self._location: SourceLocation | None = None
         # Functions come first, callees before callers: the lowest step runs first, so that threads in different
         # callees converge where they return to.
         called, recursive = functions.find_reachable_functions(module, entry)
         addresses = functions.assign_function_addresses(module)
         for function in called:
-            layout = self._add_function(function, outside, pending, function.name in recursive)
+            layout = self._add_function(function, outside, function.name in recursive)
             self.function_at[addresses[function.name]] = layout
-        self.start = len(pending)
-        self._flatten_items(entry.body, root, pending)
-        self._scopes: list[_Scope] = []
-        for instruction, scope, location in pending:
-            self.steps.append(self._decode_instruction(instruction, scope, location))
-            self._scopes.append(scope)
+        self.start = len(self._pending)
+        self._flatten_items(entry.body, root)
+        self._scopes = [scope for _, scope, _ in self._pending]
+        for item in self._pending:
+            self.steps.append(self._decode_instruction(*item))
         matrix = frozenset[RegisterIndex]().union(*(step.registers for step in self.steps if step.is_matrix))
         for step in self.steps:
             if not step.is_matrix:
                 step.written_matrix_registers = step.written & matrix
 
-    def _add_function(
-        self,
-        function: Function,
-        outside: _Scope,
-        pending: list[tuple[Instruction, _Scope, SourceLocation | None]],
-        is_recursive: bool,
-    ) -> FunctionLayout:
-        layout = self.functions[function.name] = FunctionLayout(function.name, len(pending), is_recursive)
+    def _add_function(self, function: ptx.Function, outside: _Scope, is_recursive: bool) -> FunctionLayout:
+        """Append a function's instructions to the pending ones, and place its parameters, variables and registers."""
+        layout = self.functions[function.name] = FunctionLayout(function.name, len(self._pending), is_recursive)
         scope = _Scope(outside, function=layout)
         first = dict(self.rows)
         layout.returns = tuple(self._place_formal(param, scope) for param in function.returns)
         layout.params = tuple(self._place_formal(param, scope) for param in function.params)
         assert function.body is not None
         for item in function.body:
-            if isinstance(item, Variable):
+            if isinstance(item, ptx.Variable):
                 self._place_variable(item, scope)
-        self._flatten_items(function.body, scope, pending)
+        self._flatten_items(function.body, scope)
         # The end of a function is a return.
-        pending.append((Instruction("ret", line=function.line), scope, None))
+        self._pending.append((ptx.Instruction("ret", line=function.line), scope, None))
         layout.rows = {name: (row, self.rows[name]) for name, row in first.items()}
         return layout
 
-    def _place_formal(self, param: Param, scope: _Scope) -> FormalParameter:
-        element = TYPES[param.type].bits // 8
+    def _place_formal(self, param: ptx.Param, scope: _Scope) -> FormalParameter:
+        """Place a parameter or result of a function in a register or in local memory."""
+        align, size = functions.measure_param(param)
         if param.is_register:
-            self._declare_registers(RegDecl(param.type, param.name), scope)
-            return FormalParameter(element, 0, scope.registers[param.name])
-        size = element if param.size is None else param.size
-        offset = self._reserve_local(max(element, param.align or 1), size)
+            self._declare_registers(ptx.RegDecl(param.type, param.name), scope)
+            return FormalParameter(size, 0, scope.registers[param.name])
+        offset = self._reserve_local(align, size)
         scope.symbols[param.name] = CALL_PARAMS + offset
         return FormalParameter(size, offset)
 
@@ -214,17 +193,18 @@ class Program:
     # -- declarations --------------------------------------------------------------------------------------------------
 
     def _place_params(self, scope: _Scope) -> None:
+        """Assign offsets to the kernel's parameters."""
         offset = 0
         for param in self.entry.params:
-            element = TYPES[param.type].bits // 8
-            size = element if param.size is None else param.size
-            offset = _round_up(offset, max(element, param.align or 1))
+            align, size = functions.measure_param(param)
+            offset = _round_up(offset, align)
             self.params[param.name] = (offset, size)
             scope.symbols[param.name] = offset
             offset += size
         self.param_bytes = offset
 
-    def _place_variable(self, variable: Variable, scope: _Scope) -> None:
+    def _place_variable(self, variable: ptx.Variable, scope: _Scope) -> None:
+        """Assign an address to a shared, `.param` or local variable; those of recursive functions get a frame."""
         if variable.space == "shared" and variable.linkage != "extern":
             start = _round_up(self._shared_end, variable.align)
             scope.symbols[variable.name] = start
@@ -242,42 +222,37 @@ class Program:
         elif variable.space == "local":
             scope.symbols[variable.name] = self._reserve_local(variable.align, variable.size)
 
-    def _flatten_items(
-        self,
-        items: tuple[Item, ...],
-        scope: _Scope,
-        pending: list[tuple[Instruction, _Scope, SourceLocation | None]],
-    ) -> None:
+    def _flatten_items(self, items: tuple[ptx.Item, ...], scope: _Scope) -> None:
+        """Append the instructions of a body to the pending ones, and declare its labels, registers and variables."""
         for item in items:
             match item:
-                case Instruction():
-                    pending.append((item, scope, self._location))
-                case Label():
-                    scope.labels[item.name] = len(pending)
-                case RegDecl():
+                case ptx.Instruction():
+                    self._pending.append((item, scope, self._location))
+                case ptx.Label():
+                    scope.labels[item.name] = len(self._pending)
+                case ptx.RegDecl():
                     self._declare_registers(item, scope)
-                case Targets():
+                case ptx.Targets():
                     scope.targets[item.name] = item
-                case Loc():
+                case ptx.Loc():
                     files = self.module.files
                     file = files[item.file - 1] if 0 < item.file <= len(files) else f"file {item.file}"
                     self._location = SourceLocation(file, item.source_line, item.column)
-                case Block():
+                case ptx.Block():
                     inner = _Scope(scope, function=scope.function)
                     for variable in item.body:
-                        if isinstance(variable, Variable):
+                        if isinstance(variable, ptx.Variable):
                             self._place_variable(variable, inner)
-                    self._flatten_items(item.body, inner, pending)
-                case _:
-                    pass
+                    self._flatten_items(item.body, inner)
 
-    def _declare_registers(self, declaration: RegDecl, scope: _Scope) -> None:
+    def _declare_registers(self, declaration: ptx.RegDecl, scope: _Scope) -> None:
+        """Add the registers of a `.reg`; a vector register has one for each part."""
         if declaration.type == "b128":
             declaration = replace(declaration, type="b64", lanes=2)
         found = TYPES.get(declaration.type)
         if found is None:
             raise Fault("unsupported", f"registers of type .{declaration.type}", declaration.line)
-        name = "pred" if found.kind == "pred" else str(max(found.bits, 16))
+        name = _register_class(found)
         names = [declaration.name]
         if declaration.count is not None:
             names = [f"{declaration.name}{index}" for index in range(declaration.count)]
@@ -299,37 +274,32 @@ class Program:
     # -- operands ------------------------------------------------------------------------------------------------------
 
     def find_slot(self, place: RegisterIndex, view: PtxType) -> int:
+        """Return the slot of a register in a type, a new one at the first call."""
         key = (place, view.name)
-        found = self._slot_of.get(key)
-        if found is None:
-            found = self._slot_of[key] = len(self.slots)
+        if key not in self._slot_of:
+            self._slot_of[key] = len(self.slots)
             self.slots.append((place, view))
-        return found
+        return self._slot_of[key]
 
     def place_constant(self, class_name: str, value: int) -> RegisterIndex:
-        value &= (1 << _CLASS_BITS[class_name]) - 1
-        key = (class_name, value)
-        if key not in self._constant_of:
-            place = self._constant_of[key] = self._add_register(class_name)
-            self.constants.append((place, value))
-        return self._constant_of[key]
+        """Return the register that holds a constant."""
+        key = (class_name, value & (1 << _CLASS_BITS[class_name]) - 1)
+        if key not in self.constants:
+            self.constants[key] = self._add_register(class_name)
+        return self.constants[key]
 
     def place_special(self, name: str) -> RegisterIndex:
-        if name not in self._special_of:
-            place = self._special_of[name] = self._add_register(SPECIAL_REGISTERS[name])
-            self.specials.append((place, name))
-        return self._special_of[name]
+        """Return the register that holds a special register."""
+        if name not in self.specials:
+            self.specials[name] = self._add_register(SPECIAL_REGISTERS[name])
+        return self.specials[name]
 
-    def place_sink(self, class_name: str) -> RegisterIndex:
-        if class_name not in self._sink_of:
-            self._sink_of[class_name] = self._add_register(class_name)
-        return self._sink_of[class_name]
-
-    def place_carry(self) -> RegisterIndex:
-        """Return the condition code that extended-precision instructions share."""
-        if self._carry is None:
-            self._carry = self._add_register("pred")
-        return self._carry
+    def place_helper(self, purpose: Literal["sink", "carry"], class_name: str) -> RegisterIndex:
+        """Return the register that takes ignored results, or the carry of extended-precision instructions."""
+        key = (purpose, class_name)
+        if key not in self._helpers:
+            self._helpers[key] = self._add_register(class_name)
+        return self._helpers[key]
 
     # -- instructions --------------------------------------------------------------------------------------------------
 
@@ -341,7 +311,8 @@ class Program:
         assert row is not None
         return Form(self, Step(step.instruction, step.stem, step.location), self._scopes[pc], row)
 
-    def _decode_instruction(self, instruction: Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
+    def _decode_instruction(self, instruction: ptx.Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
+        """Return the step of an instruction. Raises `Fault` for what the emulator does not know."""
         try:
             row = isa.find_row(instruction.opcode)
             if row is None:
@@ -377,10 +348,11 @@ class Form:
         self.program = program
         self.step = step
         self.stem = row.stem
+        self.line = step.instruction.line
         operands = step.instruction.operands
-        self.operands = (
-            tuple(_expand_vector(operand, scope) for operand in operands) if program.has_vectors else operands
-        )
+        if program.has_vectors:
+            operands = tuple(_expand_vector(operand, scope) for operand in operands)
+        self.operands = operands
         self.modifiers, self.types, self._parts = _split_opcode(step.instruction.opcode, row.stem)
         self.understood = {*_IGNORED_MODIFIERS[row.stem], *self.types}
         self.touched: set[RegisterIndex] = set()
@@ -390,6 +362,16 @@ class Form:
         self.function = scope.function
         """The function that contains the instruction; None in the kernel itself."""
         self._scope = scope
+
+    def set_run(self, run: StepFunction) -> StepFunction:
+        """Let a function be the step of the instruction; a decorator."""
+        self.step.run = run
+        return run
+
+    def set_control(self, control: ControlFunction) -> ControlFunction:
+        """Let a function that moves threads be the step of the instruction; a decorator."""
+        self.step.control = control
+        return control
 
     def has(self, *modifiers: str) -> bool:
         """Return whether the opcode has one of these modifiers."""
@@ -430,116 +412,118 @@ class Form:
             raise self.unsupported(f"{len(self.types)} types instead of one")
         return TYPES[self.types[index or 0]]
 
-    def find_register(self, operand: Operand) -> RegisterIndex:
+    def find_register(self, operand: ptx.Operand) -> RegisterIndex:
         """Return the register that an operand names."""
-        if not isinstance(operand, Reg):
+        if not isinstance(operand, ptx.Reg):
             raise self.unsupported(f"{operand} where a register belongs")
-        found = self._scope.look_up("registers", operand.name)
+        found: RegisterIndex | None = self._scope.look_up("registers", operand.name)
         if found is not None:
             self.touched.add(found)
-            place: RegisterIndex = found
-            return place
+            return found
         if operand.name in TIMER_REGISTERS:
             raise self.unsupported(f"{operand.name}, which only mov may read,")
         if operand.name in SPECIAL_REGISTERS:
             return self.program.place_special(operand.name)
         raise self.unsupported(f"undeclared register {operand.name}")
 
-    def read(self, operand: Operand, type_name: str) -> int:
+    def read(self, operand: ptx.Operand, type_name: str) -> int:
         """Return the slot of a source."""
-        slot = self._find_source_slot(operand, type_name)
+        view, program = TYPES[type_name], self.program
+        class_name = _register_class(view)
+        match operand:
+            case ptx.Reg(name="_"):
+                place = program.place_constant(class_name, 0)
+            case ptx.Reg():
+                place = self.find_register(operand)
+                self._require_width(place, view, operand)
+            case ptx.Imm(value=value):
+                place = program.place_constant(class_name, _integer_bits(value, view))
+            case ptx.FloatImm():
+                place = program.place_constant(class_name, _float_bits(operand, view))
+            case ptx.Symbol(name=name, offset=0) if (frame := self._scope.look_up("frames", name)) is not None:
+                place = frame
+            case ptx.Symbol():
+                place = program.place_constant(class_name, self.find_symbol(operand))
+            case _:
+                raise self.unsupported(f"operand {operand}")
+        slot = program.find_slot(place, view)
         self.slots_read.append(slot)
         return slot
 
-    def _find_source_slot(self, operand: Operand, type_name: str) -> int:
-        view = TYPES[type_name]
-        class_name = _register_class(view)
-        match operand:
-            case Reg(name="_"):
-                return self.program.find_slot(self.program.place_constant(class_name, 0), view)
-            case Reg():
-                return self._view_slot(self.find_register(operand), view, operand)
-            case Imm(value=value):
-                bits = _integer_bits(value, view)
-                return self.program.find_slot(self.program.place_constant(class_name, bits), view)
-            case FloatImm():
-                return self.program.find_slot(self.program.place_constant(class_name, _float_bits(operand, view)), view)
-            case Symbol(name=name, offset=0) if (frame := self._scope.look_up("frames", name)) is not None:
-                return self.program.find_slot(frame, view)
-            case Symbol():
-                value = self.find_symbol(operand)
-                return self.program.find_slot(self.program.place_constant(class_name, value), view)
-            case _:
-                raise self.unsupported(f"operand {operand}")
-
-    def write(self, operand: Operand, type_name: str) -> int:
+    def write(self, operand: ptx.Operand, type_name: str) -> int:
         """Return the slot of a destination. A register wider than an integer type is written whole, extended."""
-        slot = self._find_target_slot(operand, type_name)
+        view = TYPES[type_name]
+        if operand == ptx.Reg("_"):
+            place = self.program.place_helper("sink", _register_class(view))
+        else:
+            place = self.find_register(operand)
+            self.written.add(place)
+            width = _CLASS_BITS[place[0]]
+            if width > view.bits and view.kind in "us" and view.lanes == 1:
+                view = TYPES[f"{view.kind}{width}"]
+            self._require_width(place, view, operand)
+        slot = self.program.find_slot(place, view)
         self.slots_written.append(slot)
         return slot
 
-    def _find_target_slot(self, operand: Operand, type_name: str) -> int:
-        view = TYPES[type_name]
-        if operand == Reg("_"):
-            return self.program.find_slot(self.program.place_sink(_register_class(view)), view)
-        place = self.find_register(operand)
-        self.written.add(place)
-        width = _CLASS_BITS[place[0]]
-        if width > view.bits and view.kind in "us" and view.lanes == 1:
-            view = TYPES[f"{view.kind}{width}"]
-        return self._view_slot(place, view, operand)
+    def write_pair(self, destination: ptx.Operand, type_name: str) -> tuple[int, int]:
+        """Return the slots of the result and of the predicate in a destination `d|p`; -1 where there is no `p`."""
+        if not isinstance(destination, ptx.Pair):
+            return self.write(destination, type_name), -1
+        predicate = self.write(destination.second, "pred")
+        return self.write(destination.first, type_name), predicate
 
-    def _view_slot(self, place: RegisterIndex, view: PtxType, operand: Operand) -> int:
-        width = _CLASS_BITS[place[0]]
-        if (place[0] == "pred") != (view.kind == "pred") or width < view.bits:
+    def _require_width(self, place: RegisterIndex, view: PtxType, operand: ptx.Operand) -> None:
+        """Require that a register is as wide as a type, and a predicate where one belongs."""
+        if (place[0] == "pred") != (view.kind == "pred") or _CLASS_BITS[place[0]] < view.bits:
             raise self.unsupported(f"{operand} is too narrow for .{view.name}")
-        return self.program.find_slot(place, view)
 
-    def find_symbol(self, symbol: Symbol) -> int:
+    def find_symbol(self, symbol: ptx.Symbol) -> int:
         """Return the address of a variable or parameter."""
         address = self._scope.look_up("symbols", symbol.name)
         if address is None:
             raise self.unsupported(f"unknown symbol {symbol.name}")
         return int(address) + symbol.offset
 
-    def find_label(self, operand: Operand) -> int:
+    def find_label(self, operand: ptx.Operand) -> int:
         """Return the step that a label precedes."""
-        target = self._scope.look_up("labels", operand.name) if isinstance(operand, Symbol) else None
+        target = self._scope.look_up("labels", operand.name) if isinstance(operand, ptx.Symbol) else None
         if target is None:
             raise self.unsupported(f"unknown label {operand}")
         return int(target)
 
-    def find_branch_targets(self, operand: Operand) -> list[int]:
+    def find_branch_targets(self, operand: ptx.Operand) -> list[int]:
         """Return the steps of a `.branchtargets` list."""
-        found = self._scope.look_up("targets", operand.name) if isinstance(operand, Symbol) else None
+        found = self._scope.look_up("targets", operand.name) if isinstance(operand, ptx.Symbol) else None
         if found is None:
             raise self.unsupported(f"unknown list of labels {operand}")
-        return [self.find_label(Symbol(name)) for name in found.labels]
+        return [self.find_label(ptx.Symbol(name)) for name in found.labels]
 
-    def build_address(self, operand: Operand) -> Callable[[Cta, Threads], Any]:
+    def build_address(self, operand: ptx.Operand) -> Callable[[Cta, Threads], Any]:
         """Return a function that computes the int64 addresses of `[base+offset]` for some threads."""
-        if not isinstance(operand, Address):
+        if not isinstance(operand, ptx.Address):
             raise self.unsupported(f"{operand} where an address belongs")
         return self.build_pointer(operand.base, operand.offset)
 
-    def build_pointer(self, base: Reg | Symbol | Imm, offset: int = 0) -> Callable[[Cta, Threads], Any]:
-        if isinstance(base, Reg):
+    def build_pointer(self, base: ptx.Reg | ptx.Symbol | ptx.Imm, offset: int = 0) -> Callable[[Cta, Threads], Any]:
+        """Return a function that computes the int64 addresses `base + offset` for some threads."""
+        if isinstance(base, ptx.Reg):
             class_name = self.find_register(base)[0]
             if class_name not in ("32", "64"):
                 raise self.unsupported(f"address in {base.name}")
             slot = self.program.find_slot(self.find_register(base), TYPES[f"b{class_name}"])
-        elif isinstance(base, Symbol) and (frame := self._scope.look_up("frames", base.name)) is not None:
+        elif isinstance(base, ptx.Symbol) and (frame := self._scope.look_up("frames", base.name)) is not None:
             slot, offset = self.program.find_slot(frame, TYPES["b64"]), offset + base.offset
         else:
-            value = base.value if isinstance(base, Imm) else self.find_symbol(base)
+            value = base.value if isinstance(base, ptx.Imm) else self.find_symbol(base)
             slot = self.program.find_slot(self.program.place_constant("64", value), TYPES["b64"])
         if not offset:
             return lambda cta, threads: cta.views[slot][threads].astype(np.int64)
         return lambda cta, threads: cta.views[slot][threads].astype(np.int64) + offset
 
-    def parse_constant(self, operand: Operand) -> int:
+    def parse_constant(self, operand: ptx.Operand) -> int:
         """Return the value of an operand that must be a constant."""
-        if not isinstance(operand, Imm):
+        if not isinstance(operand, ptx.Imm):
             raise self.unsupported(f"{operand} where a constant belongs")
         return operand.value
 
@@ -551,12 +535,12 @@ def _split_opcode(opcode: str, stem: str) -> tuple[tuple[str, ...], tuple[str, .
     return modifiers, tuple(part for part in modifiers if part in TYPES), frozenset(modifiers)
 
 
-def _expand_vector(operand: Operand, scope: _Scope) -> Operand:
+def _expand_vector(operand: ptx.Operand, scope: _Scope) -> ptx.Operand:
     """Replace a vector register by the vector of its parts."""
-    lanes = scope.look_up("vectors", operand.name) if isinstance(operand, Reg) else None
-    if lanes is None or not isinstance(operand, Reg):
+    lanes = scope.look_up("vectors", operand.name) if isinstance(operand, ptx.Reg) else None
+    if lanes is None or not isinstance(operand, ptx.Reg):
         return operand
-    return Vector(tuple(Reg(f"{operand.name}.{part}") for part in "xyzw"[:lanes]))
+    return ptx.Vector(tuple(ptx.Reg(f"{operand.name}.{part}") for part in "xyzw"[:lanes]))
 
 
 def _register_class(view: PtxType) -> str:
@@ -567,21 +551,21 @@ def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
+def _encode_float(number: float, dtype: np.dtype[Any]) -> int:
+    return int.from_bytes(np.array(number, dtype).tobytes(), "little")
+
+
 def _integer_bits(value: int, view: PtxType) -> int:
-    if view.kind != "f" or view.lanes > 1:
-        return value
     # An integer where a float belongs is its value, as in `mov.f32 %f0, 0`.
-    return int.from_bytes(np.array(float(value), view.dtype).tobytes(), "little")
+    return _encode_float(float(value), view.dtype) if view.kind == "f" and view.lanes == 1 else value
 
 
-def _float_bits(operand: FloatImm, view: PtxType) -> int:
+def _float_bits(operand: ptx.FloatImm, view: PtxType) -> int:
+    """Return the bits of a float constant, rounded to the type."""
     if operand.width == view.bits:
         return operand.bits
-    number: float = struct.unpack(
-        "<f" if operand.width == 32 else "<d", operand.bits.to_bytes(operand.width // 8, "little")
-    )[0]
-    if view.kind == "f" and view.lanes == 1:
-        return int.from_bytes(np.array(number, view.dtype).tobytes(), "little")
+    code = "<f" if operand.width == 32 else "<d"
+    (number,) = struct.unpack(code, operand.bits.to_bytes(operand.width // 8, "little"))
     # `mov.b32 %r0, 1.5`: an untyped register of 32 bits takes an f32.
-    dtype = np.float32 if view.bits == 32 else np.float64
-    return int.from_bytes(np.array(number, dtype).tobytes(), "little")
+    is_typed = view.kind == "f" and view.lanes == 1
+    return _encode_float(number, view.dtype if is_typed else np.dtype(np.float32 if view.bits == 32 else np.float64))

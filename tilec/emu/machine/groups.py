@@ -55,10 +55,13 @@ class Group:
     spin_state: int | None = None
     """The hash of memory with which the group repeats itself for ever (see `progress`)."""
 
+    def set_threads(self, indices: Array) -> None:
+        """Let the group consist of these threads, in order."""
+        self.indices, self.threads = indices, compact_threads(indices)
+
     def park(self, reason: Callable[[], str], ready: Callable[[], bool]) -> bool:
         """Wait at this step until `ready`; returns False, as a control step does then."""
-        self.reason = reason
-        self.ready = ready
+        self.reason, self.ready = reason, ready
         return False
 
 
@@ -82,7 +85,7 @@ def gather_threads(cta: Cta, group: Group, pc: int, step: Step) -> bool:
     for other in [other for other in cta.groups if other.is_gathering and other.pc == pc and other is not group]:
         cta.groups.remove(other)
         group.indices = np.sort(np.concatenate([group.indices, other.indices]))
-    group.threads = compact_threads(group.indices)
+    group.set_threads(group.indices)
     complete = _find_complete_threads(cta, group.indices, step, _mark_present(cta, size, group.indices))
     if complete.all():
         group.is_gathering = False
@@ -93,12 +96,12 @@ def gather_threads(cta: Cta, group: Group, pc: int, step: Step) -> bool:
     if not complete.any():
         cta.groups.remove(group)
         return False
-    group.indices = group.indices[complete]
-    group.threads = compact_threads(group.indices)
+    group.set_threads(group.indices[complete])
     return True
 
 
 def _park_group(cta: Cta, waiting: Group, step: Step) -> None:
+    """Let a group wait for the other threads of its warps or warpgroups, or for their exit."""
     exits = cta.exited_count
     waiting.is_gathering = True
     unit = "warp" if step.gather == _WARP else "warpgroup"
@@ -157,13 +160,10 @@ def _join_other_instructions(cta: Cta, group: Group, pc: int, step: Step) -> boo
 
 def _can_converge(step: Step, other: Step) -> bool:
     """Return whether lanes at two instructions may synchronise with each other."""
-    if (
-        other.exchanged_slots is None
-        or step.exchanged_slots is None
-        or other.instruction.opcode != step.instruction.opcode
-    ):
+    mine, theirs = step.exchanged_slots, other.exchanged_slots
+    if mine is None or theirs is None or step.instruction.opcode != other.instruction.opcode:
         return False
-    return [len(slots) for slots in step.exchanged_slots] == [len(slots) for slots in other.exchanged_slots]
+    return list(map(len, mine)) == list(map(len, theirs))
 
 
 def _drop_held_back(cta: Cta, step: Step, members: Array) -> Array:
@@ -185,9 +185,8 @@ def _run_together(cta: Cta, parts: list[tuple[Step, Array]]) -> None:
         kept.append([views[slot][members].copy() for slot in (*reads, *writes)])
         values = [views[slot][members].copy() for slot in step.exchanged_slots[0]]
         for slot, value in zip(reads, values, strict=True):
-            views[slot][members] = (
-                ~value if value.dtype == np.bool_ and step.is_inverted != first.is_inverted else value
-            )
+            is_other_sense = value.dtype == np.bool_ and step.is_inverted != first.is_inverted
+            views[slot][members] = ~value if is_other_sense else value
     first.run(cta, compact_threads(np.sort(np.concatenate([members for _, members in parts]))))
     for (step, members), before in zip(parts[1:], kept, strict=True):
         assert step.exchanged_slots is not None

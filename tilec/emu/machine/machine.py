@@ -80,10 +80,7 @@ class Cta:
         self.groups: list[Group] = [make_group(program.start, np.arange(self.thread_count))]
         self.barriers: dict[int, NamedBarrier] = {}
         self.asynchronous: AsyncState = launch.make_async_state(self)
-        self.shared.explain = self.asynchronous.explain
-        self.shared.explain_reader = self.asynchronous.explain_reader
         self.shared.report_fault = launch.report_fault
-        self.shared.end_barriers = self.asynchronous.end_barriers
         order = cluster.order
         self.order = order
         self.actors = self.thread_ids + rank * (-(-self.thread_count // WARPGROUP) * WARPGROUP)
@@ -97,6 +94,7 @@ class Cta:
         """States of groups at the ends of their quanta, each with the state of memory; see `progress`."""
 
     def _make_registers(self, name: str, dtype: np.dtype[Any]) -> Array:
+        """Return the registers of a class, [row, thread], with garbage in them."""
         shape = (max(self.program.rows[name], 1), self.thread_count)
         generator = self.launch.random
         if generator is not None and name != "pred":
@@ -104,13 +102,14 @@ class Cta:
         return np.full(shape, _INITIAL_GARBAGE[name], dtype)
 
     def _fill_constants(self) -> None:
-        for (name, row), value in self.program.constants:
+        for (_, value), (name, row) in self.program.constants.items():
             self.blocks[name][row] = value
-        for (class_name, row), name in self.program.specials:
+        for name, (class_name, row) in self.program.specials.items():
             if name not in TIMER_REGISTERS:
                 self.blocks[class_name][row] = self._compute_special(name)
 
     def _make_view(self, place: tuple[str, int], view: Any) -> Any:
+        """Return a view of a register of all threads in a type: [thread], or [thread, lane] of a packed type."""
         name, row = place
         line = self.blocks[name][row]
         if name == "pred":
@@ -123,6 +122,7 @@ class Cta:
         return seen if per_thread == 1 else seen[::per_thread]
 
     def _compute_special(self, name: str) -> Any:
+        """Return the value of a special register, for the whole block or for each thread."""
         launch = self.launch
         stem, _, axis = name[1:].partition(".")
         index = "xyz".index(axis) if axis else 0
@@ -143,10 +143,7 @@ class Cta:
             "laneid": lambda: lane,
             "warpid": lambda: ids // _WARP,
             "nwarpid": lambda: -(-self.thread_count // _WARP),
-            "smid": lambda: 0,
             "nsmid": lambda: 1,
-            "gridid": lambda: 0,
-            "current_graph_exec": lambda: 0,
             "lanemask_eq": lambda: bit,
             "lanemask_lt": lambda: bit - 1,
             "lanemask_le": lambda: bit * 2 - 1,
@@ -156,9 +153,9 @@ class Cta:
             "cluster_nctarank": lambda: math.prod(launch.cluster),
             "dynamic_smem_size": lambda: launch.dynamic_smem,
             "aggr_smem_size": lambda: self.program.shared_bytes,
-            "reserved_smem_offset_begin": lambda: 0,
             "reserved_smem_offset_end": lambda: SHARED_BASE,
             "is_explicit_cluster": lambda: math.prod(launch.cluster) > 1,
+            **dict.fromkeys(("smid", "gridid", "current_graph_exec", "reserved_smem_offset_begin"), lambda: 0),
             **{f"envreg{number}": lambda: 0 for number in range(32)},
             "total_smem_size": lambda: self.program.shared_bytes - SHARED_BASE,
         }
@@ -198,6 +195,7 @@ class Cta:
         return ran
 
     def _next_group(self) -> Group | None:
+        """Return the group that runs next, joined by those at the same step; None if every group waits."""
         runnable = []
         for group in self.groups:
             if group.ready is not None:
@@ -212,10 +210,8 @@ class Cta:
             self.launch.effect_scheduler.run_some_effects()
             chosen = generator.choice(runnable)
         else:
-            chosen = min(runnable, key=_group_priority)
-        return self._merge_groups(chosen, [group for group in runnable if group.pc == chosen.pc])
-
-    def _merge_groups(self, chosen: Group, reconverging: list[Group]) -> Group:
+            chosen = min(runnable, key=lambda group: (group.time_slice, group.pc))
+        reconverging = [group for group in runnable if group.pc == chosen.pc]
         if len(reconverging) == 1:
             return chosen
         for group in reconverging:
@@ -304,10 +300,8 @@ class Cta:
         if self.launch.random is not None:
             return _NO_STEP
         time_slice = group.time_slice
-        return min(
-            (g.pc for g in self.groups if g.ready is None and g.time_slice <= time_slice and g is not group),
-            default=_NO_STEP,
-        )
+        others = (g.pc for g in self.groups if g.ready is None and g.time_slice <= time_slice and g is not group)
+        return min(others, default=_NO_STEP)
 
     def _fail_past_end(self) -> Step:
         raise Fault("unsupported", "a thread runs past the end of the kernel without ret or exit")
@@ -317,31 +311,24 @@ class Cta:
     def split(self, group: Group, threads: Threads, pc: int) -> None:
         """Move threads of the group into a new group at `pc`; the rest stay."""
         leaving = self.thread_ids[threads]
-        staying = group.indices[~np.isin(group.indices, leaving)]
         self.groups.append(make_group(pc, leaving, group.time_slice))
-        group.indices = staying
-        group.threads = compact_threads(staying)
+        group.set_threads(group.indices[~np.isin(group.indices, leaving)])
 
     def exit(self, group: Group, threads: Threads) -> bool:
         """Let threads exit; return whether any of the group are left."""
         self.exited[threads] = True
         leaving = self.thread_ids[threads]
         self.exited_count += len(leaving)
-        if len(leaving) == len(group.indices):
+        are_some_left = len(leaving) < len(group.indices)
+        if are_some_left:
+            group.set_threads(group.indices[~np.isin(group.indices, leaving)])
+        else:
             self.groups.remove(group)
-            self.complete_named_barriers()
-            return False
-        staying = group.indices[~np.isin(group.indices, leaving)]
-        group.indices = staying
-        group.threads = compact_threads(staying)
-        self.complete_named_barriers()
-        return True
-
-    def complete_named_barriers(self) -> None:
-        """Complete barriers for all threads that waited only for threads that have exited."""
+        # Barriers for all threads may have waited only for these.
         for barrier in self.barriers.values():
             if barrier.expected == 0 and 0 < barrier.arrived >= self.thread_count - self.exited_count:
                 release_barrier(barrier)
+        return are_some_left
 
     @property
     def is_done(self) -> bool:
@@ -357,10 +344,6 @@ class Cta:
         return lines
 
 
-def _group_priority(group: Group) -> tuple[int, int]:
-    return group.time_slice, group.pc
-
-
 def release_barrier(barrier: NamedBarrier) -> None:
     """Complete a generation of the barrier: waiting groups see a new one."""
     barrier.results[barrier.generation] = [values for _, values in barrier.contributions]
@@ -368,8 +351,7 @@ def release_barrier(barrier: NamedBarrier) -> None:
     barrier.clock = None
     barrier.contributions = []
     barrier.generation += 1
-    barrier.arrived = 0
-    barrier.expected = 0
+    barrier.arrived = barrier.expected = 0
 
 
 def describe_threads(indices: Array) -> str:

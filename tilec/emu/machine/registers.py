@@ -79,17 +79,16 @@ def _decode_setmaxnreg(form: Form) -> None:
     if wanted % 8 or not 24 <= wanted <= 256:
         raise form.unsupported(f"{wanted} registers: 24 to 256 in steps of 8")
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         if cta.register_pool is None:
             cta.register_pool = RegisterPool(cta)
         pool = cta.register_pool
         warps = np.unique(cta.thread_ids[threads] // _WARP)
         held = pool.held[warps]
-        if not is_growing and (held < wanted).any():
-            message = f"setmaxnreg.dec to {wanted} registers of a warp that holds {int(held.min())}"
-            raise Fault("bad-setmaxnreg", message)
-        if is_growing and (held > wanted).any():
-            message = f"setmaxnreg.inc to {wanted} registers of a warp that holds {int(held.max())}"
+        way, limit = ("inc", int(held.max())) if is_growing else ("dec", int(held.min()))
+        if limit > wanted if is_growing else limit < wanted:
+            message = f"setmaxnreg.{way} to {wanted} registers of a warp that holds {limit}"
             raise Fault("bad-setmaxnreg", message)
         needed = int((wanted - held).sum()) * _WARP
         if needed > pool.free:
@@ -103,5 +102,3 @@ def _decode_setmaxnreg(form: Form) -> None:
         pool.version += 1
         group.pc += 1
         return True
-
-    form.step.control = move_group

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 SPECIAL_REGISTERS = {
-    **{
-        f"%{name}.{axis}": "32"
-        for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid")
-        for axis in "xyz"
-    },
+    **{f"%{name}.{axis}": "32" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"},
+    **{f"%{name}.{axis}": "32" for name in ("clusterid", "nclusterid") for axis in "xyz"},
     **{f"%cluster_{name}.{axis}": "32" for name in ("ctaid", "nctaid") for axis in "xyz"},
     **dict.fromkeys(("%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid"), "32"),
     **{f"%lanemask_{relation}": "32" for relation in ("eq", "lt", "le", "gt", "ge")},

@@ -25,14 +25,34 @@ ControlFunction = Callable[["Cta", "Group", "Threads"], bool]
 """A step that moves threads: sets `group.pc` and returns True, or parks, splits or removes the group and returns
 False."""
 RegisterIndex = functions.RegisterIndex
-REGISTER_CLASSES: dict[str, np.dtype[Any]] = {
-    "pred": np.dtype(np.bool_),
-    "16": np.dtype(np.uint16),
-    "32": np.dtype(np.uint32),
-    "64": np.dtype(np.uint64),
-}
+REGISTER_CLASSES: dict[str, np.dtype[Any]]
+REGISTER_CLASSES = {"pred": np.dtype("?"), "16": np.dtype("u2"), "32": np.dtype("u4"), "64": np.dtype("u8")}
 
 TIMER_REGISTERS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
+
+
+Column = int | list[int] | Callable[["Cta", "Threads"], Any]
+"""Where each thread's value comes from: a slot, several slots, or an address function of `Form.build_address`."""
+
+
+def build_thread_step(act: Callable[..., None], *columns: Column) -> StepFunction:
+    """Return a step that calls `act(cta, thread, *values)` for one thread after the other, with its own values."""
+
+    def run_step(cta: Cta, threads: Threads) -> None:
+        values = (_read_column(cta, threads, column).tolist() for column in columns)
+        for thread, *row in zip(cta.thread_ids[threads].tolist(), *values, strict=True):
+            act(cta, thread, *row)
+
+    return run_step
+
+
+def _read_column(cta: Cta, threads: Threads, column: Column) -> Any:
+    """Return the values of a column for some threads: [thread], or [thread, slot] of several slots."""
+    if isinstance(column, int):
+        return cta.views[column][threads]
+    if isinstance(column, list):
+        return np.stack([cta.views[slot][threads] for slot in column], axis=1)
+    return column(cta, threads)
 
 
 @dataclass(slots=True)

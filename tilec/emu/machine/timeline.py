@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tilec.support.records import dataclass
 
+Position = tuple[int, int, int]
 EventKind = Literal["arrive", "wait", "phase", "issue", "done"]
 
 
@@ -19,7 +20,7 @@ class Event:
 
     start: int
     length: int
-    block: tuple[int, int, int]
+    block: Position
     thread: int
     """The first thread; -1 for a barrier or a copy engine."""
     threads: str
@@ -36,14 +37,7 @@ class Timeline:
         self.events: list[Event] = []
 
     def add(
-        self,
-        block: tuple[int, int, int],
-        thread: int,
-        threads: str,
-        kind: EventKind,
-        name: str,
-        line: int,
-        since: int = -1,
+        self, block: Position, thread: int, threads: str, kind: EventKind, name: str, line: int, since: int = -1
     ) -> None:
         """Record an event that happens now, or that began at the earlier event `since`."""
         self.now += 1
@@ -71,10 +65,8 @@ def format_chrome_trace(events: tuple[Event, ...]) -> str:
             "ts": event.start,
             "args": {"threads": event.threads, "PTX line": event.line},
         }
-        if event.kind == "wait":
-            drawn.append({"ph": "X", "dur": event.length, **shared})
-        else:
-            drawn.append({"ph": "i", "s": "t", **shared})
+        shape = {"ph": "X", "dur": event.length} if event.kind == "wait" else {"ph": "i", "s": "t"}
+        drawn.append({**shape, **shared})
     return json.dumps({"traceEvents": drawn, "displayTimeUnit": "ns"}, separators=(",", ":")) + "\n"
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tilec.emu.memory.memory import (
     SHARED_RANK_SHIFT,
     SHARED_WINDOW,
     WINDOW_SHIFT,
+    WORD_TYPES,
     Memory,
 )
 from tilec.emu.numbers import TYPES, Array, PtxType
@@ -24,29 +25,6 @@ from tilec.ptx.module import Operand, Reg, Vector
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
 
-WORD_TYPES: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.uint8),
-    2: np.dtype(np.uint16),
-    4: np.dtype(np.uint32),
-    8: np.dtype(np.uint64),
-}
-_SPACES = (
-    "global",
-    "const",
-    "shared",
-    "shared::cta",
-    "shared::cluster",
-    "param",
-    "param::entry",
-    "param::func",
-    "local",
-)
-_KNOWN_MODIFIERS = {
-    *_SPACES,
-    *("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "cta", "cluster", "gpu", "sys", "mmio"),
-    *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "v2", "v4", "v8", "unified"),
-}
-_CACHE_HINTS = ("L1::", "L2::", "level::")
 POLL_COST = 500
 """The cost in steps of an access that may poll a flag: a group that repeats it should soon let others run."""
 _B128 = "b128"
@@ -54,19 +32,6 @@ _B128 = "b128"
 
 LoadFunction = Callable[["Cta", "Threads", Array, int], Array]
 StoreFunction = Callable[["Cta", "Threads", Array, int, Array], None]
-
-
-def check_modifiers(form: Form, *more: str) -> None:
-    for modifier in form.modifiers:
-        if (
-            modifier not in _KNOWN_MODIFIERS
-            and modifier != _B128
-            and modifier not in TYPES
-            and modifier not in more
-            and not modifier.startswith(_CACHE_HINTS)
-        ):
-            raise form.unsupported(f".{modifier}")
-    form.understood.update(form.modifiers)
 
 
 # -- one access to one space -------------------------------------------------------------------------------------------
@@ -83,7 +48,7 @@ def _load_shared(cta: Cta, threads: Threads, addresses: Array, width: int) -> Ar
 def _load_param(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
     if _is_call_param(addresses):
         return _load_local(cta, threads, addresses - CALL_PARAMS, width)
-    return cta.launch.params.load(addresses + PARAM_WINDOW, width)
+    return _load_kernel_params(cta, threads, addresses + PARAM_WINDOW, width)
 
 
 def _is_call_param(addresses: Array) -> bool:
@@ -115,6 +80,7 @@ def _store_local(cta: Cta, threads: Threads, addresses: Array, width: int, value
 
 
 def _local_indices(cta: Cta, threads: Threads, addresses: Array, width: int) -> tuple[Array, Array]:
+    """Return the indices [thread, byte] of accesses to local memory."""
     if ((addresses < 0) | (addresses + width > cta.local.shape[1])).any():
         raise Fault("out-of-bounds", f"{width} bytes at local address {int(addresses.max()):#x}")
     return cta.thread_ids[threads][:, None], addresses[:, None] + np.arange(width)
@@ -122,11 +88,11 @@ def _local_indices(cta: Cta, threads: Threads, addresses: Array, width: int) -> 
 
 def _store_param(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
     if not _is_call_param(addresses):
-        raise Fault("out-of-bounds", "kernel parameters are read-only")
+        _refuse_store(cta, threads, addresses, width, values)
     _store_local(cta, threads, addresses - CALL_PARAMS, width, values)
 
 
-def _store_kernel_params(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+def _refuse_store(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
     raise Fault("out-of-bounds", "kernel parameters are read-only")
 
 
@@ -141,9 +107,12 @@ def _split_by_block(cta: Cta, addresses: Array) -> list[tuple[Memory, Array, Arr
     return parts
 
 
+def _make_result(addresses: Array, width: int) -> Array:
+    return np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD_TYPES[min(width, 8)])
+
+
 def _load_cluster(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD_TYPES[min(width, 8)])
-    actors = cta.actors[threads]
+    result, actors = _make_result(addresses, width), cta.actors[threads]
     for memory, chosen, own in _split_by_block(cta, addresses):
         result[chosen] = memory.load(own, width, actors[chosen])
     return result
@@ -155,80 +124,86 @@ def _store_cluster(cta: Cta, threads: Threads, addresses: Array, width: int, val
         memory.store(own, width, values[chosen], actors[chosen])
 
 
-_WINDOW_LOADS: dict[int, tuple[int, LoadFunction]] = {
-    PARAM_WINDOW >> WINDOW_SHIFT: (0, _load_kernel_params),
-    LOCAL_WINDOW >> WINDOW_SHIFT: (LOCAL_WINDOW, _load_local),
-    SHARED_WINDOW >> WINDOW_SHIFT: (SHARED_WINDOW, _load_cluster),
+class StateSpace(NamedTuple):
+    """The functions that load from and store to a state space. Generic addresses of it begin at `base`."""
+
+    load: LoadFunction
+    store: StoreFunction | None
+    base: int = 0
+
+
+_GLOBAL, _SHARED = StateSpace(_load_global, _store_global), StateSpace(_load_shared, _store_shared)
+_LOCAL = StateSpace(_load_local, _store_local, LOCAL_WINDOW)
+_CLUSTER = StateSpace(_load_cluster, _store_cluster, SHARED_WINDOW)
+_WINDOWS = {
+    PARAM_WINDOW >> WINDOW_SHIFT: StateSpace(_load_kernel_params, _refuse_store),
+    LOCAL_WINDOW >> WINDOW_SHIFT: _LOCAL,
+    SHARED_WINDOW >> WINDOW_SHIFT: _CLUSTER,
 }
-_WINDOW_STORES: dict[int, tuple[int, StoreFunction]] = {
-    PARAM_WINDOW >> WINDOW_SHIFT: (0, _store_kernel_params),
-    LOCAL_WINDOW >> WINDOW_SHIFT: (LOCAL_WINDOW, _store_local),
-    SHARED_WINDOW >> WINDOW_SHIFT: (SHARED_WINDOW, _store_cluster),
-}
+"""The state space of a generic address, by its upper bits; global memory has the others."""
+
+
+def _split_by_space(
+    cta: Cta, threads: Threads, addresses: Array
+) -> Iterator[tuple[StateSpace, Array, tuple[Cta, Array, Array]]]:
+    """Yield each state space of generic addresses, a mask of its threads, and block, threads and addresses there."""
+    members = cta.thread_ids[threads]
+    windows = addresses >> WINDOW_SHIFT
+    for window in np.unique(windows).tolist():
+        space, chosen = _WINDOWS.get(window, _GLOBAL), windows == window
+        yield space, chosen, (cta, members[chosen], addresses[chosen] - space.base)
 
 
 def load_generic(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
     """Load from generic addresses."""
-    result = np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD_TYPES[min(width, 8)])
-    members = cta.thread_ids[threads]
-    windows = addresses >> WINDOW_SHIFT
-    for window in np.unique(windows).tolist():
-        base, load = _WINDOW_LOADS.get(window, (0, _load_global))
-        chosen = windows == window
-        result[chosen] = load(cta, members[chosen], addresses[chosen] - base, width)
+    result = _make_result(addresses, width)
+    for space, chosen, part in _split_by_space(cta, threads, addresses):
+        result[chosen] = space.load(*part, width)
     return result
 
 
 def _store_generic(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
-    members = cta.thread_ids[threads]
-    windows = addresses >> WINDOW_SHIFT
-    for window in np.unique(windows).tolist():
-        base, store = _WINDOW_STORES.get(window, (0, _store_global))
-        chosen = windows == window
-        store(cta, members[chosen], addresses[chosen] - base, width, values[chosen])
+    for space, chosen, part in _split_by_space(cta, threads, addresses):
+        assert space.store is not None
+        space.store(*part, width, values[chosen])
 
 
-_LOADS: dict[str, LoadFunction] = {
-    "": load_generic,
-    "global": _load_global,
-    "const": _load_global,
-    "shared": _load_shared,
-    "shared::cta": _load_shared,
-    "shared::cluster": _load_cluster,
-    "param": _load_param,
-    "param::entry": _load_param,
-    "param::func": _load_param,
-    "local": _load_local,
+_SPACES = {
+    "global": _GLOBAL,
+    "const": StateSpace(_load_global, None),
+    **dict.fromkeys(("shared", "shared::cta"), _SHARED),
+    "shared::cluster": _CLUSTER,
+    **dict.fromkeys(("param", "param::func"), StateSpace(_load_param, _store_param)),
+    "param::entry": StateSpace(_load_param, None),
+    "local": _LOCAL,
+    "": StateSpace(load_generic, _store_generic),
 }
-_STORES: dict[str, StoreFunction] = {
-    "": _store_generic,
-    "global": _store_global,
-    "shared": _store_shared,
-    "shared::cta": _store_shared,
-    "shared::cluster": _store_cluster,
-    "param": _store_param,
-    "param::func": _store_param,
-    "local": _store_local,
-}
+ACCESS_MODIFIERS = (
+    "weak volatile relaxed acquire release acq_rel sc cta cluster gpu sys mmio "
+    "ca cg cs lu cv wb wt nc v2 v4 v8 unified b128 " + " ".join(_SPACES)
+)
+"""Modifiers of an access that make no difference to a memory that is one, besides those that its decoder reads."""
 
 
 def select_load(form: Form) -> LoadFunction:
     """Return the load function of the opcode's state space."""
-    return _LOADS[form.find_modifier(*_SPACES)]
+    return _SPACES[form.find_modifier(*_SPACES)].load
 
 
 def select_store(form: Form) -> StoreFunction:
     """Return the store function of the opcode's state space."""
     space = form.find_modifier(*_SPACES)
-    if space not in _STORES:
+    store = _SPACES[space].store
+    if store is None:
         raise form.unsupported(f"a store to .{space}")
-    return _STORES[space]
+    return store
 
 
 # -- ld and st ---------------------------------------------------------------------------------------------------------
 
 
 def _vector_elements(form: Form, operand: Operand) -> tuple[Operand, ...]:
+    """Return the registers that an access loads or stores."""
     width = {"v2": 2, "v4": 4, "v8": 8, _B128: 2}.get(form.find_modifier("v2", "v4", "v8", _B128), 1)
     elements: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if len(elements) != width:
@@ -240,9 +215,18 @@ def _element_type(form: Form) -> PtxType:
     return TYPES["b64"] if form.has(_B128) else form.parse_type()
 
 
-@register_decoder("ld", "ldu")
+def _split_access(total: int) -> list[tuple[int, int]]:
+    """Return offset and size of the parts, of at most 16 bytes, of an access of `total` bytes."""
+    return [(start, min(16, total - start)) for start in range(0, total, 16)]
+
+
+def _require_alignment(addresses: Array, total: int) -> None:
+    if total > 16 and (addresses & (total - 1)).any():
+        raise Fault("misaligned", f"an access of {total} bytes at an address that is not a multiple of {total}")
+
+
+@register_decoder("ld", "ldu", accepts=ACCESS_MODIFIERS)
 def _decode_ld(form: Form) -> None:
-    check_modifiers(form)
     view = _element_type(form)
     load = select_load(form)
     pointer = form.build_address(form.operands[1])
@@ -264,13 +248,12 @@ def _decode_ld(form: Form) -> None:
     if len(targets) == 1:
         form.step.run = load_register
         return
-    chunks = [(start, min(16, total - start)) for start in range(0, total, 16)]
+    chunks = _split_access(total)
 
     def load_vector(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         views = cta.views
-        if total > 16 and (addresses & (total - 1)).any():
-            raise Fault("misaligned", f"an access of {total} bytes at an address that is not a multiple of {total}")
+        _require_alignment(addresses, total)
         for start, size in chunks:
             data = load(cta, threads, addresses + start, size).reshape(len(addresses), -1).view(dtype)
             for column, target in enumerate(targets[start // width : (start + size) // width]):
@@ -279,9 +262,8 @@ def _decode_ld(form: Form) -> None:
     form.step.run = load_vector
 
 
-@register_decoder("st")
+@register_decoder("st", accepts=ACCESS_MODIFIERS)
 def _decode_st(form: Form) -> None:
-    check_modifiers(form)
     view = _element_type(form)
     store = select_store(form)
     pointer = form.build_address(form.operands[0])
@@ -292,20 +274,19 @@ def _decode_st(form: Form) -> None:
     word = WORD_TYPES[width]
 
     def store_register(cta: Cta, threads: Threads) -> None:
-        value = cta.views[sources[0]][threads]
-        store(cta, threads, pointer(cta, threads), width, value if value.dtype == word else _view_as_word(value, word))
+        value = _view_as_word(cta.views[sources[0]][threads], word)
+        store(cta, threads, pointer(cta, threads), width, value)
 
     total = width * len(sources)
     if len(sources) == 1:
         form.step.run = store_register
         return
-    chunks = [(start, min(16, total - start)) for start in range(0, total, 16)]
+    chunks = _split_access(total)
 
     def store_vector(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         views = cta.views
-        if total > 16 and (addresses & (total - 1)).any():
-            raise Fault("misaligned", f"an access of {total} bytes at an address that is not a multiple of {total}")
+        _require_alignment(addresses, total)
         for start, size in chunks:
             part = sources[start // width : (start + size) // width]
             data = np.empty((len(addresses), len(part)), word)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -65,11 +66,12 @@ class Allocator:
                     pieces[-1] = (pieces[-1][0], max(pieces[-1][1], end))
                 else:
                     pieces.append((start, end))
-            self._placed[same] = [
-                ArrayPiece(same.of, start, end, self._reserve_bytes(end - start)) for start, end in pieces
-            ]
+            placed = self._placed[same] = []
+            for start, end in pieces:
+                placed.append(ArrayPiece(same.of, start, end, self._reserve_bytes(end - start)))
 
     def find_address(self, array: Array) -> int:
+        """Return the address of an array, or of a view of one."""
         root = _find_root(array)
         start = int(array.__array_interface__["data"][0]) - int(root.__array_interface__["data"][0])
         piece = next(piece for piece in self._placed[IdentityKey(root)] if piece.start <= start <= piece.end)
@@ -86,15 +88,15 @@ class Allocator:
             offset = start - GLOBAL_BASE
             data = build_initial_bytes(variable, symbols)
             memory.bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-        for number, piece in enumerate(self._iterate_pieces()):
+        for number, piece in enumerate(chain.from_iterable(self._placed.values())):
             memory.allocate(f"array {number}", piece.address, piece.end - piece.start, VALID)
             memory.bytes[_piece_slice(piece)] = _view_as_bytes(piece.root)[piece.start : piece.end]
         return memory, symbols
 
     def find_written(self, value: object, memory: Memory) -> Array | None:
         """Return a mask of the elements of an argument that some block has written; None if it is no array."""
-        array = value.array if isinstance(value, TensorMap) else value
-        if not isinstance(array, np.ndarray) or not array.ndim or memory.owner is None:
+        array = find_array(value)
+        if array is None or memory.owner is None:
             return None
         start = self.find_address(array) - GLOBAL_BASE
         tags = np.ndarray(array.shape, np.uint8, buffer=memory.owner.data, offset=start, strides=array.strides)
@@ -102,21 +104,24 @@ class Allocator:
         return found
 
     def copy_back(self, memory: Memory) -> None:
-        for piece in self._iterate_pieces():
+        """Copy global memory to the arrays that may be written."""
+        for piece in chain.from_iterable(self._placed.values()):
             if piece.root.flags.writeable:
                 _view_as_bytes(piece.root)[piece.start : piece.end] = memory.bytes[_piece_slice(piece)]
 
-    def _iterate_pieces(self) -> Iterator[ArrayPiece]:
-        for pieces in self._placed.values():
-            yield from pieces
+
+def find_array(value: object) -> Array | None:
+    """Return the array that an argument is, or that its tensor map is of; None if it is no array."""
+    array = value.array if isinstance(value, TensorMap) else value
+    return array if isinstance(array, np.ndarray) and array.ndim else None
 
 
 def _find_arrays(args: Iterable[object]) -> Iterator[Array]:
+    """Yield the arrays of the arguments, and of the structs among them."""
     for value in args:
         if isinstance(value, tuple):
             yield from _find_arrays(value)
-        array = value.array if isinstance(value, TensorMap) else value
-        if isinstance(array, np.ndarray) and array.ndim:
+        elif (array := find_array(value)) is not None:
             yield array
 
 
@@ -169,19 +174,15 @@ def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> M
     packed = []
     offset = 0
     for number, (param, value) in enumerate(zip(entry.params, args, strict=True)):
-        element = TYPES[param.type].bits // 8
-        align = max(element, param.align or 1)
+        align, size = functions.measure_param(param)
         offset = -(-offset // align) * align
         try:
             data = _pack_argument(param, value, allocator)
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"argument {number} ({param.name}): {error}") from None
-        size = _param_size(param)
         if len(data) != size:
-            given = f"{_describe_value(value)} of {len(data)} bytes"
-            raise ValueError(
-                f"argument {number} ({param.name}): the parameter is {_describe_param(param)}, not {given}"
-            )
+            mismatch = f"the parameter is {_describe_param(param)}, not {_describe_value(value)} of {len(data)} bytes"
+            raise ValueError(f"argument {number} ({param.name}): {mismatch}")
         packed.append((param.name, offset, data))
         offset += size
     memory = Memory("parameter", PARAM_WINDOW, max(offset, 1))
@@ -189,10 +190,6 @@ def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> M
         memory.allocate(name, PARAM_WINDOW + start, len(data), VALID)
         memory.bytes[start : start + len(data)] = np.frombuffer(data, np.uint8)
     return memory
-
-
-def _param_size(param: Param) -> int:
-    return TYPES[param.type].bits // 8 if param.size is None else param.size
 
 
 def _describe_param(param: Param) -> str:
@@ -205,6 +202,7 @@ def _describe_value(value: object) -> str:
 
 
 def _pack_argument(param: Param, value: object, allocator: Allocator) -> bytes:
+    """Return the bytes of an argument. Raises `ValueError` on what its parameter cannot hold."""
     if isinstance(value, TensorMap):
         return encode_map(value, allocator.find_address(value.array))
     if isinstance(value, np.ndarray) and value.ndim:
@@ -213,7 +211,7 @@ def _pack_argument(param: Param, value: object, allocator: Allocator) -> bytes:
         return value
     if isinstance(value, tuple):
         return _pack_struct(value, allocator)
-    size = _param_size(param)
+    size = functions.measure_param(param)[1]
     if value is None:
         return bytes(size)
     if not isinstance(value, (bool, int, float, np.generic, np.ndarray)):
@@ -227,6 +225,7 @@ def _pack_argument(param: Param, value: object, allocator: Allocator) -> bytes:
 
 
 def _pack_number(param: Param, value: Any, size: int) -> bytes:
+    """Return the bytes of a number, as the parameter's type."""
     view = TYPES[param.type]
     if view.kind == "f":
         return np.array(value, view.dtype).tobytes()

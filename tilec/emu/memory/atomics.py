@@ -11,45 +11,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec.emu.machine.decode import Form, register_decoder
-from tilec.emu.memory.access import POLL_COST, WORD_TYPES, check_modifiers, select_load, select_store
-from tilec.emu.numbers import PtxType, bf16_to_f32, f32_to_bf16
-from tilec.emu.scalar.semantics import select_float_extreme
+from tilec.emu.memory.access import ACCESS_MODIFIERS, POLL_COST, select_load, select_store
+from tilec.emu.memory.memory import WORD_TYPES
+from tilec.emu.numbers import REDUCTIONS, PtxType, bf16_to_f32, f32_to_bf16
+from tilec.emu.scalar.semantics import compose_conversions, select_float_extreme
 from tilec.ptx.module import Operand, Reg, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
 
-_OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
-
 
 def select_atomic_function(operation: str, view: PtxType) -> Callable[[Any, Any, Any], Any]:
     """Return a function from the old value, the operand and (for cas) the second operand to the new value."""
 
-    def wrap_function(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-        if view.kind == "bf16":
-            return lambda old, b, c: f32_to_bf16(function(bf16_to_f32(old), bf16_to_f32(b)))
-        return lambda old, b, c: function(old, b)
-
-    is_float = view.kind in ("f", "bf16")
-    table: dict[str, Callable[[Any, Any, Any], Any]] = {
-        "add": wrap_function(np.add),
-        "min": wrap_function(select_float_extreme("min", False) if is_float else np.minimum),
-        "max": wrap_function(select_float_extreme("max", False) if is_float else np.maximum),
-        "and": wrap_function(np.bitwise_and),
-        "or": wrap_function(np.bitwise_or),
-        "xor": wrap_function(np.bitwise_xor),
-        "exch": lambda old, b, c: b,
-        "cas": lambda old, b, c: np.where(old == b, c, old),
-        "inc": lambda old, b, c: np.where(old >= b, np.zeros_like(old), old + np.ones_like(old)),
-        "dec": lambda old, b, c: np.where((old == 0) | (old > b), b, old - np.ones_like(old)),
-    }
-    return table[operation]
+    if operation == "exch":
+        return lambda old, b, c: b
+    if operation == "cas":
+        return lambda old, b, c: np.where(old == b, c, old)
+    function = REDUCTIONS[operation]
+    if view.kind in ("f", "bf16") and operation in ("min", "max"):
+        function = select_float_extreme(operation, False)
+    if view.kind == "bf16":
+        function = compose_conversions(function, bf16_to_f32, f32_to_bf16)
+    return lambda old, b, c: function(old, b)
 
 
-@register_decoder("atom", "red")
+@register_decoder("atom", "red", accepts=f"{ACCESS_MODIFIERS} noftz")
 def _decode_atomic(form: Form) -> None:
-    operation = form.find_modifier(*_OPERATIONS)
-    check_modifiers(form, operation, "noftz")
+    operation = form.find_modifier(*REDUCTIONS, "exch", "cas")
     if not operation:
         raise form.unsupported("no operation")
     if form.has("b128"):
@@ -70,6 +59,7 @@ def _decode_atomic(form: Form) -> None:
     combine = select_atomic_function(operation, view)
     width = view.bits // 8
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
@@ -88,10 +78,9 @@ def _decode_atomic(form: Form) -> None:
             if returns:
                 cta.views[targets[lane]][threads] = old
 
-    form.step.run = run_step
-
 
 def _operand_registers(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Operand, ...]:
+    """Return the registers of an operand, one for each lane; `_` where the operand is not used."""
     items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if not is_used or operand == Reg("_"):
         return (Reg("_"),) * lanes
@@ -107,11 +96,10 @@ def _decode_atomic_128(form: Form, operation: str) -> None:
     load, store = select_load(form), select_store(form)
     targets = [form.write(item, "b64") for item in _operand_registers(form, form.operands[0], 2, True)]
     pointer = form.build_address(form.operands[1])
-    slots = [
-        [form.read(item, "b64") for item in _operand_registers(form, operand, 2, True)]
-        for operand in form.operands[2:4]
-    ]
+    values = [_operand_registers(form, operand, 2, True) for operand in form.operands[2:4]]
+    slots = [[form.read(item, "b64") for item in pair] for pair in values]
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
@@ -126,5 +114,3 @@ def _decode_atomic_128(form: Form, operation: str) -> None:
                 store(cta, members[one], addresses[one], 16, operands[1][one])
         for lane, target in enumerate(targets):
             cta.views[target][threads] = old[:, lane]
-
-    form.step.run = run_step

@@ -12,9 +12,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilec.emu.fault import Fault
+from tilec.emu.numbers import Array
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tilec.emu.races.answers import LaunchControlAnswers
     from tilec.emu.races.races import RaceDetector
-
-Array = NDArray[Any]
 
 VALID = 1
 """Written, or allocated in global memory."""
@@ -58,14 +56,10 @@ DYNAMIC_ALIGNMENT = 16
 """Dynamic shared memory begins behind static variables at a multiple of this, whatever `.align` it is declared with,
 where nvJitLink links relocatable code (measured on an H200). ptxas and nvcc pad whole programs to that `.align`."""
 
-_DTYPE: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.uint8),
-    2: np.dtype(np.uint16),
-    4: np.dtype(np.uint32),
-    8: np.dtype(np.uint64),
-}
+WORD_TYPES: dict[int, np.dtype[Any]] = {width: np.dtype(f"u{width}") for width in (1, 2, 4, 8)}
 _SEVERAL_READERS = 255
 """Marks a byte that several clusters have read."""
+_UNFENCED = " with no fence.proxy.async in between"
 _UNORDERED_BLOCKS = ", and nothing orders the blocks of a grid"
 OffsetFunction = Callable[[tuple[int, ...]], int]
 """Maps an element's position in an array to its offset in memory."""
@@ -83,7 +77,7 @@ def make_cluster_tag(cluster: int) -> int:
 
 @cache
 def _repeat_byte(byte: int, width: int) -> Any:
-    return _DTYPE[width].type(int.from_bytes(bytes([byte]) * width, "little"))
+    return WORD_TYPES[width].type(int.from_bytes(bytes([byte]) * width, "little"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +134,8 @@ class Memory:
         if is_shared:
             self.shadow[:] = GUARD
         for width in (1, 2, 4, 8):
-            self._data[width] = self.bytes.view(_DTYPE[width])
-            self._shadow[width] = self.shadow.view(_DTYPE[width])
+            self._data[width] = self.bytes.view(WORD_TYPES[width])
+            self._shadow[width] = self.shadow.view(WORD_TYPES[width])
             self._readable[width] = (_repeat_byte(VALID | IN_FLIGHT, width), _repeat_byte(VALID, width))
             self._writable[width] = (_repeat_byte(writable, width), _repeat_byte(0 if is_shared else VALID, width))
         self._data[16] = self._data[8].reshape(-1, 2)
@@ -167,15 +161,15 @@ class Memory:
         self.owner, self.reader = marks[:size], marks[size:]
         self.is_divided = is_divided
         for width in (1, 2, 4, 8):
-            self._owners[width] = self.owner.view(_DTYPE[width])
-            self._readers[width] = self.reader.view(_DTYPE[width])
+            self._owners[width] = self.owner.view(WORD_TYPES[width])
+            self._readers[width] = self.reader.view(WORD_TYPES[width])
         self._owners[16] = self._owners[8].reshape(-1, 2)
         self._readers[16] = self._readers[8].reshape(-1, 2)
 
     def take_ownership(
         self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: OffsetFunction
     ) -> Array:
-        """The owners of some elements after the cluster `tag` has written `new` over `old`."""
+        """Return the owners of some elements after the cluster `tag` has written `new` over `old`."""
         self.writers.add(tag)
         if self.is_divided:
             for marks, is_read in ((owners, False), (readers, True)):
@@ -184,18 +178,8 @@ class Memory:
                     continue
                 foreign &= _view_bytes(old) != _view_bytes(new)
                 if foreign.any():
-                    place = _find_first_marked(foreign, offset)
-                    message = f"global address {self.base + place:#x} is written here"
-                    message += (
-                        ", and another block has read it"
-                        if is_read
-                        else ", and another block has written another value"
-                    )
-                    self.report_fault(
-                        Fault(
-                            "data-race", f"{message}{self._describe_earlier_access(place, is_read)}{_UNORDERED_BLOCKS}"
-                        )
-                    )
+                    did = "read it" if is_read else "written another value"
+                    self._report_foreign_access("written", did, _find_first_marked(foreign, offset), is_read)
         return np.full(owners.shape, _repeat_byte(tag, owners.dtype.itemsize), owners.dtype)
 
     def require_ownership(self, owners: Array, readers: Array, tag: int, offset: OffsetFunction) -> Array:
@@ -203,11 +187,7 @@ class Memory:
         them."""
         foreign = _find_foreign_bytes(owners, tag)
         if foreign is not None and foreign.any():
-            place = _find_first_marked(foreign, offset)
-            message = f"global address {self.base + place:#x} is read here, and another block has written it"
-            self.report_fault(
-                Fault("data-race", f"{message}{self._describe_earlier_access(place, is_read=False)}{_UNORDERED_BLOCKS}")
-            )
+            self._report_foreign_access("read", "written it", _find_first_marked(foreign, offset), is_read=False)
         after = np.full(readers.shape, _repeat_byte(tag, readers.dtype.itemsize), readers.dtype)
         others = _find_foreign_bytes(readers, tag)
         if others is not None:
@@ -227,24 +207,21 @@ class Memory:
             owners, readers, old = (array[start : start + len(new)] for array in (self.owner, self.reader, self.bytes))
             owners[:] = self.take_ownership(owners, readers, old, new, tag, lambda at: start + at[0])
 
-    def _describe_earlier_access(self, offset: int, is_read: bool) -> str:
-        """Name the step that wrote or read a byte of global memory, as far as this process knows."""
-        if self.race_detector is None:
-            return ""
-        place = self.race_detector.find_reader(offset) if is_read else self.race_detector.find_writer(offset)
-        return place and f" at {place}"
+    def _report_foreign_access(self, verb: str, did: str, place: int, is_read: bool) -> None:
+        """Report a race with another cluster, and the step that read or wrote, as far as this process knows it."""
+        earlier, detector = "", self.race_detector
+        if detector is not None:
+            earlier = detector.find_reader(place) if is_read else detector.find_writer(place)
+        message = f"global address {self.base + place:#x} is {verb} here, and another block has {did}"
+        self.report_fault(Fault("data-race", f"{message}{earlier and f' at {earlier}'}{_UNORDERED_BLOCKS}"))
 
     # -- ordinary accesses of many threads -----------------------------------------------------------------------------
 
     def load(self, addresses: Array, width: int, by: Array | None = None, *, is_collective: bool = False) -> Array:
         """Return one number per address: unsigned of `width` bytes, or two 64-bit halves for 16. `by` are the
         threads."""
-        index = self._find_elements(addresses, width)
+        index, states = self._find_states(addresses, width)
         mask, wanted = self._readable[width]
-        try:
-            states = self._shadow[width][index]
-        except IndexError:
-            raise self._build_bounds_fault(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
             raise self._build_unreadable_fault(addresses, width)
         if by is not None and self.race_detector is not None:
@@ -260,21 +237,16 @@ class Memory:
 
     def store(self, addresses: Array, width: int, values: Array, by: Array | None = None) -> None:
         """Write through the generic proxy; of threads that write one address the last wins."""
-        index = self._find_elements(addresses, width)
+        index, states = self._find_states(addresses, width)
         mask, wanted = self._writable[width]
-        try:
-            states = self._shadow[width][index]
-        except IndexError:
-            raise self._build_bounds_fault(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
             self._end_barriers_or_fail(addresses, width, by)
         if self.pending_readers:
             self._require_unread(index * width >> 4)
         if self.owner is not None:
             owners, readers, old = self._owners[width], self._readers[width][index], self._data[width][index]
-            owners[index] = self.take_ownership(
-                owners[index], readers, old, values, self.tag, _build_offset_function(index, width)
-            )
+            place = _build_offset_function(index, width)
+            owners[index] = self.take_ownership(owners[index], readers, old, values, self.tag, place)
         if by is not None and self.race_detector is not None:
             self.race_detector.write(by, index, width, values, self._data[width][index])
         if self.is_shared:
@@ -283,7 +255,16 @@ class Memory:
                 self.swizzles[index * width >> 4] = -1
         self._data[width][index] = values
 
+    def _find_states(self, addresses: Array, width: int) -> tuple[Array, Array]:
+        """Return the indices of elements, and their shadows."""
+        index = self._find_elements(addresses, width)
+        try:
+            return index, self._shadow[width][index]
+        except IndexError:
+            raise self._build_bounds_fault(addresses, width) from None
+
     def _find_elements(self, addresses: Array, width: int) -> Array:
+        """Return the indices of elements of `width` bytes. Raises `Fault` if an address is misaligned."""
         offsets = addresses - self.base if self.base else addresses
         bits = int(np.bitwise_or.reduce(offsets)) if offsets.size else 0
         if bits & (width - 1):
@@ -300,10 +281,8 @@ class Memory:
         for allocation in self.allocations:
             if allocation.start <= address and address + size <= allocation.end:
                 return address - self.base
-        message = (
-            f"{what} touches {self.name} bytes {address:#x} to {address + size:#x}{self._describe_nearest(address)}"
-        )
-        raise Fault("out-of-bounds", message)
+        message = f"{what} touches {self.name} bytes {address:#x} to {address + size:#x}"
+        raise Fault("out-of-bounds", f"{message}{self._describe_nearest(address)}")
 
     def claim_rows(self, rows: Array, by: int) -> None:
         """Claim 16-byte rows as the destination of an asynchronous copy of thread `by`; no other copy may own them."""
@@ -314,12 +293,11 @@ class Memory:
             states = self.shadow_rows[rows]
         if (states & (IN_FLIGHT | GUARD | UNFENCED)).any():
             unwritable = states & (IN_FLIGHT | GUARD)
-            wrong = np.argwhere(unwritable if unwritable.any() else states & UNFENCED)[0]
-            address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
             if unwritable.any():
-                raise self._unwritable_fault_at(address)
+                raise self._build_unwritable_fault_at(self._find_marked_address(rows, unwritable))
+            address = self._find_marked_address(rows, states & UNFENCED)
             message = f"a bulk copy overwrites shared address {address:#x}, written by st.shared or stmatrix"
-            raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async in between")
+            raise Fault("missing-proxy-fence", f"{message}{_UNFENCED}")
         if self.pending_readers:
             self._require_unread(rows)
         if self.race_detector is not None:
@@ -338,13 +316,9 @@ class Memory:
 
     def claim(self, addresses: Array, width: int, by: Array) -> None:
         """Claim addresses as the destinations of `cp.async` by many threads; see `claim_rows`."""
-        index = self._find_elements(addresses, width)
+        index, states = self._find_states(addresses, width)
         mask, wanted = self._writable[width]
         shadow = self._shadow[width]
-        try:
-            states = shadow[index]
-        except IndexError:
-            raise self._build_bounds_fault(addresses, width) from None
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
             self._end_barriers_or_fail(addresses, width, by)
             states = shadow[index]
@@ -358,9 +332,8 @@ class Memory:
     def fill(self, addresses: Array, width: int, data: Array) -> None:
         """Write the bytes of `cp.async` copies; `data` has a row of bytes for each address."""
         index = self._find_elements(addresses, width)
-        self._data[width][index] = (
-            data if width == 1 else data.view(_DTYPE[min(width, 8)]).reshape(self._data[width][index].shape)
-        )
+        words = data if width == 1 else data.view(WORD_TYPES[min(width, 8)])
+        self._data[width][index] = words.reshape(self._data[width][index].shape) if width > 1 else words
 
     def arrive(self, addresses: Array, width: int, by: Array, pc: int) -> None:
         """Mark the destinations of the `cp.async` of step `pc` as written, which their threads `by` know."""
@@ -375,20 +348,23 @@ class Memory:
         too."""
         states = self.shadow_rows[rows]
         if if_copied and (states & COPIED).any():
-            wrong = np.argwhere(states & COPIED)[0]
-            address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
-            message = f"{what} reads shared address {address:#x}, written by cp.async"
-            raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async in between")
-        if not ((states & (VALID | UNFENCED | IN_FLIGHT)) == VALID).all():
-            wrong = np.argwhere((states & (VALID | UNFENCED | IN_FLIGHT)) != VALID)[0]
-            address = self.base + int(rows[tuple(wrong[:-1])]) * 16 + int(wrong[-1])
-            state = int(states[tuple(wrong)])
+            message = f"{what} reads shared address {self._find_marked_address(rows, states & COPIED):#x}"
+            raise Fault("missing-proxy-fence", f"{message}, written by cp.async{_UNFENCED}")
+        unreadable = (states & (VALID | UNFENCED | IN_FLIGHT)) != VALID
+        if unreadable.any():
+            address = self._find_marked_address(rows, unreadable)
+            message = f"{what} reads shared address {address:#x}"
+            state = int(self.shadow[address - self.base])
             if state & IN_FLIGHT:
-                raise Fault("unarrived-read", f"{what} reads shared address {address:#x}{self.explain(address)}")
+                raise Fault("unarrived-read", f"{message}{self.explain(address)}")
             if not state & VALID:
-                raise Fault("unwritten-read", f"{what} reads shared address {address:#x}, which was never written")
-            message = f"{what} reads shared address {address:#x}, written by st.shared or stmatrix"
-            raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async in between")
+                raise Fault("unwritten-read", f"{message}, which was never written")
+            raise Fault("missing-proxy-fence", f"{message}, written by st.shared or stmatrix{_UNFENCED}")
+
+    def _find_marked_address(self, rows: Array, marks: Array) -> int:
+        """Return the address of the first marked byte of these 16-byte rows."""
+        *place, byte = np.argwhere(marks)[0].tolist()
+        return self.base + int(rows[tuple(place)]) * 16 + int(byte)
 
     def begin_reading(self, rows: Array) -> None:
         """Mark rows as read by the asynchronous proxy until `end_reading`."""
@@ -401,6 +377,7 @@ class Memory:
         self.pending_readers -= 1
 
     def _require_unread(self, rows: Array) -> None:
+        """Require that no asynchronous operation may still read these 16-byte rows, which are about to be written."""
         taken = self.readers[rows]
         if taken.any():
             row = int(rows[taken > 0][0])
@@ -427,6 +404,7 @@ class Memory:
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
     def _describe_nearest(self, address: int) -> str:
+        """Name the allocation nearest to an address, as the end of a sentence."""
         if not self.allocations:
             return ""
 
@@ -442,6 +420,7 @@ class Memory:
         return any(a.start <= address and address + width <= a.end for a in self.allocations)
 
     def _build_bounds_fault(self, addresses: Array, width: int) -> Fault:
+        """Return a fault at the first address outside of all allocations."""
         for address in addresses.reshape(-1).tolist():
             if not self._is_allocated(address, width):
                 message = f"{width} bytes at {self.name} address {address:#x}{self._describe_nearest(address)}"
@@ -449,11 +428,13 @@ class Memory:
         return Fault("out-of-bounds", f"{self.name} access of {width} bytes")
 
     def _combined_state(self, address: int, width: int) -> int:
+        """Return the shadow of an access: valid if all its bytes are, anything else if one is."""
         offset = address - self.base
         region = self.shadow[offset : offset + width]
         return int(np.bitwise_or.reduce(region)) & ~VALID | int(np.bitwise_and.reduce(region))
 
     def _build_unreadable_fault(self, addresses: Array, width: int) -> Fault:
+        """Return a fault at the first address that may not be read, with the reason."""
         if not self.is_shared:
             return self._build_bounds_fault(addresses, width)
         for address in addresses.reshape(-1).tolist():
@@ -474,17 +455,13 @@ class Memory:
             mask, wanted = self._writable[width]
             if not np.count_nonzero((self._shadow[width][self._find_elements(addresses, width)] & mask) != wanted):
                 return
-        raise self._build_unwritable_fault(addresses, width)
+            for address in addresses.reshape(-1).tolist():
+                if self._is_allocated(address, width) and self._combined_state(address, width) & IN_FLIGHT:
+                    raise self._build_unwritable_fault_at(address)
+        raise self._build_bounds_fault(addresses, width)
 
-    def _build_unwritable_fault(self, addresses: Array, width: int) -> Fault:
-        if not self.is_shared:
-            return self._build_bounds_fault(addresses, width)
-        for address in addresses.reshape(-1).tolist():
-            if self._is_allocated(address, width) and self._combined_state(address, width) & IN_FLIGHT:
-                return self._unwritable_fault_at(address)
-        return self._build_bounds_fault(addresses, width)
-
-    def _unwritable_fault_at(self, address: int) -> Fault:
+    def _build_unwritable_fault_at(self, address: int) -> Fault:
+        """Return a fault for a write to an address outside of all allocations, or owned by a copy in flight."""
         if not self._is_allocated(address, 1):
             return Fault("out-of-bounds", f"{self.name} address {address:#x}{self._describe_nearest(address)}")
         return Fault("unarrived-write", f"shared address {address:#x} is overwritten{self.explain(address)}")
@@ -516,9 +493,7 @@ def _build_offset_function(index: Array, width: int) -> OffsetFunction:
 
 
 def _repeat_per_width(byte: int) -> dict[int, Any]:
-    table = {width: _repeat_byte(byte, width) for width in (1, 2, 4, 8)}
-    table[16] = table[8]
-    return table
+    return {width: _repeat_byte(byte, min(width, 8)) for width in (1, 2, 4, 8, 16)}
 
 
 _WRITTEN = _repeat_per_width(VALID | UNFENCED)

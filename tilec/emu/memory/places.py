@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from tilec.emu.fault import MemoryLocation
+from tilec.emu.memory.arguments import Allocator, find_array
 from tilec.emu.memory.memory import SHARED_RANK_SHIFT
-from tilec.emu.tma.tensormap import TensorMap
-
-if TYPE_CHECKING:
-    from tilec.emu.memory.arguments import Allocator
+from tilec.emu.numbers import Array
 
 _ADDRESS = re.compile(r"(global|shared) address (0x[0-9a-f]+)(; the nearest allocation is '[^']*', 0x\w+ to 0x\w+)?")
 _BYTES = re.compile(r"(global|shared) bytes (0x[0-9a-f]+) to 0x[0-9a-f]+(; the nearest allocation is .*)?")
@@ -50,8 +45,8 @@ def _locate_in_arguments(address: int, args: Sequence[object], allocator: Alloca
     """Return the location in the array argument that contains the address, or else in the nearest one."""
     best: tuple[int, MemoryLocation] | None = None
     for number, value in enumerate(args):
-        array = value.array if isinstance(value, TensorMap) else value
-        if not isinstance(array, np.ndarray) or not array.ndim:
+        array = find_array(value)
+        if array is None:
             continue
         offset = address - allocator.find_address(array)
         size = sum((n - 1) * abs(step) for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
@@ -64,7 +59,7 @@ def _locate_in_arguments(address: int, args: Sequence[object], allocator: Alloca
     return None if best is None else best[1]
 
 
-def _find_element_index(array: np.ndarray[Any, np.dtype[Any]], offset: int) -> tuple[int, ...] | None:
+def _find_element_index(array: Array, offset: int) -> tuple[int, ...] | None:
     """Return the index of the element at a byte offset; None for a byte between the elements of a strided array."""
     index = [0] * array.ndim
     for axis in sorted(range(array.ndim), key=lambda axis: -array.strides[axis]):

@@ -9,16 +9,13 @@ for clusterlaunchcontrol.try_cancel has this fence, and so has the CUDA programm
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from tilec.emu.fault import Fault
+from tilec.emu.numbers import Array
 
 if TYPE_CHECKING:
     from tilec.emu.races.races import RaceDetector
-
-Array = NDArray[Any]
 
 
 class LaunchControlAnswers:
@@ -29,6 +26,7 @@ class LaunchControlAnswers:
         """For each row that has received an answer: the event and the step of the last read by each thread."""
 
     def record_reads(self, actors: Array, rows: Array, detector: RaceDetector) -> None:
+        """Record reads of rows by threads, one each, that no fence follows yet."""
         log = detector.order.log
         for actor, row in zip(actors.tolist(), rows.tolist(), strict=True):
             if row in self.unfenced:

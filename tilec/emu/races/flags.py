@@ -7,12 +7,11 @@ publishes only what a fence covers, and a relaxed read acquires at the next fenc
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tilec.emu.numbers import Array
 
 _RELEASES = frozenset(("release", "acq_rel", "sc", "volatile"))
 _ACQUIRES = frozenset(("acquire", "acq_rel", "sc", "volatile"))
@@ -29,11 +28,8 @@ class AccessOrder(NamedTuple):
 def parse_access_order(stem: str, opcode: str) -> AccessOrder:
     """Return the order and scope of an opcode, whether or not it accesses memory."""
     words = opcode.split(".")
-    return AccessOrder(
-        not _RELEASES.isdisjoint(words),
-        not _ACQUIRES.isdisjoint(words),
-        "cta" in words and stem.startswith(("ld", "st", "atom", "red")),
-    )
+    is_narrow = "cta" in words and stem.startswith(("ld", "st", "atom", "red"))
+    return AccessOrder(not _RELEASES.isdisjoint(words), not _ACQUIRES.isdisjoint(words), is_narrow)
 
 
 class Clocks(Protocol):
@@ -42,9 +38,7 @@ class Clocks(Protocol):
     stride: int
 
     def build_clock(self, actors: slice | Array) -> Array: ...
-
     def join_clocks(self, first: Array | None, second: Array) -> Array: ...
-
     def acquire(self, actors: slice | Array, clock: Array | None) -> None: ...
 
 

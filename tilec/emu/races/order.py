@@ -9,14 +9,12 @@ threads - a barrier, an mbarrier's phase, a flag - joins the clock of one into t
 from __future__ import annotations
 
 from array import array
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tilec.emu.numbers import Array
 from tilec.emu.races.flags import Flags
 
-Array = NDArray[Any]
 Actors = slice | Array
 """Some threads of the cluster, as rows of the clocks."""
 

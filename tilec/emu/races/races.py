@@ -10,13 +10,12 @@ A grid that begins early races with all of the previous grid, which may write an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilec.emu.fault import Fault
-from tilec.emu.numbers import TYPES
+from tilec.emu.numbers import TYPES, Array
 from tilec.emu.races import flags
 from tilec.emu.races.order import FOREVER, WARP, WARPGROUP, HappensBeforeOrder
 from tilec.ptx.module import Imm
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from tilec.emu.machine.steps import Step
     from tilec.emu.memory.memory import Memory
 
-Array = NDArray[Any]
 
 _STRONG_BIT = 1 << 24
 """Marks the actor of a strong write."""
@@ -43,22 +41,18 @@ _ORDERING_WORDS = frozenset(("volatile", "acquire", "release", "acq_rel", "sc"))
 
 def is_strong_access(step: Step) -> bool:
     """Return whether accesses of this step may conflict with each other without synchronisation."""
-    return step.stem.startswith(("atom", "red", "multimem")) or not _STRONG_WORDS.isdisjoint(
-        step.instruction.opcode.split(".")
-    )
+    words = step.instruction.opcode.split(".")
+    return step.stem.startswith(("atom", "red", "multimem")) or not _STRONG_WORDS.isdisjoint(words)
 
 
 def uses_memory_flags(steps: Sequence[Step]) -> bool:
     """Return whether threads may synchronise through memory: by a fence or an ordering access."""
-    return any(
-        step.stem in ("fence", "membar")
-        or (step.stem.startswith(("ld", "st", "atom", "red")) and _has_ordering_word(step.instruction.opcode))
-        for step in steps
-    )
+    return any(step.stem in ("fence", "membar") or _is_ordering_access(step) for step in steps)
 
 
-def _has_ordering_word(opcode: str) -> bool:
-    return not _ORDERING_WORDS.isdisjoint(opcode.split("."))
+def _is_ordering_access(step: Step) -> bool:
+    words = step.instruction.opcode.split(".")
+    return step.stem.startswith(("ld", "st", "atom", "red")) and not _ORDERING_WORDS.isdisjoint(words)
 
 
 def find_granule(steps: Sequence[Step], space: str) -> int:
@@ -230,9 +224,8 @@ class RaceDetector:
     def claim(self, actors: Array, index: Array, width: int) -> None:
         """Check a copy into these addresses, which may be written from now on."""
         granules = self._find_granules(index, width)
-        self._check_before_write(
-            actors, granules, self._write_time[granules], np.zeros(len(index), np.bool_), "copies over"
-        )
+        differs = np.zeros(len(index), np.bool_)
+        self._check_before_write(actors, granules, self._write_time[granules], differs, "copies over")
 
     def record_arrival(self, actors: Array, index: Array, width: int, pc: int) -> None:
         """Record the arrival of a copy of step `pc`; its actors are threads or the column of an mbarrier."""
@@ -245,8 +238,9 @@ class RaceDetector:
         self._require_known(clock, self._find_granules(index.reshape(-1), 16), who)
 
     def _require_known(self, clock: Array, granules: Array, who: str) -> None:
+        """Require that `clock` knows the last writes of these granules, which `who` reads."""
         times, writers = self._write_time[granules], self._write_actor[granules]
-        known = self._known_until(clock[None, :], np.zeros((len(granules), 1), np.int64), writers)
+        known = self._known_by(clock, writers)
         late = times > known
         if late.any():
             self.memory.report_fault(self._build_conflict_fault(who, "reads", granules, late, times, writers, "wrote"))
@@ -266,8 +260,7 @@ class RaceDetector:
         """Mark the bytes whose last write a fence by these threads covers: the write must be known to them."""
         places = offsets >> self._shift
         clock = self.order.clock_of_any(actors)
-        zeros = np.zeros((len(places), 1), np.int64)
-        known = self._known_until(clock[None, :], zeros, self._write_actor[places][:, None])[:, 0]
+        known = self._known_by(clock, self._write_actor[places][:, None])[:, 0]
         covered: Array = self._write_time[places] <= known
         return covered
 
@@ -278,10 +271,8 @@ class RaceDetector:
         order = self.order
         self._require_grid(np.array([actor]), "reads")
         if (self._write_time[places] > order.start).any():
-            granules = places[:, None]
-            self._require_known(
-                order.clock_of_any(np.array([actor])), granules, f"{what} of {self._describe_actor(actor)}"
-            )
+            granules, clock = places[:, None], order.clock_of_any(np.array([actor]))
+            self._require_known(clock, granules, f"{what} of {self._describe_actor(actor)}")
             self._require_fenced(granules, what)
         self._read_last[places] = order.log.tick()
         self._reader[places] = column
@@ -298,9 +289,8 @@ class RaceDetector:
                 self._require_fenced(granules, what)
             self._check_reads(who, granules, "reduces")
         else:
-            self._check_before_write(
-                who, granules, self._write_time[granules], np.zeros(len(places), np.bool_), "stores over"
-            )
+            differs = np.zeros(len(places), np.bool_)
+            self._check_before_write(who, granules, self._write_time[granules], differs, "stores over")
         mark = _ASYNC_BIT | (_STRONG_BIT if is_reduction else 0)
         pending = mark | (_ACTOR_MASK - len(self._bulk_stores))
         self._bulk_stores.append((order.log.pc, actor))
@@ -321,14 +311,11 @@ class RaceDetector:
         """Require a proxy fence after generic writes that the asynchronous proxy is about to read."""
         times, writers = self._write_time[granules], self._write_actor[granules]
         order = self.order
-        covered = np.full((1, order.know.shape[1]), order.start, np.int32)
-        if order.fenced is not None:
-            covered[0, : len(order.fenced)] = order.fenced
-        known = self._known_until(covered, np.zeros(granules.shape, np.int64), writers)
+        known = self._known_by(self._extend_clock(order.fenced), writers)
         bare = (times > known) & ((writers < 0) | (writers & _ASYNC_BIT == 0))
         if bare.any():
             access, part = np.argwhere(bare)[0].tolist()
-            step = self.steps[order.log.find_step(int(times[access, part]))]
+            step = self._find_step(int(times[access, part]))
             message = f"{what} reads {self._describe_address(granules[access, part])}, written at {step.description}"
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async (.global) in between")
 
@@ -361,6 +348,7 @@ class RaceDetector:
     def _check_writes(
         self, actors: Array, granules: Array, times: Array, is_strong: bool, verb: str, same: Array | None = None
     ) -> Array | None:
+        """Require that the writes at these times are known. Returns the unknown ones that wrote the same value."""
         writers = self._write_actor[granules]
         who = np.broadcast_to(actors[:, None], (len(granules), 1))
         late = times > self._known_until(self.order.know, who, writers)
@@ -371,10 +359,20 @@ class RaceDetector:
             excused = late & same[:, None] & (times != _PENDING_TIME)
             late = late & ~excused
         if late.any():
-            first = int(np.argwhere(late)[0][0])
-            name = self._describe_actor(int(who[first, 0]))
+            name = self._describe_first(who, late)
             self.memory.report_fault(self._build_conflict_fault(name, verb, granules, late, times, writers, "wrote"))
         return excused
+
+    def _known_by(self, clock: Array, writers: Array) -> Array:
+        """Return the event up to which one clock knows the writers: [access, granule]."""
+        return self._known_until(clock[None, :], np.zeros((len(writers), 1), np.int64), writers)
+
+    def _extend_clock(self, clock: Array | None) -> Array:
+        """Return a clock with a column for every actor; what is before this cluster counts as known to the new ones."""
+        extended = np.full(self.order.know.shape[1], self.order.start, np.int32)
+        if clock is not None:
+            extended[: len(clock)] = clock
+        return extended
 
     def _known_until(self, know: Array, rows: Array, writers: Array) -> Array:
         """Return the event up to which the clocks `rows` know the writers: [access, granule]."""
@@ -388,14 +386,14 @@ class RaceDetector:
         return known
 
     def _check_reads(self, actors: Array, granules: Array, verb: str) -> None:
+        """Require that these threads, which write, know the earlier reads of the granules."""
         order = self.order
         who = np.broadcast_to(actors[:, None], (len(granules), 1))
         if not self._rows:
             readers, times = self._reader[granules], self._read_last[granules]
             late = times > order.know[who, np.minimum(readers, order.know.shape[1] - 1)]
             if late.any():
-                first = int(np.argwhere(late)[0][0])
-                name = self._describe_actor(int(who[first, 0]))
+                name = self._describe_first(who, late)
                 self.memory.report_fault(self._build_conflict_fault(name, verb, granules, late, times, readers, "read"))
             return
         known = order.clock_of_warps(actors)[:, :, None]
@@ -405,12 +403,10 @@ class RaceDetector:
         if late.any():
             access, row, part = np.argwhere(late)[0].tolist()
             reader = self._describe_reader(row, int(self._read_lane[row, granules[access, part]]))
-            message = (
-                f"{self._describe_actor(int(who[access, 0]))} {verb} {self._describe_address(granules[access, part])}"
-            )
-            self.memory.report_fault(
-                self._build_race_fault(message, f"{reader} read it", int(times[access, row, part]))
-            )
+            place = self._describe_address(granules[access, part])
+            message = f"{self._describe_actor(int(who[access, 0]))} {verb} {place}"
+            event = int(times[access, row, part])
+            self.memory.report_fault(self._build_race_fault(message, f"{reader} read it", event))
 
     def _check_own_warp(self, who: Array, granules: Array, times: Array, late: Array) -> None:
         """Require that a lane that writes knows reads by other lanes of its warp."""
@@ -430,14 +426,13 @@ class RaceDetector:
         others = self._strong_blocks[granules] if is_narrow else narrow[granules]
         if ((others != 0) & (others != blocks)).any():
             access, part = np.argwhere((others != 0) & (others != blocks))[0].tolist()
-            place = self.steps[order.log.find_step(int(self._write_time[granules[access, part]]))].description
+            place = granules[access, part]
+            at = self._find_step(int(self._write_time[place])).description
             message = (
-                f"{self._describe_actor(int(actors[access]))} uses {self._describe_address(granules[access, part])}"
+                f"{self._describe_actor(int(actors[access]))} uses {self._describe_address(place)} with scope .cta"
             )
             reach = "scope .cta does not order two blocks"
-            self.memory.report_fault(
-                Fault("data-race", f"{message} with scope .cta, and another block does so at {place}: {reach}")
-            )
+            self.memory.report_fault(Fault("data-race", f"{message}, and another block does so at {at}: {reach}"))
         if is_write:
             self._strong_blocks[granules] = blocks
             if is_narrow:
@@ -452,18 +447,13 @@ class RaceDetector:
         order = self.order
         if not (times > order.start).any():
             return
-        self._require_known(
-            order.clock_of_any(np.array([actor])), granules, f"the bulk copy of {self._describe_actor(actor)}"
-        )
-        last = int(times.max())
-        step = self.steps[order.log.find_step(last)]
+        clock = order.clock_of_any(np.array([actor]))
+        self._require_known(clock, granules, f"the bulk copy of {self._describe_actor(actor)}")
+        step = self._find_step(int(times.max()))
         fences = [("release", order.maps_released), ("acquire", order.maps_acquired.get(self.memory.base + start))]
         # `cp_fenceproxy` is a copy and its release in one.
-        for form, clock in fences[step.stem == "tensormap.cp_fenceproxy" :]:
-            known = np.full((1, order.know.shape[1]), order.start, np.int32)
-            if clock is not None:
-                known[0, : len(clock)] = clock
-            if (times > self._known_until(known, np.zeros(granules.shape, np.int64), writers)).any():
+        for form, fenced in fences[step.stem == "tensormap.cp_fenceproxy" :]:
+            if (times > self._known_by(self._extend_clock(fenced), writers)).any():
                 message = f"the tensor map at {self.memory.base + start:#x} was written at {step.description}, and no"
                 raise Fault("missing-tensormap-fence", f"{message} fence.proxy.tensormap::generic.{form} follows")
 
@@ -474,18 +464,21 @@ class RaceDetector:
 
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
+    def _find_step(self, event: int) -> Step:
+        return self.steps[self.order.log.find_step(event)]
+
     def find_writer(self, offset: int) -> str:
         """Name the step that wrote a byte last; empty where this process does not know."""
         event = int(self._write_time[offset >> self._shift])
         if event == _PENDING_TIME:
             number = _ACTOR_MASK - (int(self._write_actor[offset >> self._shift]) & _ACTOR_MASK)
             event = self._overwritten.get(number, {}).get(offset >> self._shift, 0)
-        return self.steps[self.order.log.find_step(event)].description if event else ""
+        return self._find_step(event).description if event else ""
 
     def find_reader(self, offset: int) -> str:
         """Name the step of an earlier cluster that read a byte last; empty where this process does not know."""
         event = int(self._read_last[offset >> self._shift])
-        return self.steps[self.order.log.find_step(event)].description if 0 < event <= self.order.start else ""
+        return self._find_step(event).description if 0 < event <= self.order.start else ""
 
     def _describe_address(self, place: int) -> str:
         return f"{self.memory.name} address {self.memory.base + (int(place) << self._shift):#x}"
@@ -493,7 +486,12 @@ class RaceDetector:
     def _describe_actor(self, actor: int) -> str:
         return describe_thread(self.order, actor)
 
+    def _describe_first(self, actors: Array, late: Array) -> str:
+        """Describe the thread [access, 1] of the first late access."""
+        return self._describe_actor(int(actors[np.argwhere(late)[0][0], 0]))
+
     def _describe_reader(self, row: int, lane: int) -> str:
+        """Describe the thread, warp or matrix unit that a row and lane of the read times stand for."""
         order = self.order
         if row >= order.warps:
             return f"the tensor cores, for {describe_thread(order, (row - order.warps) * WARPGROUP, is_group=True)}"
@@ -504,6 +502,7 @@ class RaceDetector:
     def _build_conflict_fault(
         self, who: str, verb: str, granules: Array, late: Array, times: Array, others: Array, did: str
     ) -> Fault:
+        """Return a fault for the first late access, which races with a write or read by another thread."""
         access, part = np.argwhere(late)[0].tolist()
         other = int(others[access, part])
         message = f"{who} {verb} {self._describe_address(granules[access, part])}"
@@ -519,8 +518,8 @@ class RaceDetector:
         return self._build_race_fault(message, f"{name} {did} it", int(times[access, part]))
 
     def _build_race_fault(self, message: str, earlier: str, event: int) -> Fault:
-        step = self.steps[self.order.log.find_step(event)]
-        return Fault("data-race", f"{message}, and {earlier} at {step.description}: no barrier orders the two")
+        place = self._find_step(event).description
+        return Fault("data-race", f"{message}, and {earlier} at {place}: no barrier orders the two")
 
 
 def describe_thread(order: HappensBeforeOrder, actor: int, *, is_group: bool = False) -> str:

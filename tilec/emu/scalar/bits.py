@@ -8,31 +8,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilec.emu.machine.decode import Form, register_decoder
-from tilec.emu.numbers import Array
-from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise, read_predicate
+from tilec.emu.numbers import Array, divide_truncating
+from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise, decode_same_type, read_predicate
 from tilec.ptx.module import Pair
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
 
 
-@register_decoder("and", "or", "xor")
-def _decode_logic(form: Form) -> None:
-    operation = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[form.stem]
-    name = form.parse_type().name
-    decode_elementwise(form, operation, name, name, name)
+_UNIFORM_OPERATIONS: dict[str, Callable[..., Array]] = {
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "cnot": lambda a: (a == 0).astype(a.dtype),
+    "rem": lambda a, b: divide_truncating(a, b)[1],
+    "sad": lambda a, b, c: np.where(a > b, a - b, b - a) + c,
+    "copysign": lambda sign, value: np.copysign(value, sign),
+}
+"""Operations whose result and sources have the opcode's only type, and which no modifier changes."""
 
 
-@register_decoder("not")
-def _decode_not(form: Form) -> None:
-    name = form.parse_type().name
-    decode_elementwise(form, np.invert, name, name)
-
-
-@register_decoder("cnot")
-def _decode_cnot(form: Form) -> None:
-    name = form.parse_type().name
-    decode_elementwise(form, lambda a: (a == 0).astype(a.dtype), name, name)
+@register_decoder(*_UNIFORM_OPERATIONS)
+def _decode_uniform(form: Form) -> None:
+    decode_same_type(form, _UNIFORM_OPERATIONS[form.stem])
 
 
 @register_decoder("shl", "shr")
@@ -59,9 +58,7 @@ def _decode_funnel(form: Form) -> None:
     def funnel_shift(low: Array, high: Array, amount: Array) -> Array:
         count = (amount & np.uint32(31) if wraps else np.minimum(amount, np.uint32(32))).astype(np.uint64)
         both = (high.astype(np.uint64) << np.uint64(32)) | low
-        if is_left:
-            return ((both << count) >> np.uint64(32)).astype(np.uint32)
-        return (both >> count).astype(np.uint32)
+        return ((both << count) >> np.uint64(32) if is_left else both >> count).astype(np.uint32)
 
     decode_elementwise(form, funnel_shift, "b32", "b32", "b32", "u32")
 
@@ -72,9 +69,8 @@ def _decode_bit_count(form: Form) -> None:
     unsigned = f"b{view.bits}"
 
     def unpack_bits(a: Array) -> Array:
-        return np.unpackbits(
-            np.ascontiguousarray(a).view(np.uint8).reshape(-1, view.bits // 8), axis=1, bitorder="little"
-        )
+        parts = np.ascontiguousarray(a).view(np.uint8).reshape(-1, view.bits // 8)
+        return np.unpackbits(parts, axis=1, bitorder="little")
 
     def count_ones(a: Array) -> Array:
         count: Array = unpack_bits(a).sum(axis=1)
@@ -93,33 +89,26 @@ def _decode_bit_count(form: Form) -> None:
         found = zeros if form.has("shiftamt") else np.uint32(view.bits - 1) - zeros
         return np.where(zeros == view.bits, np.uint32(0xFFFFFFFF), found)
 
-    operation = {"popc": count_ones, "clz": count_leading_zeros, "brev": reverse_bits, "bfind": find_leading_bit}[
-        form.stem
-    ]
-    decode_elementwise(form, operation, unsigned if form.stem == "brev" else "u32", unsigned)
+    table = {"popc": count_ones, "clz": count_leading_zeros, "brev": reverse_bits, "bfind": find_leading_bit}
+    decode_elementwise(form, table[form.stem], unsigned if form.stem == "brev" else "u32", unsigned)
 
 
 @register_decoder("bfe")
 def _decode_extract(form: Form) -> None:
     view = form.parse_type()
     bits = view.bits
+    ones = np.uint64(0xFFFFFFFFFFFFFFFF)
 
     def extract_field(a: Array, start: Array, length: Array) -> Array:
         first, count = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
         wide = a.astype(np.uint64)
-        mask = np.where(
-            count >= 64,
-            np.uint64(0xFFFFFFFFFFFFFFFF),
-            (np.uint64(1) << np.minimum(count, 63).astype(np.uint64)) - np.uint64(1),
-        )
+        mask = np.where(count >= 64, ones, ~(ones << np.minimum(count, 63).astype(np.uint64)))
         field = np.where(first < bits, wide >> np.minimum(first, 63).astype(np.uint64), np.uint64(0)) & mask
         if view.kind == "s":
             last = np.minimum(first + count - 1, bits - 1)
             sign = (wide >> np.clip(last, 0, 63).astype(np.uint64)) & np.uint64(1)
             kept = np.where(first < bits, np.clip(np.minimum(count, bits - first), 0, 64), 0)
-            above = np.where(
-                kept >= 64, np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF) << np.minimum(kept, 63).astype(np.uint64)
-            )
+            above = np.where(kept >= 64, np.uint64(0), ones << np.minimum(kept, 63).astype(np.uint64))
             field = np.where((sign == 1) & (count > 0), field & ~above | above, field)
         return field.astype(a.dtype)
 
@@ -150,13 +139,8 @@ def _decode_lop3(form: Form) -> None:
     operation = form.find_modifier("and", "or")
     if bool(operation) != isinstance(destination, Pair) or bool(operation) != (len(form.operands) == 6):
         raise form.unsupported("these operands")
-    test_slot = extra = -1
-    is_negated = False
-    if isinstance(destination, Pair):
-        test_slot = form.write(destination.second, "pred")
-        extra, is_negated = read_predicate(form, form.operands[5])
-        destination = destination.first
-    target = form.write(destination, "b32")
+    target, test_slot = form.write_pair(destination, "b32")
+    extra, is_negated = read_predicate(form, form.operands[5]) if operation else (-1, False)
     slots = [form.read(operand, "b32") for operand in form.operands[1:4]]
 
     def combine_bits(a: Array, b: Array, c: Array) -> Array:
@@ -170,14 +154,13 @@ def _decode_lop3(form: Form) -> None:
         form.step.run = build_elementwise_step(combine_bits, target, slots)
         return
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         result = combine_bits(*[views[slot][threads] for slot in slots])
         other = views[extra][threads] ^ is_negated
         views[target][threads] = result
         views[test_slot][threads] = (result != 0) & other if operation == "and" else (result != 0) | other
-
-    form.step.run = run_step
 
 
 _PRMT_MODES: dict[str, Callable[[int, int], int]] = {

@@ -7,32 +7,20 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tilec.emu import numbers
 from tilec.emu.machine.decode import Form, register_decoder
-from tilec.emu.numbers import (
-    SMALL_FLOATS,
-    TYPES,
-    Array,
-    PtxType,
-    bf16_to_f32,
-    clamp_integer,
-    convert_to_integer,
-    flush_subnormals,
-    narrow_float,
-    small_from_f32,
-    small_to_f32,
-)
+from tilec.emu.numbers import Array, PtxType
 from tilec.emu.scalar.rounding import round_to_bf16
 from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise
 
-_INTEGER_ROUNDINGS = ("rni", "rzi", "rmi", "rpi")
 _FLOAT_ROUNDINGS = ("rn", "rz", "rm", "rp")
-_SMALL_PAIRS = {f"{name}x2": name for name in SMALL_FLOATS}
+_SMALL_PAIRS = {f"{name}x2": name for name in numbers.SMALL_FLOATS}
 _LARGEST_FINITE = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "tf32": 3.4011621342146535e38}
 
 
 @register_decoder("cvt", accepts="rn rna sat relu satfinite ftz")
 def _decode_cvt(form: Form) -> None:
-    kinds = form.find_modifiers(*TYPES, *_SMALL_PAIRS)
+    kinds = form.find_modifiers(*numbers.TYPES, *_SMALL_PAIRS)
     if len(kinds) != 2 or form.has("rs"):
         raise form.unsupported("these types")
     result, source = kinds
@@ -40,31 +28,34 @@ def _decode_cvt(form: Form) -> None:
         _decode_to_small(form, _SMALL_PAIRS[result], source)
     elif source in _SMALL_PAIRS:
         _decode_from_small(form, result, _SMALL_PAIRS[source])
-    elif TYPES[result].lanes == 2 and len(form.operands) == 3:
-        _decode_float_pack(form, TYPES[result])
-    elif TYPES[result].lanes > 1 or TYPES[source].lanes > 1:
+    elif numbers.TYPES[result].lanes == 2 and len(form.operands) == 3:
+        _decode_float_pack(form, numbers.TYPES[result])
+    elif numbers.TYPES[result].lanes > 1 or numbers.TYPES[source].lanes > 1:
         raise form.unsupported("packed operands")
     else:
-        decode_elementwise(form, build_conversion(form, TYPES[result], TYPES[source]), result, source)
+        decode_elementwise(form, build_conversion(form, numbers.TYPES[result], numbers.TYPES[source]), result, source)
 
 
 def build_conversion(form: Form, target: PtxType, source: PtxType) -> Callable[[Array], Array]:
     """Return a function from numbers of one type to numbers of another."""
     from_float, to_float = source.kind in ("f", "bf16"), target.kind in ("f", "bf16") or target.name == "tf32"
-    if not from_float and not to_float:
-        if form.has("sat"):
-            return lambda a: clamp_integer(a, target.dtype)
-        return lambda a: a.astype(target.dtype)
-    if not from_float:
+    if not from_float and to_float:
         return _build_integer_to_float(form, target)
+    if not from_float:
+        return (
+            (lambda a: numbers.clamp_integer(a, target.dtype))
+            if form.has("sat")
+            else (lambda a: a.astype(target.dtype))
+        )
     widen = _build_widening(form, source)
     if not to_float:
-        to_int = form.find_modifier(*_INTEGER_ROUNDINGS, default="rzi")
-        return lambda a: convert_to_integer(widen(a), target.dtype, to_int)
+        to_int = form.find_modifier(*numbers.INTEGER_ROUNDINGS, default="rzi")
+        return lambda a: numbers.convert_to_integer(widen(a), target.dtype, to_int)
     return _build_float_to_float(form, target, source, widen)
 
 
 def _build_integer_to_float(form: Form, target: PtxType) -> Callable[[Array], Array]:
+    """Return a conversion of integers to floats, with one rounding."""
     rounding = form.find_modifier(*_FLOAT_ROUNDINGS, default="rn")
 
     def convert_values(values: Array) -> Array:
@@ -74,14 +65,13 @@ def _build_integer_to_float(form: Form, target: PtxType) -> Callable[[Array], Ar
                 return direct
         wide = values.astype(np.float64)
         # 64-bit integers may not fit float64: rounding to odd leaves the decision to the last rounding.
-        inexact = wide.astype(object) != values.astype(object) if values.dtype.itemsize == 8 else None
-        if inexact is not None and inexact.any():
-            wide = np.where(inexact, _round_to_odd(values), wide)
+        if values.dtype.itemsize == 8:
+            wide = np.where(wide.astype(object) != values.astype(object), _round_to_odd(values), wide)
         if target.kind == "bf16":
             return round_to_bf16(wide, rounding)
         if target.name == "f64":
             return _round_integers_to_f64(values, rounding)
-        return narrow_float(wide, target.dtype, rounding)
+        return numbers.narrow_float(wide, target.dtype, rounding)
 
     def convert_and_saturate(values: Array) -> Array:
         result = convert_values(values)
@@ -116,23 +106,25 @@ def _round_integers_to_f64(values: Array, rounding: str) -> Array:
 
 
 def _build_widening(form: Form, source: PtxType) -> Callable[[Array], Array]:
+    """Return a conversion of a source to a float that numpy computes in, without subnormals where `.ftz` says so."""
     if source.kind == "bf16":
-        return bf16_to_f32
+        return numbers.bf16_to_f32
     if form.has("ftz") and source.name == "f32":
-        return flush_subnormals
+        return numbers.flush_subnormals
     return lambda a: a
 
 
 def _build_float_to_float(
     form: Form, target: PtxType, source: PtxType, widen: Callable[[Array], Array]
 ) -> Callable[[Array], Array]:
+    """Return a conversion between float types: `.sat`, `.relu` and `.satfinite` first, then one rounding."""
     rounding = form.find_modifier(*_FLOAT_ROUNDINGS, default="rn")
-    integral = form.find_modifier(*_INTEGER_ROUNDINGS)
+    integral = form.find_modifier(*numbers.INTEGER_ROUNDINGS)
 
     def convert_values(values: Array) -> Array:
         wide = widen(values)
         if integral:
-            wide = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[integral](wide)
+            wide = numbers.INTEGER_ROUNDINGS[integral](wide)
         if form.has("sat"):
             wide = np.where(np.isnan(wide), 0, np.clip(wide, 0, 1) + 0.0).astype(wide.dtype)
         wide = _apply_limits(form, target.name, wide)
@@ -142,8 +134,8 @@ def _build_float_to_float(
             return _round_to_tf32(wide, rounding if form.has(*_FLOAT_ROUNDINGS) else "rna")
         if target.bits >= source.bits and source.kind == "f":
             return wide.astype(target.dtype)
-        result = narrow_float(wide, target.dtype, rounding)
-        return flush_subnormals(result) if form.has("ftz") and target.name == "f32" else result
+        result = numbers.narrow_float(wide, target.dtype, rounding)
+        return numbers.flush_subnormals(result) if form.has("ftz") and target.name == "f32" else result
 
     return convert_values
 
@@ -181,13 +173,15 @@ def _decode_float_pack(form: Form, target: PtxType) -> None:
         values = _apply_limits(form, name, values)
         if name == "bf16":
             return round_to_bf16(values.astype(np.float64), rounding)
-        return narrow_float(values, np.dtype(np.float16), rounding).view(np.uint16)
+        return numbers.narrow_float(values, np.dtype(np.float16), rounding).view(np.uint16)
 
-    def pack_halves(a: Array, b: Array) -> Array:
-        packed: Array = (convert_half(a).astype(np.uint32) << np.uint32(16)) | convert_half(b)
-        return packed
+    pack_pair = lambda a, b: _pack_halves(convert_half(a), convert_half(b))  # noqa: E731
+    form.step.run = build_elementwise_step(pack_pair, slot, [high, low])
 
-    form.step.run = build_elementwise_step(pack_halves, slot, [high, low])
+
+def _pack_halves(high: Array, low: Array) -> Array:
+    packed: Array = (high.astype(np.uint32) << np.uint32(16)) | low
+    return packed
 
 
 def _decode_pair_source(form: Form, source: str) -> tuple[list[int], Callable[..., tuple[Array, Array]]]:
@@ -197,13 +191,14 @@ def _decode_pair_source(form: Form, source: str) -> tuple[list[int], Callable[..
         return slots, lambda high, low: (high, low)
     if source in ("f16x2", "bf16x2"):
         slots = [form.read(form.operands[1], source)]
-        widen = bf16_to_f32 if source == "bf16x2" else lambda a: a.astype(np.float32)
+        widen = numbers.bf16_to_f32 if source == "bf16x2" else lambda a: a.astype(np.float32)
         return slots, lambda both: (widen(both[:, 1]), widen(both[:, 0]))
     raise form.unsupported("this source")
 
 
 def _decode_to_small(form: Form, name: str, source: str) -> None:
-    small = SMALL_FLOATS[name]
+    """Decode a conversion of two numbers to two codes of a small float, packed."""
+    small = numbers.SMALL_FLOATS[name]
     slots, halves = _decode_pair_source(form, source)
     # Four bits each fill a byte; six take the low bits of one.
     target = form.write(form.operands[0], "b8" if small.bits == 4 else "b16")
@@ -214,7 +209,7 @@ def _decode_to_small(form: Form, name: str, source: str) -> None:
         parts = []
         for part in halves(*values):
             part = np.where(part < 0, np.float32(0), part) if form.has("relu") else part
-            parts.append(small_from_f32(part, name, rounding).astype(np.uint16))
+            parts.append(numbers.small_from_f32(part, name, rounding).astype(np.uint16))
         packed: Array = (parts[0] << shift) | parts[1]
         return packed
 
@@ -222,7 +217,8 @@ def _decode_to_small(form: Form, name: str, source: str) -> None:
 
 
 def _decode_from_small(form: Form, result: str, name: str) -> None:
-    small = SMALL_FLOATS[name]
+    """Decode a conversion of two packed codes of a small float to two halves."""
+    small = numbers.SMALL_FLOATS[name]
     target = form.write(form.operands[0], "b32")
     source = form.read(form.operands[1], "b16")
     shift = np.uint16(4 if small.bits == 4 else 8)
@@ -231,18 +227,15 @@ def _decode_from_small(form: Form, result: str, name: str) -> None:
         raise form.unsupported("this target")
 
     def convert_code(bits: Array) -> Array:
-        values = small_to_f32((bits & mask).astype(np.uint8), name)
+        values = numbers.small_to_f32((bits & mask).astype(np.uint8), name)
         if form.has("relu"):
             values = np.where(values < 0, np.float32(0), values)
         if result == "bf16x2":
             return round_to_bf16(values.astype(np.float64), "rn")
         return values.astype(np.float16).view(np.uint16)
 
-    def unpack_codes(bits: Array) -> Array:
-        unpacked: Array = (convert_code(bits >> shift).astype(np.uint32) << np.uint32(16)) | convert_code(bits)
-        return unpacked
-
-    form.step.run = build_elementwise_step(unpack_codes, target, [source])
+    convert_pair = lambda bits: _pack_halves(convert_code(bits >> shift), convert_code(bits))  # noqa: E731
+    form.step.run = build_elementwise_step(convert_pair, target, [source])
 
 
 @register_decoder("cvt.pack")

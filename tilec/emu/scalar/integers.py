@@ -9,7 +9,7 @@ import numpy as np
 
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.numbers import TYPES, Array, clamp_integer, multiply_high
-from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise
+from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise, decode_same_type, view_parts
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
@@ -29,11 +29,9 @@ def _decode_product24(form: Form) -> None:
         part = product >> 16 if is_high else product
         part = ((part & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000 if view.kind == "s" else part & 0xFFFFFFFF
         total = part + addend[0] if addend else part
-        if form.has("sat"):
-            return clamp_integer(total, view.dtype)
-        return total.astype(view.dtype)
+        return clamp_integer(total, view.dtype) if form.has("sat") else total.astype(view.dtype)
 
-    decode_elementwise(form, multiply_24, view.name, *[view.name] * (len(form.operands) - 1))
+    decode_same_type(form, multiply_24)
 
 
 @register_decoder("dp2a", accepts="lo")
@@ -42,8 +40,7 @@ def _decode_dp2a(form: Form) -> None:
     first = 2 if form.has("hi") else 0
 
     def dot_halves(a: Array, b: Array, c: Array) -> Array:
-        halves = np.ascontiguousarray(a).view(np.int16 if left[0] == "s" else np.uint16).reshape(-1, 2)
-        parts = np.ascontiguousarray(b).view(np.int8 if right[0] == "s" else np.uint8).reshape(-1, 4)
+        halves, parts = view_parts(a, left, 2), view_parts(b, right, 4)
         total: Array = (halves.astype(np.int64) * parts[:, first : first + 2]).sum(axis=1) + c
         return total.astype(np.uint32)
 
@@ -119,15 +116,13 @@ def _decode_simd(form: Form) -> None:
     operation = _LANE_OPERATIONS[form.stem[:-1]]
     if len(form.types) != 3:
         raise form.unsupported("three types are needed")
-    size = 4 // count
-    result_type, a_type, b_type = (np.dtype(f"{'i' if name[0] == 's' else 'u'}{size}") for name in form.types)
+    result, left, right = form.types
+    result_type = np.dtype(f"{'i' if result[0] == 's' else 'u'}{4 // count}")
     target = form.write(form.operands[0], "b32")
     slots = [form.read(operand, "b32") for operand in form.operands[1:]]
 
     def combine_lanes(a: Array, b: Array, *rest: Array) -> Array:
-        left = np.ascontiguousarray(a).view(a_type).reshape(-1, count).astype(np.int64)
-        right = np.ascontiguousarray(b).view(b_type).reshape(-1, count).astype(np.int64)
-        lanes = operation(left, right)
+        lanes = operation(view_parts(a, left, count).astype(np.int64), view_parts(b, right, count).astype(np.int64))
         if form.has("add"):
             # The lanes are added up, and to the third operand.
             total: Array = lanes.sum(axis=1) + rest[0]
@@ -139,46 +134,38 @@ def _decode_simd(form: Form) -> None:
     form.step.run = build_elementwise_step(combine_lanes, target, slots)
 
 
-# -- hints that change no value ----------------------------------------------------------------------------------------
-
-
-@register_decoder("pmevent", "prefetchu", "discard", "applypriority", accepts="L1 L2 global mask")
-def _decode_hint(form: Form) -> None:
-    # Their addresses need not even be valid.
-    def run_step(cta: Cta, threads: Threads) -> None:
-        return
-
-    form.step.run = run_step
+# -- sums with a carry ------------------------------------------------------------------------------------------------
 
 
 def _add_with_carry(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
+    """Return the sum and the carry out of it."""
     partial = a + b
     total = partial + carry
     return total, (partial < a) | (total < partial)
 
 
 def _subtract_with_borrow(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
-    # The condition code holds the borrow.
+    """Return the difference and the borrow, which the condition code holds."""
     partial = a - b
     total = partial - borrow
     return total, (a < b) | (partial < borrow)
 
 
-def _build_carry_step(
-    form: Form, operation: Callable[..., tuple[Array, Array]], reads_carry: bool, signed_sources: bool = False
+def _decode_with_carry(
+    form: Form, operation: Callable[..., tuple[Array, Array]], *, reads_carry: bool, signed_sources: bool = False
 ) -> None:
+    """Decode an instruction that may read the condition code and set it."""
     view = form.parse_type()
     # Signed and unsigned sums have the same bits; the carry is the unsigned one.
     unsigned = f"u{view.bits}"
     target = form.write(form.operands[0], unsigned)
-    sources = form.operands[1:]
-    slots = [
-        form.read(operand, view.name if signed_sources and i < 2 else unsigned) for i, operand in enumerate(sources)
-    ]
-    flag = form.program.find_slot(form.program.place_carry(), TYPES["pred"])
+    types = [view.name if signed_sources else unsigned] * 2 + [unsigned]
+    slots = [form.read(operand, name) for operand, name in zip(form.operands[1:], types, strict=False)]
+    flag = form.program.find_slot(form.program.place_helper("carry", "pred"), TYPES["pred"])
     writes_carry = form.has("cc") or form.stem.endswith(".cc")
-    dtype = np.dtype(unsigned[0] + str(view.bits // 8))
+    dtype = TYPES[unsigned].dtype
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         values = [views[slot][threads] for slot in slots]
@@ -188,17 +175,11 @@ def _build_carry_step(
         if writes_carry:
             views[flag][threads] = out
 
-    form.step.run = run_step
 
-
-@register_decoder("add.cc", "addc")
-def _decode_addc(form: Form) -> None:
-    _build_carry_step(form, _add_with_carry, form.stem == "addc")
-
-
-@register_decoder("sub.cc", "subc")
-def _decode_subc(form: Form) -> None:
-    _build_carry_step(form, _subtract_with_borrow, form.stem == "subc")
+@register_decoder("add.cc", "addc", "sub.cc", "subc")
+def _decode_carry_sum(form: Form) -> None:
+    operation = _add_with_carry if form.stem.startswith("add") else _subtract_with_borrow
+    _decode_with_carry(form, operation, reads_carry=not form.stem.endswith(".cc"))
 
 
 @register_decoder("mad.lo.cc", "mad.hi.cc", "madc", accepts="lo")
@@ -209,4 +190,4 @@ def _decode_madc(form: Form) -> None:
         product = multiply_high(a, b) if is_high else a * b
         return _add_with_carry(np.ascontiguousarray(product).view(c.dtype), c, carry)
 
-    _build_carry_step(form, multiply_add, form.stem == "madc", signed_sources=True)
+    _decode_with_carry(form, multiply_add, reads_carry=form.stem == "madc", signed_sources=True)

@@ -8,21 +8,9 @@ import numpy as np
 
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import TIMER_REGISTERS
-from tilec.emu.memory.memory import (
-    CALL_PARAMS,
-    GLOBAL_BASE,
-    LOCAL_WINDOW,
-    PARAM_WINDOW,
-    SHARED_RANK_SHIFT,
-    SHARED_WINDOW,
-    WINDOW_SHIFT,
-)
-from tilec.emu.numbers import (
-    TYPES,
-    Array,
-    PtxType,
-)
-from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise
+from tilec.emu.memory import memory
+from tilec.emu.numbers import TYPES, Array, PtxType
+from tilec.emu.scalar.semantics import build_elementwise_step, decode_elementwise, decode_same_type
 from tilec.ptx.module import Imm, Operand, Reg, Vector
 
 if TYPE_CHECKING:
@@ -51,11 +39,10 @@ def _decode_mov(form: Form) -> None:
     slot = form.read(source, name if isinstance(source, Reg) else view.name)
     target = form.write(destination, name if isinstance(source, Reg) else view.name)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         views[target][threads] = views[slot][threads]
-
-    form.step.run = run_step
 
 
 def _decode_pair_move(form: Form, destination: Operand, source: Operand) -> None:
@@ -64,12 +51,11 @@ def _decode_pair_move(form: Form, destination: Operand, source: Operand) -> None
     targets = [form.write(item, "b64") for item in destination.items]
     slots = [form.read(item, "b64") for item in source.items]
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         values = [cta.views[slot][threads].copy() for slot in slots]
         for target, value in zip(targets, values, strict=True):
             cta.views[target][threads] = value
-
-    form.step.run = run_step
 
 
 def _decode_timer_read(form: Form, view: PtxType) -> None:
@@ -77,12 +63,11 @@ def _decode_timer_read(form: Form, view: PtxType) -> None:
     source = form.operands[1]
     shift = 32 if isinstance(source, Reg) and source.name.endswith("_hi") else 0
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         # Time must advance: library wait loops read it.
         cta.launch.clock += 1000
         cta.views[target][threads] = (cta.launch.clock >> shift) & ((1 << min(view.bits, 63)) - 1)
-
-    form.step.run = run_step
 
 
 def _split_type(view: PtxType, count: int, form: Form) -> PtxType:
@@ -97,14 +82,13 @@ def _decode_pack(form: Form, view: PtxType, source: Vector) -> None:
     slots = [form.read(item, part.name) for item in source.items]
     whole = np.dtype(f"u{view.bits // 8}")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         result = views[slots[0]][threads].astype(whole)
         for position, slot in enumerate(slots[1:], start=1):
             result |= views[slot][threads].astype(whole) << whole.type(position * part.bits)
         views[target][threads] = result
-
-    form.step.run = run_step
 
 
 def _decode_unpack(form: Form, view: PtxType, destination: Vector) -> None:
@@ -113,18 +97,17 @@ def _decode_unpack(form: Form, view: PtxType, destination: Vector) -> None:
     targets = [form.write(item, part.name) for item in destination.items]
     whole = np.dtype(f"u{view.bits // 8}")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         value = views[source][threads].copy()
         for position, target in enumerate(targets):
             views[target][threads] = (value >> whole.type(position * part.bits)).astype(part.dtype)
 
-    form.step.run = run_step
-
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
 
-_OFFSET_WINDOWS = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+_OFFSET_WINDOWS = {"shared": memory.SHARED_WINDOW, "local": memory.LOCAL_WINDOW}
 """Spaces whose addresses become generic by adding a base; addresses of other spaces are generic already."""
 
 
@@ -138,55 +121,51 @@ def _decode_cvta(form: Form) -> None:
     if space.startswith("param"):
         _decode_cvta_param(form, view)
         return
-    window = _OFFSET_WINDOWS.get(space.partition("::")[0], 0)
-    if form.has("to"):
-        decode_elementwise(form, lambda a: a - view.dtype.type(window), view.name, view.name)
-    else:
-        decode_elementwise(form, lambda a: a + view.dtype.type(window), view.name, view.name)
+    window = view.dtype.type(_OFFSET_WINDOWS.get(space.partition("::")[0], 0))
+    decode_same_type(form, (lambda a: a - window) if form.has("to") else (lambda a: a + window))
 
 
 def _decode_cvta_param(form: Form, view: PtxType) -> None:
     """Decode cvta of parameters: the kernel's have a window of their own, those of calls lie in local memory."""
     if view.bits != 64:
         raise form.unsupported("an address of 32 bits")
-    local, params, calls = (np.uint64(base) for base in (LOCAL_WINDOW, PARAM_WINDOW, CALL_PARAMS))
+    local, params, calls = (np.uint64(base) for base in (memory.LOCAL_WINDOW, memory.PARAM_WINDOW, memory.CALL_PARAMS))
     if form.has("to"):
-        back = lambda a: np.where(a >= local, a - local + calls, a - params)  # noqa: E731
-        decode_elementwise(form, back, view.name, view.name)
-        return
-    decode_elementwise(form, lambda a: np.where(a >= calls, a - calls + local, a + params), view.name, view.name)
+        decode_same_type(form, lambda a: np.where(a >= local, a - local + calls, a - params))
+    else:
+        decode_same_type(form, lambda a: np.where(a >= calls, a - calls + local, a + params))
 
 
-_SPACE_WINDOWS = {"global": GLOBAL_BASE, "const": GLOBAL_BASE, "param": PARAM_WINDOW, **_OFFSET_WINDOWS}
+_GLOBAL_WINDOWS = dict.fromkeys(("global", "const"), memory.GLOBAL_BASE)
+_SPACE_WINDOWS = {**_GLOBAL_WINDOWS, "param": memory.PARAM_WINDOW, **_OFFSET_WINDOWS}
 
 
 @register_decoder("isspacep", accepts="global const local shared shared::cta shared::cluster param param::entry")
 def _decode_isspacep(form: Form) -> None:
     space = form.modifiers[0]
-    window = np.uint64(_SPACE_WINDOWS[space.partition("::")[0]] >> WINDOW_SHIFT)
+    window = np.uint64(_SPACE_WINDOWS[space.partition("::")[0]] >> memory.WINDOW_SHIFT)
     # Only the block's own memory is shared::cta: addresses without a rank, or with the block's own.
     target, source = form.write(form.operands[0], "pred"), form.read(form.operands[1], "u64")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         address = cta.views[source][threads]
-        inside = (address >> np.uint64(WINDOW_SHIFT)) == window
+        inside = (address >> np.uint64(memory.WINDOW_SHIFT)) == window
         if space in ("shared", "shared::cta"):
-            rank = (address & np.uint64(0xFFFFFFFF)) >> np.uint64(SHARED_RANK_SHIFT)
+            rank = (address & np.uint64(0xFFFFFFFF)) >> np.uint64(memory.SHARED_RANK_SHIFT)
             inside &= (rank == 0) | (rank == cta.rank + 1)
         cta.views[target][threads] = inside
-
-    form.step.run = run_step
 
 
 @register_decoder("mapa", accepts="shared::cluster")
 def _decode_mapa(form: Form) -> None:
     view = form.parse_type()
-    mask = (1 << SHARED_RANK_SHIFT) - 1
+    mask = (1 << memory.SHARED_RANK_SHIFT) - 1
 
     def map_address(address: Array, rank: Array) -> Array:
         word = view.dtype.type
         window = address & ~word(0xFFFFFFFF) if view.bits == 64 else word(0)
-        in_cluster = (rank.astype(view.dtype) + word(1)) << word(SHARED_RANK_SHIFT)
+        in_cluster = (rank.astype(view.dtype) + word(1)) << word(memory.SHARED_RANK_SHIFT)
         mapped: Array = window | (address & word(mask)) | in_cluster
         return mapped
 
@@ -198,20 +177,15 @@ def _decode_getctarank(form: Form) -> None:
     target = form.write(form.operands[0], "u32")
     source = form.read(form.operands[1], form.parse_type().name)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         low = cta.views[source][threads].astype(np.int64) & 0xFFFFFFFF
-        rank = low >> SHARED_RANK_SHIFT
+        rank = low >> memory.SHARED_RANK_SHIFT
         cta.views[target][threads] = np.where(rank == 0, cta.rank, rank - 1)
-
-    form.step.run = run_step
 
 
 @register_decoder(
-    "createpolicy",
-    "createpolicy.fractional",
-    "createpolicy.range",
-    "createpolicy.cvt",
-    accepts="global fractional range cvt L2",
+    "createpolicy", *(f"createpolicy.{kind}" for kind in ("fractional", "range", "cvt")), accepts="global L2"
 )
 def _decode_createpolicy(form: Form) -> None:
     target = form.write(form.operands[0], "b64")

@@ -8,6 +8,8 @@ fractions.
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -49,9 +51,8 @@ def round_to_bf16(values: Array, rounding: str) -> Array:
     odd = round_to_odd_f32(values)
     if rounding == "rn":
         # Beyond the largest f32 the nearest bf16 is infinity, which an odd number never reaches by itself.
-        return np.where(
-            np.isinf(values.astype(np.float32)) & ~np.isnan(values), _bf16_infinity(values), f32_to_bf16(odd)
-        )
+        infinity = np.where(values > 0, np.uint16(0x7F80), np.uint16(0xFF80))
+        return np.where(np.isinf(values.astype(np.float32)) & ~np.isnan(values), infinity, f32_to_bf16(odd))
     bits = odd.view(np.uint32)
     kept, rest = bits >> np.uint32(16), (bits & np.uint32(0xFFFF)) != 0
     rounds_away = np.zeros(values.shape, np.bool_)
@@ -59,10 +60,6 @@ def round_to_bf16(values: Array, rounding: str) -> Array:
         rounds_away = np.signbit(values) == (rounding == "rm")
     result = kept + (rest & rounds_away & np.isfinite(values)).astype(np.uint32)
     return np.where(np.isnan(values), np.uint32(0x7FFF), result).astype(np.uint16)
-
-
-def _bf16_infinity(values: Array) -> Array:
-    return np.where(values > 0, np.uint16(0x7F80), np.uint16(0xFF80))
 
 
 def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
@@ -94,32 +91,32 @@ def compute_directed(name: str, dtype: np.dtype[Any], rounding: str, *values: Ar
     if rounding == "rm" and name in ("add", "sub", "fma"):
         # Rounded down, an exact zero is −0, unless both terms are +0.
         nearest = _compute_nearest(name, *values)
-        terms = (
-            (values[0], -values[1])
-            if name == "sub"
-            else (values[0] * values[-2] if name == "fma" else values[0], values[-1])
-        )
-        both_positive = ~np.signbit(terms[0]) & ~np.signbit(terms[1])
+        first = values[0] * values[1] if name == "fma" else values[0]
+        last = -values[1] if name == "sub" else values[-1]
+        both_positive = ~np.signbit(first) & ~np.signbit(last)
         result = np.where((nearest == 0) & (result == 0) & ~both_positive, np.copysign(dtype.type(0), -1), result)
     return result.astype(dtype)
 
 
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "fma": lambda a, b, c: a * b + c,
+    "rcp": lambda a: 1 / a,
+    "sqrt": np.sqrt,
+}
+"""Operations on arrays, rounded to nearest, and except for the root on fractions, exactly."""
+
+
 def _compute_nearest(name: str, *values: Array) -> Array:
-    a = values[0]
-    results: dict[str, Any] = {
-        "add": lambda: a + values[1],
-        "sub": lambda: a - values[1],
-        "mul": lambda: a * values[1],
-        "div": lambda: a / values[1],
-        "fma": lambda: fma_f64(*values) if a.dtype == np.float64 else a * values[1] + values[2],
-        "rcp": lambda: 1 / a,
-        "sqrt": lambda: np.sqrt(a),
-    }
-    result: Array = results[name]()
+    result: Array = (fma_f64 if name == "fma" and values[0].dtype == np.float64 else _OPERATIONS[name])(*values)
     return result
 
 
 def _compute_exactly(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> Array:
+    """Compute an operation, rounded by rz, rm or rp: the nearest results are compared with exact fractions."""
     result = np.array(_compute_nearest(name, *values), dtype)
     flat = result.reshape(-1)
     rows = zip(*(value.reshape(-1).tolist() for value in values), strict=True)
@@ -137,16 +134,7 @@ def _compare_exactly(name: str, row: list[Fraction], nearest: Any) -> int:
     if math.isinf(nearest):
         return -1 if nearest > 0 else 1
     found = Fraction(float(nearest))
-    if name == "sqrt":
-        difference = row[0] - found * found
-    elif name == "div":
-        difference = row[0] / row[1] - found
-    elif name == "rcp":
-        difference = 1 / row[0] - found
-    else:
-        terms = {"add": lambda: row[0] + row[1], "sub": lambda: row[0] - row[1], "mul": lambda: row[0] * row[1]}
-        total = row[0] * row[1] + row[2] if name == "fma" else terms[name]()
-        difference = total - found
+    difference = row[0] - found * found if name == "sqrt" else _OPERATIONS[name](*row) - found
     return (difference > 0) - (difference < 0)
 
 
@@ -154,11 +142,8 @@ def _adjust_nearest(nearest: Any, compared: int, dtype: np.dtype[Any], rounding:
     """Move the nearest number to the other side of the true value where the rounding demands it."""
     if compared == 0:
         return nearest
-    up, down = np.array(np.inf, dtype), np.array(-np.inf, dtype)
     positive = nearest > 0 or (nearest == 0 and compared > 0)
     goes_up = rounding == "rp" or (rounding == "rz" and not positive)
-    if goes_up and compared > 0:
-        return np.nextafter(nearest, up)
-    if not goes_up and compared < 0:
-        return np.nextafter(nearest, down)
-    return nearest
+    if goes_up != (compared > 0):
+        return nearest
+    return np.nextafter(nearest, dtype.type(np.inf if goes_up else -np.inf))

@@ -23,7 +23,7 @@ from tilec.emu.numbers import (
     narrow_float,
 )
 from tilec.emu.scalar.rounding import add_to_odd, compute_directed, fma_f32, round_to_odd_f32
-from tilec.ptx.module import NotPred, Operand, Pair
+from tilec.ptx.module import NotPred, Operand
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
@@ -36,6 +36,19 @@ def decode_elementwise(form: Form, operation: Callable[..., Array], result: str,
     target = form.write(form.operands[0], result)
     slots = [form.read(operand, name) for operand, name in zip(form.operands[1:], sources, strict=True)]
     form.step.run = build_elementwise_step(operation, target, slots)
+
+
+def decode_same_type(form: Form, operation: Callable[..., Array]) -> None:
+    """Decode an operation whose result and sources all have the opcode's only type."""
+    name = form.parse_type().name
+    decode_elementwise(form, operation, name, *[name] * (len(form.operands) - 1))
+
+
+def compose_conversions(
+    operation: Callable[..., Array], before: Callable[[Array], Array], after: Callable[[Array], Array]
+) -> Callable[..., Array]:
+    """Return the operation with its sources converted by `before` and its result by `after`."""
+    return lambda *values: after(operation(*map(before, values)))
 
 
 def build_elementwise_step(operation: Callable[..., Array], target: int, slots: list[int]) -> StepFunction:
@@ -68,17 +81,9 @@ def _wrap_float_operation(form: Form, view: PtxType, operation: Callable[..., Ar
     """Wrap an operation on floats in what the opcode demands: bf16, `.ftz`, `.sat`, `.relu`."""
     wrapped = operation
     if view.kind == "bf16":
-
-        def compute_in_f32(*values: Array) -> Array:
-            return f32_to_bf16(operation(*[bf16_to_f32(value) for value in values]))
-
-        wrapped = compute_in_f32
+        wrapped = compose_conversions(operation, bf16_to_f32, f32_to_bf16)
     elif form.has("ftz") and view.name != "f64":
-
-        def compute_flushed(*values: Array) -> Array:
-            return flush_subnormals(operation(*[flush_subnormals(value) for value in values]))
-
-        wrapped = compute_flushed
+        wrapped = compose_conversions(operation, flush_subnormals, flush_subnormals)
     if form.has("sat", "relu") and view.kind != "bf16":
         inner, top = wrapped, 1.0 if form.has("sat") else np.inf
 
@@ -119,20 +124,19 @@ def _decode_add(form: Form) -> None:
         # `.sat` has at most 32 bits, so int64 holds every sum.
         exact = operation
         operation = lambda a, b: clamp_integer(exact(a.astype(np.int64), b.astype(np.int64)), view.dtype)  # noqa: E731
-    decode_elementwise(form, operation, view.name, view.name, view.name)
+    decode_same_type(form, operation)
 
 
 @register_decoder("mul", accepts="rn lo hi wide")
 def _decode_mul(form: Form) -> None:
     view = form.parse_type()
     if view.kind in ("f", "bf16"):
-        operation = _wrap_float_operation(form, view, _apply_rounding(form, view, np.multiply, "mul"))
-        decode_elementwise(form, operation, view.name, view.name, view.name)
+        decode_same_type(form, _wrap_float_operation(form, view, _apply_rounding(form, view, np.multiply, "mul")))
     elif form.has("wide"):
         wide = _double_width(view)
         decode_elementwise(form, lambda a, b: a.astype(wide.dtype) * b, wide.name, view.name, view.name)
     else:
-        decode_elementwise(form, multiply_high if form.has("hi") else np.multiply, view.name, view.name, view.name)
+        decode_same_type(form, multiply_high if form.has("hi") else np.multiply)
 
 
 @register_decoder("mad", accepts="lo hi")
@@ -141,19 +145,14 @@ def _decode_mad(form: Form) -> None:
     if view.kind == "f":
         _decode_fma(form)
     elif form.has("sat"):
-        saturated = lambda a, b, c: clamp_integer(  # noqa: E731
-            multiply_high(a, b).astype(np.int64) + c, view.dtype
-        )
-        decode_elementwise(form, saturated, view.name, *[view.name] * 3)
+        decode_same_type(form, lambda a, b, c: clamp_integer(multiply_high(a, b).astype(np.int64) + c, view.dtype))
     elif form.has("wide"):
-        wide = _double_width(view)
-        decode_elementwise(
-            form, lambda a, b, c: a.astype(wide.dtype) * b + c, wide.name, view.name, view.name, wide.name
-        )
+        wide, name = _double_width(view), view.name
+        decode_elementwise(form, lambda a, b, c: a.astype(wide.dtype) * b + c, wide.name, name, name, wide.name)
     elif form.has("hi"):
-        decode_elementwise(form, lambda a, b, c: multiply_high(a, b) + c, view.name, *[view.name] * 3)
+        decode_same_type(form, lambda a, b, c: multiply_high(a, b) + c)
     else:
-        decode_elementwise(form, lambda a, b, c: a * b + c, view.name, *[view.name] * 3)
+        decode_same_type(form, lambda a, b, c: a * b + c)
 
 
 def _double_width(view: PtxType) -> PtxType:
@@ -190,49 +189,31 @@ def _decode_fma(form: Form) -> None:
     view = form.parse_type()
     rounding = form.find_modifier(*_ROUNDINGS, default="rn")
 
-    def fma_half(a: Array, b: Array, c: Array) -> Array:
-        return add_to_odd(a.astype(np.float64) * b, c.astype(np.float64)).astype(np.float16)
+    def compute_fma(a: Array, b: Array, c: Array) -> Array:
+        if view.name in ("f32", "f32x2"):
+            return fma_f32(a, b, c, rounding)
+        if view.name == "f64":
+            return fma_f64(a, b, c) if rounding == "rn" else compute_directed("fma", view.dtype, rounding, a, b, c)
+        total = add_to_odd(a.astype(np.float64) * b, c.astype(np.float64))
+        # For bf16 kept odd in f32, so that rounding once more is the only rounding.
+        return round_to_odd_f32(total) if view.kind == "bf16" else total.astype(np.float16)
 
-    def fma_single(a: Array, b: Array, c: Array) -> Array:
-        return fma_f32(a, b, c, rounding)
-
-    def fma_bf16(a: Array, b: Array, c: Array) -> Array:
-        # Kept odd in f32, so that rounding once more to bf16 is the only rounding.
-        return round_to_odd_f32(add_to_odd(a.astype(np.float64) * b, c.astype(np.float64)))
-
-    def fma_double(a: Array, b: Array, c: Array) -> Array:
-        return fma_f64(a, b, c) if rounding == "rn" else compute_directed("fma", view.dtype, rounding, a, b, c)
-
-    exact: Callable[..., Array] = fma_single
-    if view.dtype == np.float16:
-        exact = fma_half
-    elif view.kind == "bf16":
-        exact = fma_bf16
-    elif view.name == "f64":
-        exact = fma_double
-    decode_elementwise(form, _wrap_float_operation(form, view, exact), view.name, *[view.name] * 3)
+    decode_same_type(form, _wrap_float_operation(form, view, compute_fma))
 
 
 @register_decoder("div", accepts="approx full")
 def _decode_div(form: Form) -> None:
     view = form.parse_type()
     if view.kind == "f":
-        operation = _wrap_float_operation(form, view, _apply_rounding(form, view, np.divide, "div"))
-        decode_elementwise(form, operation, view.name, view.name, view.name)
+        decode_same_type(form, _wrap_float_operation(form, view, _apply_rounding(form, view, np.divide, "div")))
     else:
-        decode_elementwise(form, lambda a, b: divide_truncating(a, b)[0], view.name, view.name, view.name)
+        decode_same_type(form, lambda a, b: divide_truncating(a, b)[0])
 
 
-@register_decoder("rem")
-def _decode_rem(form: Form) -> None:
-    name = form.parse_type().name
-    decode_elementwise(form, lambda a, b: divide_truncating(a, b)[1], name, name, name)
-
-
-@register_decoder("sad")
-def _decode_sad(form: Form) -> None:
-    name = form.parse_type().name
-    decode_elementwise(form, lambda a, b, c: np.where(a > b, a - b, b - a) + c, name, name, name, name)
+def view_parts(values: Array, type_name: str, count: int) -> Array:
+    """Return the parts of 32-bit values, `count` each, with the sign of a type."""
+    part = np.dtype(f"{'i' if type_name[0] == 's' else 'u'}{4 // count}")
+    return np.ascontiguousarray(values).view(part).reshape(-1, count)
 
 
 @register_decoder("dp4a")
@@ -240,9 +221,7 @@ def _decode_dp4a(form: Form) -> None:
     left, right = form.types[-2], form.types[-1]
 
     def dot_bytes(a: Array, b: Array, c: Array) -> Array:
-        bytes_a = np.ascontiguousarray(a).view(np.int8 if left[0] == "s" else np.uint8).reshape(-1, 4)
-        bytes_b = np.ascontiguousarray(b).view(np.int8 if right[0] == "s" else np.uint8).reshape(-1, 4)
-        total: Array = (bytes_a.astype(np.int64) * bytes_b).sum(axis=1) + c
+        total: Array = (view_parts(a, left, 4).astype(np.int64) * view_parts(b, right, 4)).sum(axis=1) + c
         return total.astype(np.uint32)
 
     decode_elementwise(form, dot_bytes, "b32", "b32", "b32", left)
@@ -250,10 +229,10 @@ def _decode_dp4a(form: Form) -> None:
 
 def select_float_extreme(stem: str, propagates_nan: bool) -> Callable[[Array, Array], Array]:
     """Return `min` or `max` of floats, with −0 below +0."""
-    pick = {("min", False): np.fmin, ("max", False): np.fmax, ("min", True): np.minimum, ("max", True): np.maximum}[
-        stem, propagates_nan
-    ]
     is_min = stem == "min"
+    pick: Callable[[Array, Array], Array] = np.fmin if is_min else np.fmax
+    if propagates_nan:
+        pick = np.minimum if is_min else np.maximum
 
     def choose_extreme(a: Array, b: Array) -> Array:
         picked = pick(a, b)
@@ -273,9 +252,8 @@ def _decode_min_max(form: Form) -> None:
 
         def choose_with_sign(a: Array, b: Array) -> Array:
             # `.xorsign.abs`: the extreme magnitude, with the product of the signs.
-            return np.copysign(pick(np.abs(a), np.abs(b)), np.where(np.signbit(a) ^ np.signbit(b), -1.0, 1.0)).astype(
-                a.dtype
-            )
+            sign = np.where(np.signbit(a) ^ np.signbit(b), -1.0, 1.0)
+            return np.copysign(pick(np.abs(a), np.abs(b)), sign).astype(a.dtype)
 
         two: Callable[..., Array] = choose_with_sign if form.has("xorsign") else pick
         if form.has("abs") and not form.has("xorsign"):
@@ -287,26 +265,19 @@ def _decode_min_max(form: Form) -> None:
     elif form.has("relu"):
         integer = operation
         operation = lambda a, b: np.maximum(integer(a, b), 0)  # noqa: E731
-    decode_elementwise(form, operation, view.name, *[view.name] * (len(form.operands) - 1))
+    decode_same_type(form, operation)
 
 
 @register_decoder("abs", "neg", accepts="ftz")
 def _decode_abs_neg(form: Form) -> None:
     view = form.parse_type()
-    if view.kind == "bf16":
-        bits = {"abs": lambda a: a & np.uint16(0x7FFF), "neg": lambda a: a ^ np.uint16(0x8000)}[form.stem]
-        decode_elementwise(form, bits, view.name, view.name)
-        return
     operation: Callable[..., Array] = np.abs if form.stem == "abs" else np.negative
-    if view.kind == "f":
+    if view.kind == "bf16":
+        sign = np.uint16(0x8000)
+        operation = (lambda a: a & ~sign) if form.stem == "abs" else (lambda a: a ^ sign)
+    elif view.kind == "f":
         operation = _wrap_float_operation(form, view, operation)
-    decode_elementwise(form, operation, view.name, view.name)
-
-
-@register_decoder("copysign")
-def _decode_copysign(form: Form) -> None:
-    name = form.parse_type().name
-    decode_elementwise(form, lambda sign, value: np.copysign(value, sign), name, name, name)
+    decode_same_type(form, operation)
 
 
 # -- transcendental functions ------------------------------------------------------------------------------------------
@@ -344,7 +315,7 @@ def _decode_transcendental(form: Form) -> None:
         operation = approximate_in_f64
     elif rounding != "rn" and view.kind == "f":
         operation = lambda values: compute_directed(form.stem, view.dtype, rounding, values)  # noqa: E731
-    decode_elementwise(form, _wrap_float_operation(form, view, operation), view.name, view.name)
+    decode_same_type(form, _wrap_float_operation(form, view, operation))
 
 
 # -- comparison and choice ---------------------------------------------------------------------------------------------
@@ -352,20 +323,12 @@ def _decode_transcendental(form: Form) -> None:
 _INTEGER_TESTS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": np.equal,
     "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "lo": np.less,
-    "ls": np.less_equal,
-    "hi": np.greater,
-    "hs": np.greater_equal,
+    **dict.fromkeys(("lt", "lo"), np.less),
+    **dict.fromkeys(("le", "ls"), np.less_equal),
+    **dict.fromkeys(("gt", "hi"), np.greater),
+    **dict.fromkeys(("ge", "hs"), np.greater_equal),
 }
-_PREDICATE_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.logical_xor,
-}
+_PREDICATE_OPERATIONS = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
 def _is_unordered(a: Array, b: Array) -> Array:
@@ -373,6 +336,7 @@ def _is_unordered(a: Array, b: Array) -> Array:
 
 
 def _select_float_test(name: str) -> Callable[[Any, Any], Any]:
+    """Return a comparison of floats: `lt` is false where either is NaN, `ltu` true, and `num` and `nan` test for it."""
     if name == "num":
         return lambda a, b: ~_is_unordered(a, b)
     if name == "nan":
@@ -389,14 +353,13 @@ _FLOAT_TESTS = ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", 
 
 
 def _select_test(form: Form, view: PtxType) -> Callable[[Any, Any], Any]:
-    if view.kind not in ("f", "bf16"):
-        name = form.find_modifier(*_INTEGER_TESTS)
-        if not name:
-            raise form.unsupported("no comparison operator for integers")
-        return _INTEGER_TESTS[name]
-    name = form.find_modifier(*_FLOAT_TESTS)
+    """Return the comparison of an opcode, on numbers as their registers hold them."""
+    is_float = view.kind in ("f", "bf16")
+    name = form.find_modifier(*(_FLOAT_TESTS if is_float else _INTEGER_TESTS))
     if not name:
-        raise form.unsupported("no comparison operator for floats")
+        raise form.unsupported(f"no comparison operator for {'floats' if is_float else 'integers'}")
+    if not is_float:
+        return _INTEGER_TESTS[name]
     test = _select_float_test(name)
     if view.kind == "bf16":
         return lambda a, b: test(bf16_to_f32(a), bf16_to_f32(b))
@@ -416,12 +379,7 @@ def read_predicate(form: Form, operand: Operand) -> tuple[int, bool]:
 def _decode_setp(form: Form) -> None:
     view = form.parse_type()
     test = _select_test(form, view)
-    destination = form.operands[0]
-    other_slot = -1
-    if isinstance(destination, Pair):
-        other_slot = form.write(destination.second, "pred")
-        destination = destination.first
-    target = form.write(destination, "pred")
+    target, other_slot = form.write_pair(form.operands[0], "pred")
     a, b = form.read(form.operands[1], view.name), form.read(form.operands[2], view.name)
     if len(form.operands) == 3 and other_slot < 0:
         form.step.run = build_elementwise_step(test, target, [a, b])
@@ -429,6 +387,7 @@ def _decode_setp(form: Form) -> None:
     combine = _PREDICATE_OPERATIONS[form.find_modifier(*_PREDICATE_OPERATIONS, default="and")]
     extra, is_negated = read_predicate(form, form.operands[3]) if len(form.operands) == 4 else (-1, False)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         result = test(views[a][threads], views[b][threads])
@@ -440,8 +399,6 @@ def _decode_setp(form: Form) -> None:
         views[target][threads] = result
         if other_slot >= 0:
             views[other_slot][threads] = second
-
-    form.step.run = run_step
 
 
 @register_decoder("set")
@@ -507,10 +464,5 @@ def _decode_selp(form: Form) -> None:
     target = form.write(form.operands[0], name)
     a, b = form.read(form.operands[1], name), form.read(form.operands[2], name)
     condition, is_negated = read_predicate(form, form.operands[3])
-    if is_negated:
-        a, b = b, a
-
-    def choose_by_predicate(x: Array, y: Array, chosen: Array) -> Array:
-        return np.where(chosen, x, y)
-
-    form.step.run = build_elementwise_step(choose_by_predicate, target, [a, b, condition])
+    slots = [condition, b, a] if is_negated else [condition, a, b]
+    form.step.run = build_elementwise_step(np.where, target, slots)

@@ -10,15 +10,13 @@ from tilec.emu.barriers.mbarrier import to_shared_address
 from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.numbers import Array
+from tilec.emu.tcgen05 import tmem
 from tilec.emu.tcgen05.tcgen05 import find_group_blocks, read_cta_group, require_uniform, split_into_warps, warp_slice
-from tilec.emu.tcgen05.tmem import COLUMNS, LANES, TensorMemory, TensorOperation, get_tensor_memory, make_rectangle
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Group, Threads
 
 _WARP = 32
-_UNIT = 32
-"""Columns are allocated in multiples of this."""
 
 
 def _split_off_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
@@ -35,7 +33,7 @@ def _split_off_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Arra
 def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
     """Return the number of the pair's collective that a warp has reached, or park it and return None until its peer
     has."""
-    mine, peer = (get_tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
+    mine, peer = (tmem.get_tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
     key = (int(warp[0]), group.pc)
     entered, met = mine.entered.setdefault(name, []), peer.entered.setdefault(name, [])
     if key not in mine.tickets:
@@ -51,12 +49,12 @@ def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int)
     return ticket
 
 
-def _find_free_columns(memories: list[TensorMemory], columns: int) -> int | None:
+def _find_free_columns(memories: list[tmem.TensorMemory], columns: int) -> int | None:
     """Return the first columns that are free in all of these memories, or None."""
-    units = columns // _UNIT
-    for start in range(0, COLUMNS // _UNIT, units):
+    units = columns // tmem.UNIT
+    for start in range(0, tmem.COLUMNS // tmem.UNIT, units):
         if all(memory.is_free[start : start + units].all() for memory in memories):
-            return start * _UNIT
+            return start * tmem.UNIT
     return None
 
 
@@ -66,13 +64,13 @@ def _decode_alloc(form: Form) -> None:
     group_size = read_cta_group(form)
     pointer = form.build_address(form.operands[0])
     columns_slot = form.read(form.operands[1], "u32")
-    line = form.step.instruction.line
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         warp = _split_off_warp(cta, group, threads, "tcgen05.alloc")
         columns = require_uniform(cta.views[columns_slot][warp], "the number of columns")
-        memory = get_tensor_memory(cta)
-        blocks = [get_tensor_memory(block) for block in find_group_blocks(cta, group_size)]
+        memory = tmem.get_tensor_memory(cta)
+        blocks = [tmem.get_tensor_memory(block) for block in find_group_blocks(cta, group_size)]
         ticket = None
         if (int(warp[0]), group.pc) not in memory.tickets:
             memory.check_request(columns)
@@ -85,12 +83,10 @@ def _decode_alloc(form: Form) -> None:
             start = _find_free_columns(blocks, columns)
             if start is None:
                 versions = [block.version for block in blocks]
-                return group.park(
-                    lambda: f"{columns} free columns of tensor memory (tcgen05.dealloc)",
-                    lambda: [block.version for block in blocks] != versions,
-                )
+                reason = f"{columns} free columns of tensor memory (tcgen05.dealloc)"
+                return group.park(lambda: reason, lambda: [block.version for block in blocks] != versions)
             for block in blocks:
-                block.allocate(start, columns, line)
+                block.allocate(start, columns, form.line)
                 if ticket is not None and block is not memory:
                     block.granted[ticket] = start
         memory.tickets.pop((int(warp[0]), group.pc), None)
@@ -104,38 +100,34 @@ def _decode_alloc(form: Form) -> None:
         group.pc += 1
         return True
 
-    form.step.control = move_group
-
 
 @register_decoder("tcgen05.dealloc")
 def _decode_dealloc(form: Form) -> None:
     form.step.gather = _WARP
     group_size = read_cta_group(form)
     address_slot, columns_slot = form.read(form.operands[0], "u32"), form.read(form.operands[1], "u32")
-    line = form.step.instruction.line
 
+    @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
         warp = _split_off_warp(cta, group, threads, "tcgen05.dealloc")
         find_group_blocks(cta, group_size)
         columns = require_uniform(cta.views[columns_slot][warp], "the number of columns")
         address = require_uniform(cta.views[address_slot][warp], "the address")
-        memory = get_tensor_memory(cta)
+        memory = tmem.get_tensor_memory(cta)
         allocation = memory.find_allocation(address, columns)
         if group_size == 2 and _wait_for_peer(cta, group, warp, "tcgen05.dealloc", columns) is None:
             return False
         memory.tickets.pop((int(warp[0]), group.pc), None)
         actors = cta.actors[warp]
         clock = None if cta.order is None else cta.order.clock_of_any(actors)
-        ending = TensorOperation("tcgen05.dealloc", line, cta.launch.events.pc, actors, clock)
-        cells = make_rectangle(np.arange(LANES), address, columns)
+        ending = tmem.TensorOperation("tcgen05.dealloc", form.line, cta.launch.events.pc, actors, clock)
+        cells = tmem.make_rectangle(np.arange(tmem.LANES), address, columns)
         memory.require_finished(ending, cells, "tcgen05.dealloc")
         if group_size == 2:
-            get_tensor_memory(cta.cluster.ctas[cta.rank ^ 1]).require_peer_knows(ending, cells)
+            tmem.get_tensor_memory(cta.cluster.ctas[cta.rank ^ 1]).require_peer_knows(ending, cells)
         memory.free(allocation)
         group.pc += 1
         return True
-
-    form.step.control = move_group
 
 
 @register_decoder("tcgen05.relinquish_alloc_permit")
@@ -143,8 +135,7 @@ def _decode_relinquish(form: Form) -> None:
     form.step.gather = _WARP
     read_cta_group(form)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         split_into_warps(cta, threads, "tcgen05.relinquish_alloc_permit")
-        get_tensor_memory(cta).is_relinquished = True
-
-    form.step.run = run_step
+        tmem.get_tensor_memory(cta).is_relinquished = True

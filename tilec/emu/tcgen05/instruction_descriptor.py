@@ -21,12 +21,7 @@ _ELEMENT_TYPES = {
     "mxf4": {1: "e2m1"},
     "mxf4nvf4": {1: "e2m1"},
 }
-_RESULT_TYPES = {
-    "f16": {0: "f16", 1: "f32"},
-    "tf32": {1: "f32"},
-    "f8f6f4": {0: "f16", 1: "f32"},
-    "i8": {2: "s32"},
-}
+_RESULT_TYPES = {"f16": {0: "f16", 1: "f32"}, "tf32": {1: "f32"}, "f8f6f4": {0: "f16", 1: "f32"}, "i8": {2: "s32"}}
 _PLAIN_RESERVED = 1 << 6 | 1 << 23 | 1 << 29
 _BLOCK_RESERVED = 0b11 | 1 << 3 | 1 << 6 | 0b111 << 24
 _FOUR_BIT_RESERVED = _BLOCK_RESERVED | 1 << 12 | 0b11 << 15
@@ -58,6 +53,7 @@ def _descriptor_fault(bits: int, what: str) -> Fault:
 
 
 def _decode_element(bits: int, code: int, kind: str, name: str) -> str:
+    """Return the type that a code stands for, as an operand of a kind."""
     found = _ELEMENT_TYPES[kind].get(code)
     if found is None:
         raise _descriptor_fault(bits, f"has type {code} for {name}, which .kind::{kind} does not know")
@@ -79,6 +75,7 @@ def decode_product(bits: int, kind: str, group: int, is_stationary: bool, vector
 
 
 def _decode_plain(bits: int, kind: str, is_stationary: bool) -> TensorProduct:
+    """Decode the descriptor of a product without scales."""
     if bits & _PLAIN_RESERVED or bits & 0b11 or (bits >> 30 and not is_stationary):
         raise _descriptor_fault(bits, "has bits set that must be zero")
     if kind == "i8" and bits >> 13 & 0b11:
@@ -88,9 +85,8 @@ def _decode_plain(bits: int, kind: str, is_stationary: bool) -> TensorProduct:
     a_kind, b_kind = _decode_element(bits, bits >> 7 & 7, kind, "A"), _decode_element(bits, bits >> 10 & 7, kind, "B")
     result = _RESULT_TYPES[kind].get(bits >> 4 & 3)
     if result is None or (result == "f16" and "bf16" in (a_kind, b_kind)):
-        raise _descriptor_fault(
-            bits, f"has type {bits >> 4 & 3} for D, which .kind::{kind} of {a_kind} and {b_kind} cannot give"
-        )
+        message = f"has type {bits >> 4 & 3} for D, which .kind::{kind} of {a_kind} and {b_kind} cannot give"
+        raise _descriptor_fault(bits, message)
     return TensorProduct(
         kind=kind,
         m=(bits >> 24 & 0x1F) << 4,
@@ -107,18 +103,17 @@ def _decode_plain(bits: int, kind: str, is_stationary: bool) -> TensorProduct:
 
 
 def _decode_block_scaled(bits: int, kind: str, vector: int) -> TensorProduct:
+    """Decode the descriptor of a product with `vector` scales along k."""
     is_four_bit = kind != "mxf8f6f4"
     if bits & (_FOUR_BIT_RESERVED if is_four_bit else _BLOCK_RESERVED):
         raise _descriptor_fault(bits, "has bits set that must be zero")
     if bits >> 31:
-        raise _descriptor_fault(
-            bits, "asks for K = 96, which sm_103a has" if is_four_bit else "has bits set that must be zero"
-        )
+        message = "asks for K = 96, which sm_103a has" if is_four_bit else "has bits set that must be zero"
+        raise _descriptor_fault(bits, message)
     scale_kind = "ue8m0" if bits >> 23 & 1 else "ue4m3"
     if scale_kind == "ue4m3" and (kind != "mxf4nvf4" or vector != 4):
-        raise _descriptor_fault(
-            bits, f"has scales of type ue4m3, which .kind::{kind} with {vector} of them along k does not know"
-        )
+        message = f"has scales of type ue4m3, which .kind::{kind} with {vector} of them along k does not know"
+        raise _descriptor_fault(bits, message)
     a_scale_id, b_scale_id = bits >> 29 & 3, bits >> 4 & 3
     if any(place % vector for place in (a_scale_id, b_scale_id)):
         raise _descriptor_fault(bits, f"puts {vector} scales at bytes {a_scale_id} and {b_scale_id} of their words")

@@ -13,31 +13,19 @@ import numpy as np
 
 from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.machine.steps import build_thread_step
 from tilec.emu.numbers import FORMAT_DECODERS, Array
 from tilec.emu.scalar.semantics import read_predicate
+from tilec.emu.tcgen05 import tcgen05, tmem
 from tilec.emu.tcgen05.instruction_descriptor import BLOCK_SCALED, TensorProduct, decode_product
-from tilec.emu.tcgen05.tcgen05 import (
-    claim_shared_operand,
-    read_cta_group,
-    require_running_blocks,
-    split_address,
-    unpack_codes,
-)
-from tilec.emu.tcgen05.tmem import (
-    LANES,
-    CellRegion,
-    TensorOperation,
-    get_tensor_memory,
-    make_rectangle,
-    start_operation,
-)
+from tilec.emu.tcgen05.tmem import TensorOperation
 from tilec.emu.tma.moments import AsyncEffect
 from tilec.emu.warp.matrix import list_registers
 from tilec.ptx.module import Address, Operand, Vector
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
-    from tilec.emu.machine.machine import Cta, Threads
+    from tilec.emu.machine.machine import Cta
 
 _A_COLUMNS = 8
 _VECTOR_SIZES = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4, "block16": 4}
@@ -66,7 +54,7 @@ def _split_lanes(product: TensorProduct, group: int, is_stationary: bool, base: 
         return [LanePart(np.concatenate([base + 32 * part + quarter for part in range(4)]), 0, 0, n)]
     if base:
         raise Fault("misaligned", f"D of {product.m} rows in lane {base} of tensor memory, which must be 0")
-    count = LANES // rows
+    count = tmem.LANES // rows
     width = n // count
     return [LanePart(np.arange(rows) + rows * part, 0, width * part, width) for part in range(count)]
 
@@ -122,6 +110,7 @@ class ExtraOperands:
 
 
 def _parse_extra_operands(form: Form, kind: str, group: int, is_stationary: bool, vector: int) -> ExtraOperands:
+    """Return the operands after the instruction descriptor, which depend on the kind."""
     rest = list(form.operands[4:])
     extras = ExtraOperands([])
     if vector:
@@ -150,7 +139,7 @@ def _decode_mma(form: Form) -> None:
         raise form.unsupported("a sparse A")
     if form.has("ashift"):
         raise form.unsupported("a shift of A")
-    group = read_cta_group(form)
+    group = tcgen05.read_cta_group(form)
     is_stationary = form.stem.endswith(".ws")
     if is_stationary and group == 2:
         raise form.unsupported(".cta_group::2")
@@ -171,68 +160,62 @@ def _decode_mma(form: Form) -> None:
     assert extras.keeps is not None
     keeps_slot, keeps_negated = read_predicate(form, extras.keeps)
     zero_slot = form.read(extras.zero_mask, "b64") if extras.zero_mask is not None else -1
-    line = form.step.instruction.line
-    name = "the tcgen05.mma"
 
-    def issue_product(cta: Cta, thread: int) -> None:
-        one = slice(thread, thread + 1)
+    def issue_product(cta: Cta, thread: int, d_place: int, a_operand: int, b_bits: int, *scales: int) -> None:
         views = cta.views
         product = decode_product(int(views[idesc_slot][thread]), kind, group, is_stationary, vector)
-        base, d_column = split_address(int(d_pointer(cta, one)[0]))
-        a_lane, a_column = split_address(int(a_pointer(cta, one)[0])) if a_pointer is not None else (0, 0)
-        scale_places = [split_address(int(pointer(cta, one)[0])) for pointer in scale_pointers] or [(0, 0), (0, 0)]
+        base, d_column = tcgen05.split_address(d_place)
+        a_lane, a_column = tcgen05.split_address(a_operand) if a_pointer is not None else (0, 0)
+        scale_places = [tcgen05.split_address(place) for place in scales] or [(0, 0), (0, 0)]
         if any(lane for lane, _ in scale_places):
             raise Fault("misaligned", "scales that do not start in lane 0 of tensor memory")
         parts = _split_lanes(product, group, is_stationary, base)
         if a_pointer is not None and a_lane != base:
-            raise Fault(
-                "misaligned", f"A in lane {a_lane} and D in lane {base} of tensor memory: they must be the same"
-            )
+            message = f"A in lane {a_lane} and D in lane {base} of tensor memory: they must be the same"
+            raise Fault("misaligned", message)
         if a_pointer is not None and product.a_is_mn_major:
             raise Fault("bad-descriptor", "A in tensor memory cannot be transposed")
         places = OperandColumns(d_column, a_column, scale_places[0][1], scale_places[1][1])
         keeps = bool(views[keeps_slot][thread]) ^ keeps_negated
-        home = get_tensor_memory(cta)
+        home = tmem.get_tensor_memory(cta)
         signature = (base, d_column, product.m, product.n, kind, is_stationary)
-        mma = start_operation(cta, home, "tcgen05.mma", line, cta.actors[one], signature)
+        mma = tmem.start_operation(cta, home, "tcgen05.mma", form.line, cta.actors[thread : thread + 1], signature)
         words = np.array([int(views[slot][thread]) for slot in mask_slots], np.uint32)
-        enabled = ~np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_).reshape(-1, LANES)
+        enabled = ~np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_).reshape(-1, tmem.LANES)
         zeros = _decode_zero_columns(int(views[zero_slot][thread]), product) if zero_slot >= 0 else None
         shares = []
         size = _ELEMENT_BYTES.get(kind, 1)
         k = product.k if vector != 2 and vector != 4 else 32
-        for position, block in enumerate(require_running_blocks(cta, group, "tcgen05.mma")):
-            bits = int(views[b_slot][thread])
-            b_rows = claim_shared_operand(
-                block, mma, bits, product.n // group, k, size, product.b_is_mn_major, f"B of {name}"
+        for position, block in enumerate(tcgen05.require_running_blocks(cta, group, "tcgen05.mma")):
+            rows = product.n // group
+            b_rows = tcgen05.claim_shared_operand(
+                block, mma, b_bits, rows, k, size, product.b_is_mn_major, "B of the tcgen05.mma"
             )
             a_rows = None
-            if a_slot >= 0:
-                bits = int(views[a_slot][thread])
+            if a_pointer is None:
                 rows = product.m // group
-                a_rows = claim_shared_operand(block, mma, bits, rows, k, size, product.a_is_mn_major, f"A of {name}")
-            lanes = enabled[position] if len(enabled) else np.ones(LANES, np.bool_)
+                a_rows = tcgen05.claim_shared_operand(
+                    block, mma, a_operand, rows, k, size, product.a_is_mn_major, "A of the tcgen05.mma"
+                )
+            lanes = enabled[position] if len(enabled) else np.ones(tmem.LANES, np.bool_)
             shares.append(BlockShare(block, parts, b_rows, a_rows, lanes))
         for share in shares:
             _claim_tensor_memory(mma, share, product, places, keeps, group)
         scale = 2.0**-extras.shift
         home.issue(mma, AsyncEffect(lambda: _multiply_shares(shares, product, places, scale if keeps else 0.0, zeros)))
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        for thread in cta.thread_ids[threads].tolist():
-            issue_product(cta, thread)
-
-    form.step.run = run_step
+    a_column = a_pointer if a_pointer is not None else a_slot
+    form.step.run = build_thread_step(issue_product, d_pointer, a_column, b_slot, *scale_pointers)
 
 
 def _claim_tensor_memory(
     mma: TensorOperation, share: BlockShare, product: TensorProduct, places: OperandColumns, keeps: bool, group: int
 ) -> None:
     """Claim one block's tensor memory operands for a product; they must be ready."""
-    memory = get_tensor_memory(share.cta)
+    memory = tmem.get_tensor_memory(share.cta)
     for part in share.parts:
         if share.a_rows is None:
-            memory.record_read(mma, make_rectangle(part.lanes, places.a, _A_COLUMNS), "A of the tcgen05.mma")
+            memory.record_read(mma, tmem.make_rectangle(part.lanes, places.a, _A_COLUMNS), "A of the tcgen05.mma")
     if product.vector:
         a_cells = _locate_scales(places.a_scales, product.m // group)
         memory.record_read(mma, a_cells, "the scale of A of the tcgen05.mma")
@@ -240,14 +223,16 @@ def _claim_tensor_memory(
     for part in share.parts:
         lanes = part.lanes[share.enabled[part.lanes]]
         if len(lanes):
-            memory.record_write(mma, make_rectangle(lanes, places.d, part.columns), "D of the tcgen05.mma", keeps=keeps)
+            memory.record_write(
+                mma, tmem.make_rectangle(lanes, places.d, part.columns), "D of the tcgen05.mma", keeps=keeps
+            )
 
 
-def _locate_scales(first: int, count: int) -> CellRegion:
+def _locate_scales(first: int, count: int) -> tmem.CellRegion:
     """Return the cells of scales, [quarter of the lanes, row]: 32 rows lie in one column, and again in every
     quarter."""
     row = np.arange(count)[None, :]
-    return CellRegion(32 * np.arange(4)[:, None] + row % 32, first + row // 32 + np.zeros((4, 1), np.int64))
+    return tmem.CellRegion(32 * np.arange(4)[:, None] + row % 32, first + row // 32 + np.zeros((4, 1), np.int64))
 
 
 def _decode_zero_columns(bits: int, product: TensorProduct) -> Array | None:
@@ -275,12 +260,13 @@ def _decode_zero_columns(bits: int, product: TensorProduct) -> Array | None:
 def _decode_numbers(data: Array, kind: str, product: TensorProduct) -> Array:
     """Decode the elements of [.., bytes] of shared memory along the last axis."""
     if kind in _PACKED_BITS and product.kind not in ("mxf4", "mxf4nvf4"):
-        codes = unpack_codes(data.reshape(*data.shape[:-1], -1, 16), _PACKED_BITS[kind])
+        codes = tcgen05.unpack_codes(data.reshape(*data.shape[:-1], -1, 16), _PACKED_BITS[kind])
         return FORMAT_DECODERS[kind](codes.reshape(*data.shape[:-1], -1))
     return _decode_packed_numbers(data, kind, product)
 
 
 def _decode_packed_numbers(data: Array, kind: str, product: TensorProduct) -> Array:
+    """Decode elements that lie next to each other, without padding, along the last axis."""
     if product.kind in ("mxf4", "mxf4nvf4"):
         codes = np.stack([data & np.uint8(0xF), data >> np.uint8(4)], -1)
         return FORMAT_DECODERS[kind](codes.reshape(*data.shape[:-1], -1))
@@ -297,7 +283,7 @@ def _load_shared_matrix(cta: Cta, rows: Array, kind: str, is_mn_major: bool, pro
 def _load_lanes_matrix(cta: Cta, lanes: Array, column: int, product: TensorProduct) -> Array:
     """Return A in tensor memory as [lane, k]: elements of 4 and 6 bits lie in bytes of their own, except those of
     mxf4."""
-    data = np.ascontiguousarray(get_tensor_memory(cta).words[lanes, column : column + _A_COLUMNS]).view(np.uint8)
+    data = np.ascontiguousarray(tmem.get_tensor_memory(cta).words[lanes, column : column + _A_COLUMNS]).view(np.uint8)
     if product.a_kind == "e2m1" and product.kind not in ("mxf4", "mxf4nvf4"):
         data = data >> np.uint8(2)
     return _decode_packed_numbers(data, product.a_kind, product)
@@ -306,7 +292,7 @@ def _load_lanes_matrix(cta: Cta, lanes: Array, column: int, product: TensorProdu
 def _load_scales(cta: Cta, first: int, count: int, place: int, product: TensorProduct) -> Array:
     """Return the factor of every element, [quarter of the lanes, row, k]."""
     cells = _locate_scales(first, count)
-    words = np.ascontiguousarray(get_tensor_memory(cta).words[cells.lanes, cells.columns])
+    words = np.ascontiguousarray(tmem.get_tensor_memory(cta).words[cells.lanes, cells.columns])
     codes = words.view(np.uint8).reshape(4, count, 4)[:, :, place : place + product.vector]
     factors = FORMAT_DECODERS[product.scale_kind](codes).astype(np.float64)
     return factors.repeat(product.k // product.vector, axis=2)
@@ -328,28 +314,21 @@ def _multiply_shares(
             whole = _load_shared_matrix(share.cta, share.a_rows, product.a_kind, product.a_is_mn_major, product)
         for part in share.parts:
             a = whole if whole is not None else _load_lanes_matrix(share.cta, part.lanes, places.a, product)
-            columns = slice(part.first_column, part.first_column + part.columns)
-            result = (
-                _multiply_scaled(share, part, a, b, product, places, columns) if product.vector else a @ b[columns].T
-            )
-            _accumulate_part(
-                share, part, result * product.sign if product.sign < 0 else result, product, places.d, kept
-            )
+            if product.vector:
+                result = _multiply_scaled(share, part, a, b, product, places)
+            else:
+                result = a @ b[part.first_column : part.first_column + part.columns].T
+            _accumulate_part(share, part, -result if product.sign < 0 else result, product, places.d, kept)
 
 
 def _multiply_scaled(
-    share: BlockShare,
-    part: LanePart,
-    a: Array,
-    b: Array,
-    product: TensorProduct,
-    places: OperandColumns,
-    columns: slice,
+    share: BlockShare, part: LanePart, a: Array, b: Array, product: TensorProduct, places: OperandColumns
 ) -> Array:
     """Return the product of A and B times their scales; each quarter of the lanes uses its own copies."""
     a_scales = _load_scales(share.cta, places.a_scales, len(a), product.a_scale_id, product)
     b_scales = _load_scales(share.cta, places.b_scales, product.n, product.b_scale_id, product)
     result = np.empty((len(a), part.columns))
+    columns = slice(part.first_column, part.first_column + part.columns)
     for quarter in range(4):
         in_quarter = part.lanes // 32 == quarter
         if in_quarter.any():
@@ -361,10 +340,11 @@ def _multiply_scaled(
 def _accumulate_part(
     share: BlockShare, part: LanePart, result: Array, product: TensorProduct, column: int, kept: float
 ) -> None:
-    memory = get_tensor_memory(share.cta)
+    """Add D times `kept` to a product, and write the sum to the enabled lanes of D."""
+    memory = tmem.get_tensor_memory(share.cta)
     chosen = share.enabled[part.lanes]
     lanes = part.lanes[chosen]
-    cells = make_rectangle(lanes, column, part.columns)
+    cells = tmem.make_rectangle(lanes, column, part.columns)
     total = result if chosen.all() else result[chosen]
     if kept:
         old = memory.words[cells.lanes, cells.columns]

@@ -14,24 +14,16 @@ import numpy as np
 from tilec.emu.barriers.mbarrier import DeferredArrivals, find_barrier, record_event, to_shared_address
 from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
-from tilec.emu.machine.steps import RegisterIndex, Step
+from tilec.emu.machine.steps import RegisterIndex, Step, build_thread_step
 from tilec.emu.memory.memory import SHARED_RANK_SHIFT
 from tilec.emu.numbers import Array
 from tilec.emu.races.order import WARPGROUP
-from tilec.emu.tcgen05.tmem import (
-    LANES,
-    CellRegion,
-    TensorMemory,
-    TensorOperation,
-    get_tensor_memory,
-    make_rectangle,
-    start_operation,
-)
+from tilec.emu.tcgen05 import tmem
+from tilec.emu.tcgen05.tmem import TensorOperation
 from tilec.emu.tma.asyncops import AsyncState, RegisterOwner
 from tilec.emu.tma.moments import AsyncEffect
 from tilec.emu.warp.matrix import list_registers
 from tilec.emu.wgmma.descriptors import (
-    MatrixDescriptor,
     decode_tensor_descriptor,
     find_matrix_rows,
     require_matching_swizzle,
@@ -139,6 +131,7 @@ class TensorLoad(RegisterOwner):
         self._effect = effect
 
     def check_access(self, step: Step) -> None:
+        """Wait for the load, since an instruction reads its registers; a write of them is a fault."""
         if not step.written.isdisjoint(self.accumulators):
             message = f"overwrites a register that tcgen05.ld of PTX line {self.line} loads"
             raise Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
@@ -174,7 +167,7 @@ def _decode_fragment(
 
 def _locate_region(
     cells: tuple[Array, Array], warp: Array, address: int, unit: int, is_packed: bool, name: str
-) -> CellRegion:
+) -> tmem.CellRegion:
     """Return the cells of one warp's access, which must lie in the warp's quarter of the lanes."""
     lane, column = split_address(address)
     quarter = int(warp[0]) // _WARP % 4
@@ -185,8 +178,8 @@ def _locate_region(
         raise Fault("misaligned", f"{name} at lane {lane} of tensor memory, which is not a multiple of {unit}")
     lanes, columns = lane + cells[0], column + cells[1]
     if is_packed:
-        return CellRegion(np.stack([lanes, lanes], -1), np.stack([columns, columns + 1], -1))
-    return CellRegion(lanes, columns)
+        return tmem.CellRegion(np.stack([lanes, lanes], -1), np.stack([columns, columns + 1], -1))
+    return tmem.CellRegion(lanes, columns)
 
 
 @register_decoder("tcgen05.ld")
@@ -197,18 +190,18 @@ def _decode_ld(form: Form) -> None:
         form.find_register(item) for item in list_registers(form, form.operands[0], len(slots)) if item != Reg("_")
     )
     pointer = form.build_address(form.operands[1])
-    line = form.step.instruction.line
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        memory = get_tensor_memory(cta)
+        memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.ld"):
             own_threads = warp_slice(warp)
             address = require_uniform(pointer(cta, own_threads), "the address")
             region = _locate_region(cells, warp, address, unit, is_packed, "tcgen05.ld")
-            load = start_operation(cta, memory, "tcgen05.ld", line, cta.actors[warp])
+            load = tmem.start_operation(cta, memory, "tcgen05.ld", form.line, cta.actors[warp])
             memory.record_read(load, region, "tcgen05.ld")
 
-            def read_cells(own_threads: slice = own_threads, region: CellRegion = region) -> None:
+            def read_cells(own_threads: slice = own_threads, region: tmem.CellRegion = region) -> None:
                 data = memory.words[region.lanes, region.columns]
                 if is_packed:
                     data = data[..., 0] & np.uint32(0xFFFF) | data[..., 1] << np.uint32(16)
@@ -216,12 +209,10 @@ def _decode_ld(form: Form) -> None:
                     cta.views[slot][own_threads] = data[:, position]
 
             effect = AsyncEffect(read_cells)
-            owner = TensorLoad(line, places, cta.asynchronous, effect)
+            owner = TensorLoad(form.line, places, cta.asynchronous, effect)
             cta.asynchronous.own_registers(int(warp[0]) // _WARP, owner)
             load.ends.append(owner.end)
             memory.issue(load, effect)
-
-    form.step.run = run_step
 
 
 @register_decoder("tcgen05.st")
@@ -231,10 +222,10 @@ def _decode_st(form: Form) -> None:
     values_index = len(form.operands) - 1
     cells, slots, is_packed, unit = _decode_fragment(form, values_index, 1)
     pointer = form.build_address(form.operands[0])
-    line = form.step.instruction.line
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        memory = get_tensor_memory(cta)
+        memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.st"):
             own_threads = warp_slice(warp)
             address = require_uniform(pointer(cta, own_threads), "the address")
@@ -242,15 +233,13 @@ def _decode_st(form: Form) -> None:
             values = np.stack([cta.views[slot][own_threads] for slot in slots], axis=1)
             if is_packed:
                 values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], -1)
-            store = start_operation(cta, memory, "tcgen05.st", line, cta.actors[warp])
+            store = tmem.start_operation(cta, memory, "tcgen05.st", form.line, cta.actors[warp])
             memory.record_write(store, region, "tcgen05.st")
 
-            def write_cells(region: CellRegion = region, values: Array = values) -> None:
+            def write_cells(region: tmem.CellRegion = region, values: Array = values) -> None:
                 memory.words[region.lanes, region.columns] = values
 
             memory.issue(store, AsyncEffect(write_cells))
-
-    form.step.run = run_step
 
 
 @register_decoder("tcgen05.wait::ld", "tcgen05.wait::st")
@@ -258,28 +247,22 @@ def _decode_wait(form: Form) -> None:
     form.step.gather = _WARP
     name = f"tcgen05.{form.stem[-2:]}"
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        memory = get_tensor_memory(cta)
+        memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, form.stem):
             first = int(cta.actors[warp[0]])
             memory.complete_operations([op for op in memory.pending if op.name == name and int(op.actors[0]) == first])
-
-    form.step.run = run_step
 
 
 @register_decoder("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
 def _decode_fence(form: Form) -> None:
     is_before = form.stem.endswith("before_thread_sync")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        memory = get_tensor_memory(cta)
-        actors = cta.actors[threads]
-        if is_before:
-            memory.fence_before(actors)
-        else:
-            memory.fence_after(actors)
-
-    form.step.run = run_step
+        memory = tmem.get_tensor_memory(cta)
+        (memory.fence_before if is_before else memory.fence_after)(cta.actors[threads])
 
 
 # -- copies and shifts -------------------------------------------------------------------------------------------------
@@ -292,11 +275,6 @@ def claim_shared_operand(
     until a commit for it has been waited for."""
     descriptor = decode_tensor_descriptor(bits)
     rows = find_matrix_rows(descriptor, extent, k, element_bytes, is_mn_major)
-    _claim_rows(cta, user, descriptor, rows, what)
-    return rows
-
-
-def _claim_rows(cta: Cta, user: TensorOperation, descriptor: MatrixDescriptor, rows: Array, what: str) -> None:
     memory = cta.shared
     if int(rows.max()) >= len(memory.rows):
         raise Fault("out-of-bounds", f"{what} reaches shared address {int(rows.max()) * 16:#x}, past the end")
@@ -307,6 +285,7 @@ def _claim_rows(cta: Cta, user: TensorOperation, descriptor: MatrixDescriptor, r
         detector.require_known(order.clock_of_any(user.actors), rows, what)
     user.ends.append(cta.asynchronous.begin_reading(rows, user.line, user.name))
     user.rows.append((cta, rows.reshape(-1)))
+    return rows
 
 
 _COPIES = {"128x256b": (128, 32), "128x128b": (128, 16), "64x128b": (64, 16), "32x128b": (32, 16), "4x256b": (4, 32)}
@@ -316,7 +295,7 @@ _MULTICASTS = {"64x128b": ("warpx2::02_13", "warpx2::01_23"), "32x128b": ("warpx
 
 def _map_lanes_to_rows(shape: str, multicast: str) -> Array:
     """Return the source row that each lane receives."""
-    lane = np.arange(LANES)
+    lane = np.arange(tmem.LANES)
     if multicast == "warpx4":
         return lane % 32
     if multicast == "warpx2::02_13":
@@ -330,21 +309,19 @@ def unpack_codes(chunks: Array, bits: int) -> Array:
     """Unpack [.., 16 bytes] that begin with 16 codes of 4 or 6 bits, the rest being padding, to [.., 16] codes."""
     if bits == 4:
         low = chunks[..., :8]
-        pairs = np.stack([low & np.uint8(0xF), low >> np.uint8(4)], -1)
-        nibbles: Array = pairs.reshape(*chunks.shape)
-        return nibbles
+        return np.stack([low & np.uint8(0xF), low >> np.uint8(4)], -1).reshape(chunks.shape)
     triples = chunks[..., :12].reshape(*chunks.shape[:-1], 4, 3).astype(np.uint32)
     words = triples[..., 0] | triples[..., 1] << np.uint32(8) | triples[..., 2] << np.uint32(16)
     fields = words[..., None] >> np.array([0, 6, 12, 18], np.uint32) & np.uint32(0x3F)
-    sixes: Array = fields.astype(np.uint8).reshape(*chunks.shape)
+    sixes: Array = fields.astype(np.uint8).reshape(chunks.shape)
     return sixes
 
 
 def _decompress_chunks(chunks: Array, source_format: str) -> Array:
+    """Return chunks of 16 bytes with codes of 4 and 6 bits spread to a byte each."""
     if source_format == "b4x16_p64":
         # A 4-bit float lies in bits 5:2 of its container.
-        containers: Array = unpack_codes(chunks, 4) << np.uint8(2)
-        return containers
+        return np.left_shift(unpack_codes(chunks, 4), np.uint8(2))
     return unpack_codes(chunks, 6) if source_format == "b6x16_p32" else chunks
 
 
@@ -362,33 +339,31 @@ def _decode_cp(form: Form) -> None:
     descriptor_slot = form.read(form.operands[1], "b64")
     source_rows, width = _COPIES[shape]
     row_of = _map_lanes_to_rows(shape, multicast)
-    line = form.step.instruction.line
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        for thread in cta.thread_ids[threads].tolist():
-            one = slice(thread, thread + 1)
-            lane, column = split_address(int(pointer(cta, one)[0]))
-            bits = int(cta.views[descriptor_slot][thread])
-            if (lane and shape != "4x256b") or lane >= 32:
-                raise Fault("misaligned", f"tcgen05.cp of .{shape} to lane {lane} of tensor memory")
-            lanes = lane + np.arange(4) * 32 if shape == "4x256b" else np.arange(LANES)
-            home = get_tensor_memory(cta)
-            copy = start_operation(cta, home, "tcgen05.cp", line, cta.actors[one], (shape,))
-            copied: list[tuple[Cta, Array]] = []
-            for block in require_running_blocks(cta, group_size, "tcgen05.cp"):
-                rows = claim_shared_operand(block, copy, bits, source_rows, width, 1, False, "the source of tcgen05.cp")
-                get_tensor_memory(block).record_write(copy, make_rectangle(lanes, column, width // 4), "tcgen05.cp")
-                copied.append((block, rows))
+    def issue_copy(cta: Cta, thread: int, place: int, bits: int) -> None:
+        lane, column = split_address(place)
+        if (lane and shape != "4x256b") or lane >= 32:
+            raise Fault("misaligned", f"tcgen05.cp of .{shape} to lane {lane} of tensor memory")
+        lanes = lane + np.arange(4) * 32 if shape == "4x256b" else np.arange(tmem.LANES)
+        home = tmem.get_tensor_memory(cta)
+        copy = tmem.start_operation(cta, home, "tcgen05.cp", form.line, cta.actors[thread : thread + 1], (shape,))
+        copied: list[tuple[Cta, Array]] = []
+        for block in require_running_blocks(cta, group_size, "tcgen05.cp"):
+            rows = claim_shared_operand(block, copy, bits, source_rows, width, 1, False, "the source of tcgen05.cp")
+            tmem.get_tensor_memory(block).record_write(
+                copy, tmem.make_rectangle(lanes, column, width // 4), "tcgen05.cp"
+            )
+            copied.append((block, rows))
 
-            def copy_rows(copied: list[tuple[Cta, Array]] = copied, lanes: Array = lanes, column: int = column) -> None:
-                for block, rows in copied:
-                    data = _decompress_chunks(block.shared.rows[rows], source_format)
-                    words = np.ascontiguousarray(data.reshape(source_rows, width)).view(np.uint32)
-                    get_tensor_memory(block).words[lanes, column : column + width // 4] = words[row_of]
+        def copy_rows() -> None:
+            for block, rows in copied:
+                data = _decompress_chunks(block.shared.rows[rows], source_format)
+                words = np.ascontiguousarray(data.reshape(source_rows, width)).view(np.uint32)
+                tmem.get_tensor_memory(block).words[lanes, column : column + width // 4] = words[row_of]
 
-            home.issue(copy, AsyncEffect(copy_rows))
+        home.issue(copy, AsyncEffect(copy_rows))
 
-    form.step.run = run_step
+    form.step.run = build_thread_step(issue_copy, pointer, descriptor_slot)
 
 
 @register_decoder("tcgen05.shift")
@@ -397,30 +372,27 @@ def _decode_shift(form: Form) -> None:
     if not form.has("down"):
         raise form.unsupported("this direction")
     pointer = form.build_address(form.operands[0])
-    line = form.step.instruction.line
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        for thread in cta.thread_ids[threads].tolist():
-            one = slice(thread, thread + 1)
-            lane, column = split_address(int(pointer(cta, one)[0]))
-            if lane % 32:
-                raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
-            home = get_tensor_memory(cta)
-            shift = start_operation(cta, home, "tcgen05.shift", line, cta.actors[one])
-            memories = [get_tensor_memory(block) for block in require_running_blocks(cta, group_size, "tcgen05.shift")]
+    def issue_shift(cta: Cta, thread: int, place: int) -> None:
+        lane, column = split_address(place)
+        if lane % 32:
+            raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
+        home = tmem.get_tensor_memory(cta)
+        shift = tmem.start_operation(cta, home, "tcgen05.shift", form.line, cta.actors[thread : thread + 1])
+        memories = [tmem.get_tensor_memory(block) for block in require_running_blocks(cta, group_size, "tcgen05.shift")]
+        region = tmem.make_rectangle(np.arange(lane, lane + 32), column, 8)
+        for memory in memories:
+            memory.record_read(shift, region, "tcgen05.shift")
+            memory.record_write(shift, region, "tcgen05.shift")
+
+        def shift_lanes() -> None:
             for memory in memories:
-                region = make_rectangle(np.arange(lane, lane + 32), column, 8)
-                memory.record_read(shift, region, "tcgen05.shift")
-                memory.record_write(shift, region, "tcgen05.shift")
+                part = memory.words[lane : lane + 32, column : column + 8]
+                part[1:] = part[:-1].copy()
 
-            def shift_lanes(memories: list[TensorMemory] = memories, lane: int = lane, column: int = column) -> None:
-                for memory in memories:
-                    part = memory.words[lane : lane + 32, column : column + 8]
-                    part[1:] = part[:-1].copy()
+        home.issue(shift, AsyncEffect(shift_lanes))
 
-            home.issue(shift, AsyncEffect(shift_lanes))
-
-    form.step.run = run_step
+    form.step.run = build_thread_step(issue_shift, pointer)
 
 
 # -- commit ------------------------------------------------------------------------------------------------------------
@@ -445,49 +417,40 @@ def _decode_commit(form: Form) -> None:
     is_multicast = form.has("multicast::cluster")
     if is_multicast != (len(form.operands) == 2):
         raise form.unsupported("a mask needs .multicast::cluster, and .multicast::cluster a mask,")
-    mask_slot = form.read(form.operands[1], "u16") if is_multicast else -1
-    line = form.step.instruction.line
+    mask_slots = [form.read(form.operands[1], "u16")] if is_multicast else []
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        memory = get_tensor_memory(cta)
+    def commit_operations(cta: Cta, thread: int, address: int, mask: int | None = None) -> None:
+        memory = tmem.get_tensor_memory(cta)
         require_running_blocks(cta, group_size, "tcgen05.commit")
-        addresses = pointer(cta, threads)
-        for thread, address in zip(cta.thread_ids[threads].tolist(), addresses.tolist(), strict=True):
-            actors = cta.actors[thread : thread + 1]
-            actor = int(actors[0])
-            tracked = [op for op in memory.pending if not op.is_warps and int(op.actors[0]) == actor]
-            memory.fence_before_commit(tracked)
-            before = memory.finished.get(actor, 0)  # all prior operations are tracked, those that are over too
-            targets = [address]
-            if is_multicast:
-                local = cta.find_peer(to_shared_address(address))[1]
-                mask = int(cta.views[mask_slot][thread])
-                ranks = [rank for rank in range(16) if mask >> rank & 1]
-                if ranks and ranks[-1] >= len(cta.cluster.ctas):
-                    raise Fault("out-of-bounds", f"a commit to blocks {ranks}, which the cluster does not have")
-                targets = [(rank + 1 << SHARED_RANK_SHIFT) + local for rank in ranks]
-            knowledge = _commit_clock(cta, actor)
+        actors = cta.actors[thread : thread + 1]
+        actor = int(actors[0])
+        tracked = [op for op in memory.pending if not op.is_warps and int(op.actors[0]) == actor]
+        memory.fence_before_commit(tracked)
+        before = memory.finished.get(actor, 0)  # all prior operations are tracked, those that are over too
+        targets = [address]
+        if mask is not None:
+            local = cta.find_peer(to_shared_address(address))[1]
+            ranks = [rank for rank in range(16) if mask >> rank & 1]
+            if ranks and ranks[-1] >= len(cta.cluster.ctas):
+                raise Fault("out-of-bounds", f"a commit to blocks {ranks}, which the cluster does not have")
+            targets = [(rank + 1 << SHARED_RANK_SHIFT) + local for rank in ranks]
+        knowledge = _commit_clock(cta, actor)
 
-            def finish_commit(
-                tracked: list[TensorOperation] = tracked,
-                knowledge: Array | None = knowledge,
-                actor: int = actor,
-                before: int = before,
-            ) -> Array | None:
-                until = max(before, memory.complete_operations(tracked))
-                if knowledge is not None and cta.order is not None:
-                    knowledge[cta.order.threads + actor // WARPGROUP] = until
-                return knowledge
+        def finish_commit() -> Array | None:
+            until = max(before, memory.complete_operations(tracked))
+            if knowledge is not None and cta.order is not None:
+                knowledge[cta.order.threads + actor // WARPGROUP] = until
+            return knowledge
 
-            for target in targets:
-                barrier = find_barrier(cta, target, actors)
-                if sum(deferred.count for deferred in barrier.deferred) >= barrier.pending:
-                    # The phase that earlier commits complete is over before this one arrives.
-                    barrier.try_complete_phase()
-                record_event(cta, np.array([thread]), "arrive", f"mbarrier {barrier.address:#x} by commit", line)
-                step = cta.launch.events.pc
-                barrier.sources[step] = barrier.sources.get(step, 0) + 1
-                barrier.deferred.append(DeferredArrivals(1, actors, finish_commit))
-                barrier.version += 1
+        for target in targets:
+            barrier = find_barrier(cta, target, actors)
+            if sum(deferred.count for deferred in barrier.deferred) >= barrier.pending:
+                # The phase that earlier commits complete is over before this one arrives.
+                barrier.try_complete_phase()
+            record_event(cta, np.array([thread]), "arrive", f"mbarrier {barrier.address:#x} by commit", form.line)
+            step = cta.launch.events.pc
+            barrier.sources[step] = barrier.sources.get(step, 0) + 1
+            barrier.deferred.append(DeferredArrivals(1, actors, finish_commit))
+            barrier.version += 1
 
-    form.step.run = run_step
+    form.step.run = build_thread_step(commit_operations, pointer, *mask_slots)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta
 
 LANES, COLUMNS = 128, 512
-_UNIT = 32
+UNIT = 32
 """Columns are allocated in multiples of this."""
 _MIN_COLUMNS, _MAX_COLUMNS = 32, 512
 
@@ -53,9 +53,6 @@ class TensorOperation:
     """The event from which the program may know that it is complete: a wait of its warp, or a commit that arrived."""
     published: int = 0
     """The event of the first `fence::before_thread_sync` or commit after it."""
-
-    def do(self) -> None:
-        self.effect.do()
 
     @property
     def is_warps(self) -> bool:
@@ -107,7 +104,7 @@ class TensorMemory:
         self.words: Array = np.zeros((LANES, COLUMNS), np.uint32)
         self.is_written: Array = np.zeros((LANES, COLUMNS), np.bool_)
         self.allocations: list[ColumnAllocation] = []
-        self.is_free: Array = np.ones(COLUMNS // _UNIT, np.bool_)
+        self.is_free: Array = np.ones(COLUMNS // UNIT, np.bool_)
         self.last_size = _MAX_COLUMNS
         self.is_relinquished = False
         self.version = 0
@@ -137,10 +134,8 @@ class TensorMemory:
     def check_request(self, columns: int) -> None:
         """Require that an allocation of this many columns is legal, whether or not there is room."""
         if not _MIN_COLUMNS <= columns <= _MAX_COLUMNS or columns & (columns - 1):
-            message = f"an allocation of {columns} columns"
-            raise Fault(
-                "bad-tmem-allocation", f"{message}: it must be a power of two from {_MIN_COLUMNS} to {_MAX_COLUMNS}"
-            )
+            sizes = f"it must be a power of two from {_MIN_COLUMNS} to {_MAX_COLUMNS}"
+            raise Fault("bad-tmem-allocation", f"an allocation of {columns} columns: {sizes}")
         if self.is_relinquished:
             raise Fault("bad-tmem-allocation", "an allocation after tcgen05.relinquish_alloc_permit")
         if columns > self.last_size:
@@ -148,10 +143,10 @@ class TensorMemory:
             raise Fault("bad-tmem-allocation", f"{message}: allocations of a block must not grow")
 
     def allocate(self, start: int, columns: int, line: int) -> None:
+        """Take free columns, whose contents become undefined."""
         self.allocations.append(ColumnAllocation(start, columns, line))
-        self.is_free[start // _UNIT : (start + columns) // _UNIT] = False
+        self.is_free[start // UNIT : (start + columns) // UNIT] = False
         self.last_size = columns
-        # The contents of new columns are undefined.
         self.is_written[:, start : start + columns] = False
         generator = self.cta.launch.random
         noise = 0x7FBADBAD if generator is None else generator.getrandbits(32)
@@ -167,8 +162,9 @@ class TensorMemory:
         raise Fault("bad-tmem-allocation", message)
 
     def free(self, allocation: ColumnAllocation) -> None:
+        """Give columns back; warps that wait for some look again."""
         self.allocations.remove(allocation)
-        self.is_free[allocation.start // _UNIT : (allocation.start + allocation.columns) // _UNIT] = True
+        self.is_free[allocation.start // UNIT : (allocation.start + allocation.columns) // UNIT] = True
         self.version += 1
 
     def require_no_leak(self) -> None:
@@ -189,6 +185,7 @@ class TensorMemory:
         return known
 
     def fence_after(self, actors: Array) -> None:
+        """Let what these threads know of others count for their next operations."""
         order = self.cta.order
         if order is not None and self._known is not None:
             self._known[actors] = _view_known_events(order)[actors]
@@ -213,6 +210,7 @@ class TensorMemory:
             operation.published = operation.published or event
 
     def issue(self, operation: TensorOperation, effect: AsyncEffect) -> None:
+        """Add an operation to the pending ones, and schedule its effect."""
         operation.effect = effect
         self.pending.append(operation)
         if self.is_fenced:
@@ -223,7 +221,7 @@ class TensorMemory:
         """Run pending operations up to `last`: of the matrix unit all of them, of a warp only `last`."""
         for operation in self.pending:
             if operation is last or not (operation.is_warps or last.is_warps):
-                operation.do()
+                operation.effect.do()
             if operation is last:
                 return
 
@@ -249,10 +247,11 @@ class TensorMemory:
     # -- cells ---------------------------------------------------------------------------------------------------------
 
     def require_allocated(self, region: CellRegion, what: str) -> None:
+        """Require that cells lie in allocated columns."""
         columns = region.columns
         first, last = int(columns.min()), int(columns.max())
         lanes = int(region.lanes.max())
-        if lanes >= LANES or last >= COLUMNS or self.is_free[np.unique(columns // _UNIT)].any():
+        if lanes >= LANES or last >= COLUMNS or self.is_free[np.unique(columns // UNIT)].any():
             live = ", ".join(f"{a.start:#x} to {a.start + a.columns:#x}" for a in self.allocations) or "none"
             message = f"{what} touches columns {first:#x} to {last + 1:#x} of tensor memory, up to lane {lanes};"
             raise Fault("out-of-bounds", f"{message} allocated columns: {live}")
@@ -292,20 +291,22 @@ class TensorMemory:
                 raise Fault("data-race", f"{message} {what}: both blocks must arrive at a barrier first")
 
     def _require_written(self, region: CellRegion, what: str) -> None:
+        """Require that some operation writes, or has written, each of these cells."""
         written = self.is_written[region.lanes, region.columns]
         if not written.all():
-            raise Fault(
-                "unwritten-read", f"{what} reads {self._describe_cell(region, ~written)}, which was never written"
-            )
+            cell = self._describe_cell(region, ~written)
+            raise Fault("unwritten-read", f"{what} reads {cell}, which was never written")
 
     def _number_operation(self, operation: TensorOperation) -> int:
-        number = self._numbers.get(IdentityKey(operation))
-        if number is None:
-            number = self._numbers[IdentityKey(operation)] = len(self._operations)
+        """Return the number that stands for an operation in the tables of writers and readers."""
+        key = IdentityKey(operation)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._operations)
             self._operations.append(operation)
-        return number
+        return self._numbers[key]
 
     def _require_order(self, table: Array, operation: TensorOperation, region: CellRegion, verb: str, did: str) -> None:
+        """Require that the operations that a table has for these cells are ordered before this one."""
         numbers = table[region.lanes, region.columns]
         first = numbers.flat[0]
         others: Iterable[int] = (int(first),) if (numbers == first).all() else np.unique(numbers).tolist()
@@ -333,13 +334,13 @@ class TensorMemory:
             return None
         is_fenced = self.is_fenced and later.name != "tcgen05.dealloc"
         lanes = slice(warp * WARP, warp * WARP + WARP)
-        if (earlier.published or not is_fenced) and int(later.clock[lanes].max()) >= max(
-            earlier.done, earlier.published
-        ):
+        known = int(later.clock[lanes].max())
+        if (earlier.published or not is_fenced) and known >= max(earlier.done, earlier.published):
             return None
         return self._describe_missing_sync(earlier, later, lanes)
 
     def _find_commit_violation(self, earlier: TensorOperation, later: TensorOperation) -> tuple[str, str] | None:
+        """Return a kind of fault and a reason if no commit of the matrix unit's `earlier` is known to `later`."""
         actor = int(earlier.actors[0])
         if is_pipelined(earlier, later):
             if actor in later.actors.tolist() or later.clock is None:
@@ -371,10 +372,9 @@ class TensorMemory:
         return "missing-tcgen05-fence", f"with no tcgen05.fence::after_thread_sync by {who} after that"
 
     def _describe_cell(self, region: CellRegion, chosen: Array) -> str:
+        """Describe the first chosen cell of a region."""
         index = tuple(np.argwhere(chosen)[0])
-        shape = np.broadcast_shapes(region.lanes.shape, region.columns.shape)
-        lane = int(np.broadcast_to(region.lanes, shape)[index])
-        column = int(np.broadcast_to(region.columns, shape)[index])
+        lane, column = (int(part[index]) for part in np.broadcast_arrays(region.lanes, region.columns))
         return f"lane {lane}, column {column:#x} of tensor memory"
 
 
@@ -386,6 +386,7 @@ def _view_known_events(order: HappensBeforeOrder) -> Array:
 def start_operation(
     cta: Cta, memory: TensorMemory, name: str, line: int, actors: Array, signature: tuple[object, ...] = ()
 ) -> TensorOperation:
+    """Return a new operation of the running step, with what its threads know now."""
     return TensorOperation(name, line, cta.launch.events.pc, actors, memory.find_clock(actors), signature)
 
 

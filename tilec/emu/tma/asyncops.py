@@ -7,19 +7,14 @@ be right most of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.emu.barriers.mbarrier import (
-    DeferredArrivals,
-    MBarrier,
-    end_overwritten_barriers,
-    find_barrier,
-    group_by_address,
-)
+from tilec.emu.barriers import mbarrier
 from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import RegisterIndex, Step
@@ -73,12 +68,14 @@ class BulkStore:
     """Tells the race detector that the store has been waited for."""
 
     def finish_read(self) -> None:
+        """Take the bytes, if that has not happened, and give the source back."""
         if not self.is_read:
             self.is_read = True
             self.read.do()
             self.release()
 
     def finish_write(self) -> None:
+        """Take and write the bytes, as far as that has not happened."""
         self.finish_read()
         self.write.do()
         self.arrive()
@@ -106,7 +103,7 @@ class AsyncState:
 
     def __init__(self, cta: Cta) -> None:
         self.cta = cta
-        self.barriers: dict[int, MBarrier] = {}
+        self.barriers: dict[int, mbarrier.MBarrier] = {}
         self.overwritten: dict[int, str] = {}
         """Addresses of mbarriers that data has overwritten, with the step that did it."""
         self.copies: list[ThreadCopies] = []
@@ -124,6 +121,9 @@ class AsyncState:
         self.unfenced_registers: dict[int, set[RegisterIndex]] = {}
         """Matrix registers that ordinary instructions wrote since the last `wgmma.fence`, by warpgroup."""
         self.tensor: TensorMemory | None = None
+        shared = cta.shared
+        shared.explain, shared.explain_reader = self.explain, self.explain_reader
+        shared.end_barriers = partial(mbarrier.end_overwritten_barriers, cta)
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
@@ -137,10 +137,6 @@ class AsyncState:
             if (rows == (address - self.cta.shared.base) // 16).any():
                 return f" before {what} of PTX line {line} was waited for"
         return ""
-
-    def end_barriers(self, addresses: Array, actors: Array) -> None:
-        """End mbarriers at bytes that actors, one each, are about to write."""
-        end_overwritten_barriers(self.cta, addresses, actors)
 
     def explain_reader(self, row: int) -> str:
         """Name the operation that may still read a 16-byte row of shared memory."""
@@ -166,7 +162,8 @@ class AsyncState:
         self.owned.append((number, owner))
         self.owned_registers |= owner.accumulators | owner.inputs
 
-    def release_registers(self, finished: list[RegisterOwner]) -> None:
+    def release_registers(self, finished: Sequence[RegisterOwner]) -> None:
+        """Take registers back from owners that the program has waited for."""
         self.owned = [(number, owner) for number, owner in self.owned if owner not in finished]
         self.owned_registers = set().union(*(owner.accumulators | owner.inputs for _, owner in self.owned))
 
@@ -241,7 +238,8 @@ class AsyncState:
 
     # -- mbarrier ------------------------------------------------------------------------------------------------------
 
-    def find_barrier(self, address: int) -> MBarrier:
+    def find_barrier(self, address: int) -> mbarrier.MBarrier:
+        """Return the mbarrier at an address of this block; a fault says why there is none."""
         found = self.barriers.get(address)
         if found is None:
             if address in self.overwritten:
@@ -267,8 +265,8 @@ def _decode_cp_async(form: Form) -> None:
     # A predicate says whether to ignore the source and fill with zeros.
     ignores = bool(sizes) and isinstance(sizes[0], Reg) and form.find_register(sizes[0])[0] == "pred"
     size_slot = form.read(sizes[0], "pred" if ignores else "u32") if sizes else -1
-    line = form.step.instruction.line
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         to, source_at = destination(cta, threads), source(cta, threads)
@@ -290,53 +288,30 @@ def _decode_cp_async(form: Form) -> None:
         destinations[threads], sources[threads], counts[threads] = to, source_at, count
         state.sequence += 1
         batch = state.committed.copy()
-        copies = ThreadCopies(
-            line,
-            cta.launch.events.pc,
-            width,
-            active,
-            destinations,
-            sources,
-            counts,
-            batch,
-            state.sequence,
-            np.zeros(cta.thread_count, np.bool_),
-        )
+        written = np.zeros(cta.thread_count, np.bool_)
+        layout = (form.line, cta.launch.events.pc, width)
+        copies = ThreadCopies(*layout, active, destinations, sources, counts, batch, state.sequence, written)
         state.copies.append(copies)
         cta.launch.effect_scheduler.schedule_effects(AsyncEffect(lambda: state.copy_bytes(copies, copies.active)))
-
-    form.step.run = run_step
 
 
 @register_decoder("cp.async.commit_group")
 def _decode_cp_async_commit(form: Form) -> None:
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         cta.asynchronous.committed[threads] += 1
 
-    form.step.run = run_step
 
+@register_decoder("cp.async.wait_group", "cp.async.wait_all")
+def _decode_cp_async_wait(form: Form) -> None:
+    groups_left = form.parse_constant(form.operands[0]) if form.operands else None
 
-def _build_wait_step(groups_left: int | None) -> Callable[[Cta, Threads], None]:
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         limit = np.full(cta.thread_count, -1, np.int64)
-        if groups_left is None:
-            limit[threads] = 1 << 60
-        else:
-            limit[threads] = state.committed[threads] - groups_left
+        limit[threads] = 1 << 60 if groups_left is None else state.committed[threads] - groups_left
         state.finish_copies(limit)
-
-    return run_step
-
-
-@register_decoder("cp.async.wait_group")
-def _decode_cp_async_wait(form: Form) -> None:
-    form.step.run = _build_wait_step(form.parse_constant(form.operands[0]))
-
-
-@register_decoder("cp.async.wait_all")
-def _decode_cp_async_wait_all(form: Form) -> None:
-    form.step.run = _build_wait_step(None)
 
 
 @register_decoder("cp.async.mbarrier.arrive", accepts="shared shared::cta b64")
@@ -344,23 +319,18 @@ def _decode_cp_async_arrive(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
     is_counted = form.has("noinc")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         members = cta.thread_ids[threads]
-        for address, chosen in group_by_address(pointer(cta, threads)):
+        for address, chosen in mbarrier.group_by_address(pointer(cta, threads)):
             actors = cta.actors[threads][chosen]
-            barrier = find_barrier(cta, address, actors)
+            barrier = mbarrier.find_barrier(cta, address, actors)
             limit = np.full(cta.thread_count, -1, np.int64)
             limit[members[chosen]] = 1 << 60
             count = int(chosen.sum())
             if not is_counted:
                 barrier.pending += count
-            sequence = state.sequence + 1
-
-            def finish_earlier_copies(limit: Array = limit, sequence: int = sequence) -> None:
-                state.finish_copies(limit, sequence)
-
-            barrier.deferred.append(DeferredArrivals(count, actors, finish_earlier_copies))
+            finish_earlier_copies = partial(state.finish_copies, limit, state.sequence + 1)
+            barrier.deferred.append(mbarrier.DeferredArrivals(count, actors, finish_earlier_copies))
             barrier.version += 1
-
-    form.step.run = run_step

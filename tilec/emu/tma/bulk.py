@@ -7,6 +7,7 @@ when `wait_group.read` (or `wait_group`) returns, and written global memory at `
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,11 +17,13 @@ import numpy as np
 from tilec.emu.barriers.mbarrier import PendingCopy, describe_barrier, find_barrier, record_event, to_shared_address
 from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
+from tilec.emu.machine.steps import StepFunction, build_thread_step
 from tilec.emu.memory.memory import PARAM_WINDOW, SHARED_RANK_SHIFT, WINDOW_SHIFT
-from tilec.emu.numbers import Array
+from tilec.emu.numbers import REDUCTIONS, Array
 from tilec.emu.tma.asyncops import BulkGroups, BulkStore
 from tilec.emu.tma.moments import AsyncEffect
 from tilec.emu.tma.tensormap import (
+    INTEGER_ELEMENTS,
     MAP_BYTES,
     FourRows,
     Im2colBox,
@@ -34,9 +37,9 @@ from tilec.ptx.module import Operand, TensorAddress, Vector
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
-    from tilec.emu.machine.steps import StepFunction
 
 ReadFunction = Callable[[], Array]
+WriteFunction = Callable[[Array], None]
 GranuleFunction = Callable[[int], Array]
 """Returns the granules, of a given size, of global memory that a copy accesses."""
 ROW_BYTES = 16
@@ -51,12 +54,6 @@ _REDUCTION_TYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("inc", "dec"), ("uint32",)),
 }
 """The element types of tensors by the reduction (PTX ISA, cp.reduce.async.bulk.tensor)."""
-_REDUCTIONS = tuple(_REDUCTION_TYPES)
-
-
-def _return_data(data: Array) -> Array:
-    """Return bytes that have been read already, as a `ReadFunction`."""
-    return data
 
 
 def read_tensor_map(cta: Cta, thread: int, address: int) -> MapLayout:
@@ -72,30 +69,33 @@ def read_tensor_map(cta: Cta, thread: int, address: int) -> MapLayout:
 
 
 def _find_shared_rows(cta: Cta, address: int, size: int, swizzle: int, what: str) -> Array:
+    """Return the 16-byte shared rows of a copy, which must lie inside one allocation."""
     cta.shared.find_offset(address, size, what)
     return find_box_rows(address, size, swizzle)
 
 
 def issue_load(
+    form: Form,
     cta: Cta,
     thread: int,
     target: Cta,
     address: int,
     rows: Array,
-    barrier_address: int,
-    line: int,
+    holder: Cta,
+    bar: int,
     read: ReadFunction,
-    swizzle: int,
+    swizzle: int = -1,
     release: Callable[[], None] = lambda: None,
     places: GranuleFunction | None = None,
 ) -> None:
-    """Issue a copy by thread `thread` of `cta` into `target`: claim the destination and add the copy to its barrier."""
+    """Issue a copy by thread `thread` of `cta` into `target`: claim the destination, and add the copy to the barrier at
+    address `bar` of block `holder`."""
     memory = target.shared
     state = target.asynchronous
     actor = int(cta.actors[thread])
     step = cta.launch.events.pc
     memory.claim_rows(rows, actor)
-    region = (rows, line, "the bulk copy")
+    region = (rows, form.line, "the bulk copy")
     state.regions.append(region)
 
     def write_rows() -> None:
@@ -110,40 +110,32 @@ def issue_load(
         state.regions[:] = [other for other in state.regions if other is not region]
         timeline = cta.launch.timeline
         if timeline is not None:
-            timeline.add(target.position, -1, "", "done", f"copy to {address:#x}", line)
+            timeline.add(target.position, -1, "", "done", f"copy to {address:#x}", form.line)
 
-    barrier = find_barrier(cta, barrier_address, np.array([actor]))
+    barrier = find_barrier(cta, _to_cluster_address(holder, bar), np.array([actor]))
     detector = cta.launch.memory.race_detector
     if detector is not None and places is not None:
         detector.start_bulk_load(actor, places(detector.granule), barrier.column, "the bulk copy")
-    record_event(cta, np.array([thread]), "issue", f"copy to {address:#x} for {describe_barrier(barrier)}", line)
-    barrier.add_copy(PendingCopy(len(rows) * 16, line, finish_load))
+    record_event(cta, np.array([thread]), "issue", f"copy to {address:#x} for {describe_barrier(barrier)}", form.line)
+    barrier.add_copy(PendingCopy(len(rows) * 16, form.line, finish_load))
     cta.launch.effect_scheduler.schedule_effects(effect)
 
 
-def to_cluster_address(target: Cta, address: int) -> int:
+def _to_cluster_address(target: Cta, address: int) -> int:
     """Return the address by which the blocks of the cluster name a shared address of `target`."""
     return (target.rank + 1 << SHARED_RANK_SHIFT) + address
 
 
-def _add_bulk_store(cta: Cta, thread: int, store: BulkStore, places: GranuleFunction, is_reduction: bool) -> None:
-    detector = cta.launch.memory.race_detector
-    if detector is not None:
-        actor, what = int(cta.actors[thread]), "the bulk reduction" if is_reduction else "the bulk store"
-        store.arrive = detector.start_bulk_store(actor, places(detector.granule), what, is_reduction=is_reduction)
-    cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
-
-
-def _issue_store(cta: Cta, thread: int, rows: Array, line: int, write: Callable[[Array], None]) -> BulkStore:
+def _issue_store(form: Form, cta: Cta, thread: int, rows: Array, write: WriteFunction, places: GranuleFunction) -> None:
     """Start a bulk store of these 16-byte shared rows, which must be ready, and protect them until the program has
-    waited for the read. `write` puts the bytes at the destination."""
+    waited for the read. `write` puts the bytes at the destination, with the granules `places`."""
     memory = cta.shared
     memory.require_async_readable(rows, "the bulk store")
     actor, step = int(cta.actors[thread]), cta.launch.events.pc
     order, detector = cta.order, memory.race_detector
     if detector is not None and order is not None:
         detector.require_known(order.clock_of_any(slice(actor, actor + 1)), rows, f"the bulk store of thread {thread}")
-    end = cta.asynchronous.begin_reading(rows, line, "the bulk store")
+    end = cta.asynchronous.begin_reading(rows, form.line, "the bulk store")
     data: list[Array] = []
     reading = AsyncEffect(lambda: data.append(memory.rows[rows]))
 
@@ -157,9 +149,15 @@ def _issue_store(cta: Cta, thread: int, rows: Array, line: int, write: Callable[
             detector.read_by_engine(actor, rows, step)
 
     writing = AsyncEffect(write_data)
-    record_event(cta, np.array([thread]), "issue", f"store from {int(rows[0]) * 16:#x}", line)
+    record_event(cta, np.array([thread]), "issue", f"store from {int(rows[0]) * 16:#x}", form.line)
     cta.launch.effect_scheduler.schedule_effects(reading, writing)
-    return BulkStore(line, reading, writing, release_rows)
+    store = BulkStore(form.line, reading, writing, release_rows)
+    global_detector = cta.launch.memory.race_detector
+    if global_detector is not None:
+        is_reduction, granules = form.stem.startswith("cp.reduce"), places(global_detector.granule)
+        what = "the bulk reduction" if is_reduction else "the bulk store"
+        store.arrive = global_detector.start_bulk_store(actor, granules, what, is_reduction=is_reduction)
+    cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------
@@ -170,6 +168,7 @@ def _tensor_rank(form: Form) -> int:
 
 
 def _parse_coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Threads], Array], list[int]]:
+    """Return the address function of a tensor map, and the slots of the coordinates."""
     rank = _tensor_rank(form)
     if not isinstance(operand, TensorAddress):
         raise form.unsupported(f"{operand} where a tensor address belongs")
@@ -182,6 +181,7 @@ def _parse_coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Thr
 
 
 def _im2col_operands(form: Form, operand: Operand) -> tuple[Operand, ...]:
+    """Return the offsets of an im2col load, one for each axis that is neither images nor channels."""
     wanted = _tensor_rank(form) - 2
     if not isinstance(operand, Vector) or len(operand.items) != wanted or wanted < 1:
         raise form.unsupported(f"im2col offsets other than {wanted}")
@@ -228,48 +228,39 @@ def _decode_tensor_load(form: Form) -> None:
     barrier = form.build_address(form.operands[2])
     # After the barrier come the offsets of an im2col copy, then the mask of a multicast.
     rest = list(form.operands[3:])
-    offset_slots = (
-        [form.read(item, "u16") for item in _im2col_operands(form, rest.pop(0))] if form.has("im2col") else []
-    )
+    offsets = _im2col_operands(form, rest.pop(0)) if form.has("im2col") else ()
+    offset_slots = [form.read(item, "u16") for item in offsets]
     mask_slot = form.read(rest[0], "u16") if form.has("multicast::cluster") else -1
     is_paired = form.has("cta_group::2")
     rank = _tensor_rank(form)
-    line = form.step.instruction.line
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        offsets = np.array([cta.views[slot][threads] for slot in offset_slots]).astype(np.int64).T.tolist()
-        places, maps, barriers = destination(cta, threads), map_pointer(cta, threads), barrier(cta, threads)
-        points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
-        masks = cta.views[mask_slot][threads].tolist() if mask_slot >= 0 else [0] * len(places)
-        members = cta.thread_ids[threads].tolist()
-        for index, (thread, place, map_address, bar, point, mask) in enumerate(
-            zip(members, places.tolist(), maps.tolist(), barriers.tolist(), points, masks, strict=True)
-        ):
-            layout = _read_copy_layout(cta, thread, map_address, rank, point)
-            first, address = _find_destination(form, cta, place)
-            targets = _multicast_targets(cta, mask) if mask_slot >= 0 else [first]
-            if address % 128:
-                raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
-            box: TileBox | Im2colBox | FourRows
-            if offset_slots:
-                box = Im2colBox(layout, point, offsets[index], cta.launch.memory)
-            else:
-                box = (FourRows if is_gather else TileBox)(layout, point, cta.launch.memory)
-            size = layout.box_bytes * (4 if is_gather else 1)
-            rows = _find_shared_rows(cta, address, size, layout.swizzle, "the box")
-            bar_owner, bar_address = cta.find_peer(to_shared_address(bar))
-            if not is_paired and mask_slot < 0 and bar_owner is not first:
-                message = "the mbarrier of a tensor load is in another block than its destination"
-                raise Fault("bad-barrier", f"{message}; that needs .cta_group::2")
-            for target in targets:
-                # With .cta_group::2 the barrier may be the peer's: of each pair the block of the same parity.
-                holder = cta.cluster.ctas[target.rank & ~1 | bar_owner.rank & 1] if is_paired else target
-                bar_at = to_cluster_address(holder, bar_address)
-                issue_load(
-                    cta, thread, target, address, rows, bar_at, line, box.load, layout.swizzle, places=box.find_granules
-                )
+    def issue_box_load(cta: Cta, thread: int, place: int, map_address: int, bar: int, position: list[int]) -> None:
+        mask = int(cta.views[mask_slot][thread]) if mask_slot >= 0 else None
+        point, offsets = position[: len(coordinate_slots)], position[len(coordinate_slots) :]
+        layout = _read_copy_layout(cta, thread, map_address, rank, point)
+        first, address = _find_destination(form, cta, place)
+        targets = [first] if mask is None else _multicast_targets(cta, mask)
+        if address % 128:
+            raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
+        box: TileBox | Im2colBox | FourRows
+        if offsets:
+            box = Im2colBox(layout, point, offsets, cta.launch.memory)
+        else:
+            box = (FourRows if is_gather else TileBox)(layout, point, cta.launch.memory)
+        size = layout.box_bytes * (4 if is_gather else 1)
+        rows = _find_shared_rows(cta, address, size, layout.swizzle, "the box")
+        bar_owner, bar_address = cta.find_peer(to_shared_address(bar))
+        if not is_paired and mask is None and bar_owner is not first:
+            message = "the mbarrier of a tensor load is in another block than its destination"
+            raise Fault("bad-barrier", f"{message}; that needs .cta_group::2")
+        for target in targets:
+            # With .cta_group::2 the barrier may be the peer's: of each pair the block of the same parity.
+            holder = cta.cluster.ctas[target.rank & ~1 | bar_owner.rank & 1] if is_paired else target
+            copy = (address, rows, holder, bar_address, box.load)
+            issue_load(form, cta, thread, target, *copy, layout.swizzle, places=box.find_granules)
 
-    form.step.run = run_step
+    position_slots = [*coordinate_slots, *offset_slots]
+    form.step.run = build_thread_step(issue_box_load, destination, map_pointer, barrier, position_slots)
 
 
 def build_arrival_only_step(form: Form) -> StepFunction:
@@ -277,30 +268,23 @@ def build_arrival_only_step(form: Form) -> StepFunction:
     depends on no loaded data runs the same."""
     map_pointer, _ = _parse_coordinates(form, form.operands[1])
     destination, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[2])
-    mask_slot = form.read(form.operands[-1], "u16") if form.has("multicast::cluster") else -1
+    mask_slots = [form.read(form.operands[-1], "u16")] if form.has("multicast::cluster") else []
     is_gather, is_paired = form.has("tile::gather4"), form.has("cta_group::2")
-    line = form.step.instruction.line
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        maps, places, barriers = map_pointer(cta, threads), destination(cta, threads), barrier(cta, threads)
-        for index, thread in enumerate(cta.thread_ids[threads].tolist()):
-            size = read_tensor_map(cta, thread, int(maps[index])).box_bytes * (4 if is_gather else 1)
-            first, _ = cta.find_peer(to_shared_address(int(places[index])))
-            owner, address = cta.find_peer(to_shared_address(int(barriers[index])))
-            mask = int(cta.views[mask_slot][threads][index]) if mask_slot >= 0 else 1 << first.rank
-            for target in cta.cluster.ctas:
-                if mask >> target.rank & 1:
-                    holder = cta.cluster.ctas[target.rank & ~1 | owner.rank & 1] if is_paired else target
-                    found_barrier = find_barrier(
-                        cta, to_cluster_address(holder, address), cta.actors[thread : thread + 1]
-                    )
-                    found_barrier.add_copy(PendingCopy(size, line, _finish_nothing))
+    def arrive_at_barriers(
+        cta: Cta, thread: int, map_address: int, place: int, bar: int, mask: int | None = None
+    ) -> None:
+        size = read_tensor_map(cta, thread, map_address).box_bytes * (4 if is_gather else 1)
+        first, _ = cta.find_peer(to_shared_address(place))
+        owner, address = cta.find_peer(to_shared_address(bar))
+        for target in cta.cluster.ctas:
+            if target is first if mask is None else mask >> target.rank & 1:
+                holder = cta.cluster.ctas[target.rank & ~1 | owner.rank & 1] if is_paired else target
+                actors = cta.actors[thread : thread + 1]
+                found_barrier = find_barrier(cta, _to_cluster_address(holder, address), actors)
+                found_barrier.add_copy(PendingCopy(size, form.line, lambda column: None))
 
-    return run_step
-
-
-def _finish_nothing(column: int) -> None:
-    return
+    return build_thread_step(arrive_at_barriers, map_pointer, destination, barrier, *mask_slots)
 
 
 @register_decoder(
@@ -314,47 +298,32 @@ def _decode_tensor_store(form: Form) -> None:
     no_offsets = [0] * (_tensor_rank(form) - 2) if form.has("im2col_no_offs") else None
     map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[0])
     source = form.build_address(form.operands[1])
-    operation = form.find_modifier(*_REDUCTIONS) if form.stem.startswith("cp.reduce") else ""
+    operation = form.find_modifier(*REDUCTIONS) if form.stem.startswith("cp.reduce") else ""
     if form.stem.startswith("cp.reduce") and not operation:
         raise form.unsupported("this reduction")
     rank = _tensor_rank(form)
-    line = form.step.instruction.line
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        places, maps = source(cta, threads), map_pointer(cta, threads)
-        points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
-        members = cta.thread_ids[threads].tolist()
-        for thread, place, map_address, point in zip(members, places.tolist(), maps.tolist(), points, strict=True):
-            layout = _read_copy_layout(cta, thread, map_address, rank, point)
-            address = to_shared_address(place)
-            if min(point) < 0:
-                raise Fault("out-of-bounds", f"a store of a box that begins at {point}: no coordinate may be negative")
-            if operation and layout.element not in _REDUCTION_TYPES[operation]:
-                raise Fault(
-                    "bad-descriptor", f"the reduction .{operation} is not defined for tensors of {layout.element}"
-                )
-            if address % 128:
-                raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
-            size = layout.box_bytes * (4 if is_scatter else 1)
-            rows = _find_shared_rows(cta, address, size, layout.swizzle, "the box")
-            box: TileBox | Im2colBox | FourRows
-            if no_offsets is None:
-                box = (FourRows if is_scatter else TileBox)(layout, point, cta.launch.memory)
-            else:
-                _check_im2col_corners(layout)
-                box = Im2colBox(layout, point, no_offsets, cta.launch.memory)
+    def issue_box_store(cta: Cta, thread: int, place: int, map_address: int, point: list[int]) -> None:
+        layout = _read_copy_layout(cta, thread, map_address, rank, point)
+        address = to_shared_address(place)
+        if min(point) < 0:
+            raise Fault("out-of-bounds", f"a store of a box that begins at {point}: no coordinate may be negative")
+        if operation and layout.element not in _REDUCTION_TYPES[operation]:
+            raise Fault("bad-descriptor", f"the reduction .{operation} is not defined for tensors of {layout.element}")
+        if address % 128:
+            raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
+        size = layout.box_bytes * (4 if is_scatter else 1)
+        rows = _find_shared_rows(cta, address, size, layout.swizzle, "the box")
+        box: TileBox | Im2colBox | FourRows
+        if no_offsets is None:
+            box = (FourRows if is_scatter else TileBox)(layout, point, cta.launch.memory)
+        else:
+            _check_im2col_corners(layout)
+            box = Im2colBox(layout, point, no_offsets, cta.launch.memory)
+        write = partial(box.reduce, operation=operation) if operation and isinstance(box, TileBox) else box.store
+        _issue_store(form, cta, thread, rows, write, box.find_granules)
 
-            def write_box(data: Array, box: TileBox | Im2colBox | FourRows = box) -> None:
-                if operation and isinstance(box, TileBox):
-                    box.reduce(data, operation)
-                else:
-                    box.store(data)
-
-            _add_bulk_store(
-                cta, thread, _issue_store(cta, thread, rows, line, write_box), box.find_granules, bool(operation)
-            )
-
-    form.step.run = run_step
+    form.step.run = build_thread_step(issue_box_store, source, map_pointer, coordinate_slots)
 
 
 def _check_im2col_corners(layout: MapLayout) -> None:
@@ -371,24 +340,18 @@ def _decode_tensor_prefetch(form: Form) -> None:
     map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[0])
     rank = _tensor_rank(form)
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        points = np.stack([cta.views[slot][threads] for slot in coordinate_slots], axis=1).tolist()
-        members, maps = cta.thread_ids[threads].tolist(), map_pointer(cta, threads).tolist()
-        for thread, map_address, point in zip(members, maps, points, strict=True):
-            _read_copy_layout(cta, thread, map_address, rank, point)
+    def check_copy(cta: Cta, thread: int, map_address: int, point: list[int]) -> None:
+        _read_copy_layout(cta, thread, map_address, rank, point)
 
-    form.step.run = run_step
+    form.step.run = build_thread_step(check_copy, map_pointer, coordinate_slots)
 
 
 @register_decoder("cp.async.bulk.prefetch", accepts="global L2")
 def _decode_prefetch(form: Form) -> None:
     source, size_slot = form.build_address(form.operands[0]), form.read(form.operands[1], "u32")
-
-    def run_step(cta: Cta, threads: Threads) -> None:
-        for origin, size in zip(source(cta, threads).tolist(), cta.views[size_slot][threads].tolist(), strict=True):
-            _check_range_alignment(origin, size)
-
-    form.step.run = run_step
+    form.step.run = build_thread_step(
+        lambda cta, thread, origin, size: _check_range_alignment(origin, size), source, size_slot
+    )
 
 
 # -- plain ranges of bytes ---------------------------------------------------------------------------------------------
@@ -414,59 +377,38 @@ def _decode_range_load(form: Form) -> None:
     barrier = form.build_address(form.operands[3])
     from_shared = form.modifiers[0] == "shared::cta"
     mask_slot = form.read(form.operands[4], "u16") if form.has("multicast::cluster") else -1
-    line = form.step.instruction.line
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        columns = (
-            cta.thread_ids[threads],
-            destination(cta, threads),
-            source(cta, threads),
-            cta.views[size_slot][threads],
-            barrier(cta, threads),
-            cta.views[mask_slot][threads] if mask_slot >= 0 else np.zeros(len(cta.thread_ids[threads]), np.int64),
-        )
-        for thread, place, origin, size, bar, mask in zip(*(column.tolist() for column in columns), strict=True):
-            target, address = _find_destination(form, cta, place)
-            _check_range_alignment(address, size)
-            _check_range_alignment(origin, size)
-            rows = _find_shared_rows(target, address, size, 0, "the bulk copy")
-            release: Callable[[], None] = lambda: None  # noqa: E731
-            if from_shared:
-                memory = cta.shared
-                start = memory.find_offset(to_shared_address(origin), size, "the bulk copy")
-                taken = np.arange(start, start + size, 16) // 16
-                memory.require_async_readable(taken, "the bulk copy")
-                release = cta.asynchronous.begin_reading(taken, line, "the bulk copy")
-            else:
-                memory = cta.launch.memory
-                start = memory.find_offset(origin, size, "the bulk copy")
-                memory.read_range(start, size)
-            data = memory.bytes[start : start + size].reshape(-1, 16)
-            bar_owner, bar_address = cta.find_peer(to_shared_address(bar))
-            if bar_owner is not target:
-                raise Fault("bad-barrier", "the mbarrier of a bulk copy is in another block than its destination")
-            read: ReadFunction = partial(_return_data, data)
-            targets = _multicast_targets(cta, mask) if mask_slot >= 0 else [target]
-            for receiver in targets:
-                bar_at = to_cluster_address(receiver, bar_address)
-                places = None if from_shared else _range_granules(start, size)
-                issue_load(cta, thread, receiver, address, rows, bar_at, line, read, -1, release, places)
+    def issue_range_load(cta: Cta, thread: int, place: int, origin: int, size: int, bar: int) -> None:
+        mask = int(cta.views[mask_slot][thread]) if mask_slot >= 0 else None
+        target, address = _find_destination(form, cta, place)
+        _check_range_alignment(address, size)
+        _check_range_alignment(origin, size)
+        rows = _find_shared_rows(target, address, size, 0, "the bulk copy")
+        release: Callable[[], None] = lambda: None  # noqa: E731
+        places: GranuleFunction | None = None
+        if from_shared:
+            memory = cta.shared
+            start = memory.find_offset(to_shared_address(origin), size, "the bulk copy")
+            taken = np.arange(start, start + size, 16) // 16
+            memory.require_async_readable(taken, "the bulk copy")
+            release = cta.asynchronous.begin_reading(taken, form.line, "the bulk copy")
+        else:
+            memory = cta.launch.memory
+            start = memory.find_offset(origin, size, "the bulk copy")
+            memory.read_range(start, size)
+            places = _range_granules(start, size)
+        data = memory.bytes[start : start + size].reshape(-1, 16)
+        bar_owner, bar_address = cta.find_peer(to_shared_address(bar))
+        if bar_owner is not target:
+            raise Fault("bad-barrier", "the mbarrier of a bulk copy is in another block than its destination")
+        for receiver in [target] if mask is None else _multicast_targets(cta, mask):
+            copy = (address, rows, receiver, bar_address, lambda: data)
+            issue_load(form, cta, thread, receiver, *copy, release=release, places=places)
 
-    form.step.run = run_step
+    form.step.run = build_thread_step(issue_range_load, destination, source, size_slot, barrier)
 
 
-_BULK_ELEMENTS = {
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f32": "float32",
-    "f64": "float64",
-    "u32": "uint32",
-    "s32": "int32",
-    "u64": "uint64",
-    "s64": "int64",
-    "b32": "uint32",
-    "b64": "uint64",
-}
+_BULK_ELEMENTS = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", **INTEGER_ELEMENTS}
 
 
 @register_decoder("cp.async.bulk.global", "cp.reduce.async.bulk", accepts="global shared::cta bulk_group noftz bf16")
@@ -477,52 +419,36 @@ def _decode_range_store(form: Form) -> None:
     if form.stem == "cp.reduce.async.bulk":
         if form.modifiers[0] != "global":
             raise form.unsupported("a reduction into shared memory")
-        operation = form.find_modifier(*_REDUCTIONS)
+        operation = form.find_modifier(*REDUCTIONS)
         element = _BULK_ELEMENTS.get(form.modifiers[-1], "")
         if not operation or not element:
             raise form.unsupported("this reduction")
     # The last operand may say which bytes of every sixteen are stored.
-    mask_slot = form.read(form.operands[-1], "b16") if form.has("cp_mask") else -1
-    line = form.step.instruction.line
+    mask_slots = [form.read(form.operands[-1], "b16")] if form.has("cp_mask") else []
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        columns = (
-            cta.thread_ids[threads],
-            destination(cta, threads),
-            source(cta, threads),
-            cta.views[size_slot][threads],
-            cta.views[mask_slot][threads] if mask_slot >= 0 else np.full(len(cta.thread_ids[threads]), 0xFFFF),
-        )
-        for thread, place, origin, size, mask in zip(*(column.tolist() for column in columns), strict=True):
-            origin = to_shared_address(origin)
-            _check_range_alignment(place, size)
-            _check_range_alignment(origin, size)
-            rows = _find_shared_rows(cta, origin, size, 0, "the bulk store")
-            memory = cta.launch.memory
-            start = memory.find_offset(place, size, "the bulk store")
-            target = memory.bytes[start : start + size]
-            tag = memory.tag
+    def issue_range_store(cta: Cta, thread: int, place: int, origin: int, size: int, mask: int = 0xFFFF) -> None:
+        origin = to_shared_address(origin)
+        _check_range_alignment(place, size)
+        _check_range_alignment(origin, size)
+        rows = _find_shared_rows(cta, origin, size, 0, "the bulk store")
+        memory = cta.launch.memory
+        start = memory.find_offset(place, size, "the bulk store")
+        target = memory.bytes[start : start + size]
+        tag = memory.tag
 
-            def write_range(
-                data: Array,
-                target: Array = target,
-                tag: int = tag,
-                mask: int = mask,
-                start: int = start,
-            ) -> None:
-                new = data.reshape(-1)
-                if mask != 0xFFFF:
-                    new = np.where(mask >> np.arange(len(new)) % 16 & 1 == 1, new, target)
-                cta.launch.memory.write_range(start, target if operation else new, tag)
-                if operation:
-                    word = np.dtype(f"u{np.dtype(element if element != 'bfloat16' else 'uint16').itemsize}")
-                    new = combine_elements(element, operation, target.view(word), new.view(word)).view(np.uint8)
-                target[:] = new
+        def write_range(data: Array) -> None:
+            new = data.reshape(-1)
+            if mask != 0xFFFF:
+                new = np.where(mask >> np.arange(len(new)) % 16 & 1 == 1, new, target)
+            memory.write_range(start, target if operation else new, tag)
+            if operation:
+                word = np.dtype(f"u{np.dtype(element if element != 'bfloat16' else 'uint16').itemsize}")
+                new = combine_elements(element, operation, target.view(word), new.view(word)).view(np.uint8)
+            target[:] = new
 
-            places = _range_granules(start, size)
-            _add_bulk_store(cta, thread, _issue_store(cta, thread, rows, line, write_range), places, bool(operation))
+        _issue_store(form, cta, thread, rows, write_range, _range_granules(start, size))
 
-    form.step.run = run_step
+    form.step.run = build_thread_step(issue_range_store, destination, source, size_slot, *mask_slots)
 
 
 # -- groups of stores --------------------------------------------------------------------------------------------------
@@ -530,13 +456,12 @@ def _decode_range_store(form: Form) -> None:
 
 @register_decoder("cp.async.bulk.commit_group")
 def _decode_commit_group(form: Form) -> None:
-    def run_step(cta: Cta, threads: Threads) -> None:
-        for thread in cta.thread_ids[threads].tolist():
-            groups = cta.asynchronous.bulk.setdefault(thread, BulkGroups())
-            groups.committed.append(groups.open)
-            groups.open = []
+    def commit_group(cta: Cta, thread: int) -> None:
+        groups = cta.asynchronous.bulk.setdefault(thread, BulkGroups())
+        groups.committed.append(groups.open)
+        groups.open = []
 
-    form.step.run = run_step
+    form.step.run = build_thread_step(commit_group)
 
 
 @register_decoder("cp.async.bulk.wait_group")
@@ -544,18 +469,15 @@ def _decode_wait_group(form: Form) -> None:
     left = form.parse_constant(form.operands[0])
     only_read = form.has("read")
 
-    def run_step(cta: Cta, threads: Threads) -> None:
-        for thread in cta.thread_ids[threads].tolist():
-            groups = cta.asynchronous.bulk.get(thread)
-            if groups is None:
-                continue
-            due = groups.committed[: len(groups.committed) - left] if left else groups.committed
-            for store in (store for batch in due for store in batch):
-                if only_read:
-                    store.finish_read()
-                else:
-                    store.finish_write()
-            if not only_read:
-                groups.committed = groups.committed[len(due) :]
+    def await_groups(cta: Cta, thread: int) -> None:
+        groups = cta.asynchronous.bulk.get(thread, BulkGroups())
+        due = groups.committed[: len(groups.committed) - left] if left else groups.committed
+        for store in itertools.chain.from_iterable(due):
+            if only_read:
+                store.finish_read()
+            else:
+                store.finish_write()
+        if not only_read:
+            groups.committed = groups.committed[len(due) :]
 
-    form.step.run = run_step
+    form.step.run = build_thread_step(await_groups)

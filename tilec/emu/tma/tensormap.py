@@ -19,7 +19,7 @@ import numpy as np
 
 from tilec.emu.fault import Fault
 from tilec.emu.memory.memory import Memory
-from tilec.emu.numbers import Array, bf16_to_f32, f32_to_bf16
+from tilec.emu.numbers import REDUCTIONS, Array, bf16_to_f32, f32_to_bf16
 from tilec.support.records import dataclass
 
 _MAP_STRUCT = struct.Struct("<8sQBBBBBB2x5I5H5B3x4Q6hHH")
@@ -30,25 +30,26 @@ _FLOAT_TYPES = ("float16", "float32", "float64", "bfloat16")
 CORNER_LIMITS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 """The limit of an im2col map's corners, by rank: -limit <= corner < limit, and offsets are below twice the limit."""
 MAP_BYTES = 128
-FIELD_OFFSETS = {
-    "address": 8,
-    "rank": 16,
-    "element": 17,
-    "swizzle": 18,
-    "fill": 19,
-    "interleave": 20,
-    "sizes": 24,
-    "box": 44,
+MAP_FIELDS = {
+    "global_address": (8, 8, 1),
+    "rank": (16, 1, 1),
+    "elemtype": (17, 1, 1),
+    "swizzle_mode": (18, 1, 1),
+    "fill_mode": (19, 1, 1),
+    "interleave_layout": (20, 1, 1),
+    "global_dim": (24, 4, 5),
+    "box_dim": (44, 2, 5),
+    "element_stride": (54, 1, 5),
+    "global_stride": (62, 8, 4),
 }
-FIELD_OFFSETS |= {"element_strides": 54, "strides": 62}
-"""Offsets of fields in a map, for `tensormap.replace`."""
-
+"""Offset, bytes and number of values of the fields that `tensormap.replace` sets."""
 _ELEMENT_CODES = (
     *("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32", "float64", "bfloat16"),
     *("float32", "float32", "int8", "int16", "bool", "float8_e4m3fn", "float8_e5m2"),
 )
 """Element types by the codes of `tensormap.replace`, where 8, 11 and 12 are flushing f32 and tf32; the last five are
 arrays that the driver would take as unsigned."""
+_NAN_BITS = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF, "float64": 0x7FFFFFFFFFFFFFFF}
 _SWIZZLES = (0, 32, 64, 128)
 ATOM_32 = 160
 """The swizzle of 128 bytes that moves pairs of 16-byte chunks, for tf32 transposes by descriptors of tcgen05."""
@@ -107,6 +108,16 @@ class MapLayout:
     def box_bytes(self) -> int:
         return math.prod(self.box) * self.element_bytes
 
+    @property
+    def word(self) -> np.dtype[Any]:
+        """Return the unsigned type that holds the bits of an element."""
+        return np.dtype(f"u{self.element_bytes}")
+
+    @property
+    def fill_bits(self) -> int:
+        """Return the bits of an element outside the tensor."""
+        return _NAN_BITS.get(self.element, 0) if self.fill == "nan" else 0
+
 
 def encode_map(tensor_map: TensorMap, address: int) -> bytes:
     """Return the 128 bytes of a map of an array at `address`. Raises `ValueError` for maps that the driver refuses."""
@@ -134,9 +145,8 @@ def encode_map(tensor_map: TensorMap, address: int) -> bytes:
             raise ValueError(f"im2col corners of rank {len(columns.lower)} for a tensor of rank {rank}")
         columns = Columns(columns.lower[::-1], columns.upper[::-1], columns.channels, columns.pixels)
         corners[: rank - 2], corners[3 : rank + 1] = columns.lower, columns.upper
-    layout = MapLayout(
-        address, element, tensor_map.swizzle, tensor_map.fill, sizes, (size, *strides[1:]), box, steps, columns
-    )
+    swizzle, fill, byte_strides = tensor_map.swizzle, tensor_map.fill, (size, *strides[1:])
+    layout = MapLayout(address, element, swizzle, fill, sizes, byte_strides, box, steps, columns)
     if wrong := _find_refusal(layout):
         raise ValueError(wrong)
 
@@ -146,19 +156,8 @@ def encode_map(tensor_map: TensorMap, address: int) -> bytes:
     header = (rank - 1, _ELEMENT_CODES.index(element), _SWIZZLES.index(tensor_map.swizzle), tensor_map.fill == "nan", 0)
     mode = columns is not None
     tail = (columns.channels, columns.pixels) if columns is not None else (0, 0)
-    packed = _MAP_STRUCT.pack(
-        *(
-            MAP_MAGIC,
-            address,
-            *header,
-            mode,
-            *pad_values(sizes),
-            *pad_values(box),
-            *pad_values(steps),
-            *pad_values(strides[1:], 4),
-        ),
-        *(*corners, *tail),
-    )
+    extents = (*pad_values(sizes), *pad_values(box), *pad_values(steps), *pad_values(strides[1:], 4))
+    packed = _MAP_STRUCT.pack(MAP_MAGIC, address, *header, mode, *extents, *corners, *tail)
     return packed.ljust(MAP_BYTES, b"\0")
 
 
@@ -200,16 +199,15 @@ def _find_refusal(layout: MapLayout) -> str | None:
 
 @lru_cache(maxsize=256)
 def decode_map(data: bytes) -> MapLayout:
-    magic, address, rank, element, swizzle, fill, interleave, mode, *numbers = _MAP_STRUCT.unpack(
-        data[: _MAP_STRUCT.size]
-    )
+    """Return the fields of an encoded map. Raises `Fault` for what is no map, or one that the driver refuses."""
+    fields = _MAP_STRUCT.unpack(data[: _MAP_STRUCT.size])
+    magic, address, rank, element, swizzle, fill, interleave, mode, *numbers = fields
     if magic != MAP_MAGIC:
         raise Fault("bad-descriptor", "the address does not hold a tensor map")
     rank += 1
     if rank > 5 or element >= len(_ELEMENT_CODES) or swizzle >= len(_SWIZZLES) or interleave:
-        raise Fault(
-            "bad-descriptor", "the tensor map has a rank, element type, swizzle or interleave that is not known"
-        )
+        message = "the tensor map has a rank, element type, swizzle or interleave that is not known"
+        raise Fault("bad-descriptor", message)
     sizes, box, steps = (tuple(numbers[start : start + rank]) for start in (0, 5, 10))
     name = _ELEMENT_CODES[element]
     strides = (_ELEMENT_SIZES[name], *numbers[15 : 15 + rank - 1])
@@ -260,10 +258,8 @@ class TileBox:
         steps = layout.element_strides
         # Positions of the box inside the tensor, from and to, in each dimension.
         low = [max(-(c // step), 0) if c < 0 else 0 for c, step in zip(coordinates, steps, strict=True)]
-        high = [
-            min(extent, -(-(limit - c) // step))
-            for c, extent, limit, step in zip(coordinates, layout.box, layout.sizes, steps, strict=True)
-        ]
+        sides = zip(coordinates, layout.box, layout.sizes, steps, strict=True)
+        high = [min(extent, -(-(limit - c) // step)) for c, extent, limit, step in sides]
         self.is_empty = any(h <= first for first, h in zip(low, high, strict=True))
         self._inside: tuple[slice, ...] = ()
         self._target: Array = np.zeros(0, np.uint8)
@@ -283,14 +279,9 @@ class TileBox:
             self._readers = self._view_inside(memory.reader, start, extents, strides)
 
     def _view_inside(self, storage: Array, start: int, extents: list[int], strides: list[int]) -> Array:
-        size = self.layout.element_bytes
-        return np.ndarray(
-            tuple(reversed(extents)),
-            np.dtype(f"u{size}"),
-            buffer=storage.data,
-            offset=start,
-            strides=tuple(reversed(strides)),
-        )
+        """Return the box's part inside the tensor, as a view of bytes (or their marks) of global memory."""
+        shape, steps = tuple(reversed(extents)), tuple(reversed(strides))
+        return np.ndarray(shape, self.layout.word, buffer=storage.data, offset=start, strides=steps)
 
     def _element_offset(self, position: tuple[int, ...]) -> int:
         """Return the offset in global memory of an element of the inside part."""
@@ -312,48 +303,42 @@ class TileBox:
         granules: Array = (starts[:, None] // size + inner).reshape(-1)
         return granules
 
-    def _box_shape(self) -> tuple[int, ...]:
-        return tuple(reversed(self.layout.box))
-
     def load(self) -> Array:
         """Return the bytes of the whole box, as rows of 16; elements outside the tensor are filled."""
-        word = np.dtype(f"u{self.layout.element_bytes}")
-        box = np.full(self._box_shape(), nan_bits(self.layout) if self.layout.fill == "nan" else 0, word)
+        box = np.full(self.layout.box[::-1], self.layout.fill_bits, self.layout.word)
         if not self.is_empty:
             if self._owners is not None and self._memory.is_divided:
-                self._readers[...] = self._memory.require_ownership(
-                    self._owners, self._readers, self._tag, self._element_offset
-                )
+                marks = (self._owners, self._readers)
+                self._readers[...] = self._memory.require_ownership(*marks, self._tag, self._element_offset)
             box[self._inside] = self._target
         return box.view(np.uint8).reshape(-1, 16)
 
     def store(self, data: Array) -> None:
+        """Write the inside part of the box to global memory."""
         if not self.is_empty:
-            part = self._inside_part(data)
-            if self._owners is not None:
-                self._claim_ownership(self._target, part)
+            part = self._take_inside(data)
+            self._claim_ownership(self._target, part)
             self._target[...] = part
 
     def reduce(self, data: Array, operation: str) -> None:
         """Combine the inside part of the box with global memory."""
         if self.is_empty:
             return
-        part = np.ascontiguousarray(self._inside_part(data))
+        part = np.ascontiguousarray(self._take_inside(data))
         old = np.ascontiguousarray(self._target)
-        if self._owners is not None:
-            self._claim_ownership(old, old)
+        self._claim_ownership(old, old)
         self._target[...] = combine_elements(self.layout.element, operation, old, part)
 
     def _claim_ownership(self, old: Array, new: Array) -> None:
+        """Record that the cluster writes `new` over `old`, where owners are tracked."""
         memory, owners = self._memory, self._owners
-        assert owners is not None
-        owners[...] = memory.take_ownership(owners, self._readers, old, new, self._tag, self._element_offset)
+        if owners is not None:
+            owners[...] = memory.take_ownership(owners, self._readers, old, new, self._tag, self._element_offset)
 
-    def _inside_part(self, data: Array) -> Array:
-        word = np.dtype(f"u{self.layout.element_bytes}")
-        part: Array = (
-            np.ascontiguousarray(data).view(np.uint8).reshape(-1).view(word).reshape(self._box_shape())[self._inside]
-        )
+    def _take_inside(self, data: Array) -> Array:
+        """Return the elements, as bits, of the box's bytes that lie inside the tensor."""
+        words = np.ascontiguousarray(data).view(np.uint8).reshape(-1).view(self.layout.word)
+        part: Array = words.reshape(self.layout.box[::-1])[self._inside]
         return part
 
 
@@ -375,32 +360,18 @@ class FourRows:
         return np.concatenate([box.load() for box in self._boxes])
 
     def store(self, data: Array) -> None:
+        """Write the bytes of the four boxes, one after the other."""
         for box, part in zip(self._boxes, np.split(data.reshape(-1), 4), strict=True):
             box.store(part)
 
 
-def nan_bits(layout: MapLayout) -> int:
-    table = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF, "float64": 0x7FFFFFFFFFFFFFFF}
-    return table.get(layout.element, 0)
-
-
-_REDUCTIONS: dict[str, Any] = {
-    "add": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "inc": lambda old, new: np.where(old >= new, old - old, old + np.ones_like(old)),
-    "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - np.ones_like(old)),
-}
+INTEGER_ELEMENTS = {"u32": "uint32", "s32": "int32", "u64": "uint64", "s64": "int64", "b32": "uint32", "b64": "uint64"}
+"""Element types by the PTX types of bulk reductions."""
 
 
 def combine_elements(element: str, operation: str, old: Array, new: Array) -> Array:
     """Compute `old op new` on the bits of an element type, as bits."""
-    function = _REDUCTIONS.get(operation)
-    if function is None:
-        raise Fault("unsupported", f"the reduction .{operation}")
+    function = REDUCTIONS[operation]
     if element == "bfloat16":
         return f32_to_bf16(function(bf16_to_f32(old), bf16_to_f32(new)))
     dtype = np.dtype(element)
@@ -417,19 +388,15 @@ class Im2colBox:
             raise Fault("bad-descriptor", "an im2col copy through a tensor map for tiles")
         self.layout = layout
         self.memory = memory
-        space = range(1, len(layout.sizes) - 1)
-        steps = [layout.element_strides[axis] for axis in space]
+        steps = layout.element_strides[1:-1]
         # How many filter positions lie along each axis; the last axis counts images, without end.
-        counts = [
-            -(-(layout.sizes[axis] + high - low) // step)
-            for axis, low, high, step in zip(space, columns.lower, columns.upper, steps, strict=True)
-        ]
+        sides = zip(layout.sizes[1:-1], columns.lower, columns.upper, steps, strict=True)
+        counts = [-(-(size + high - low) // step) for size, low, high, step in sides]
         most = 2 * CORNER_LIMITS[len(layout.sizes)]
         if any(offset >= most for offset in offsets):
             raise Fault("out-of-bounds", f"im2col offsets of {list(offsets)}: each must be less than {most}")
-        firsts = [
-            (coordinates[axis] - low) // step for axis, low, step in zip(space, columns.lower, steps, strict=True)
-        ]
+        starts = zip(coordinates[1:-1], columns.lower, steps, strict=True)
+        firsts = [(start - low) // step for start, low, step in starts]
         if any(not 0 <= first < count for first, count in zip(firsts, counts, strict=True)):
             message = f"an im2col copy begins at {list(coordinates[1:-1])}, outside of the corners of its map"
             raise Fault("out-of-bounds", f"{message}, {list(columns.lower)} and {list(columns.upper)}")
@@ -456,13 +423,12 @@ class Im2colBox:
 
     def load(self) -> Array:
         """Return the bytes of the whole copy, as rows of 16."""
-        size = self.layout.element_bytes
-        fill = nan_bits(self.layout) if self.layout.fill == "nan" else 0
-        box = np.full(self._inside.shape, fill, np.dtype(f"u{size}"))
-        box[self._inside] = self.memory.load(self._addresses[self._inside], size)
+        layout = self.layout
+        box = np.full(self._inside.shape, layout.fill_bits, layout.word)
+        box[self._inside] = self.memory.load(self._addresses[self._inside], layout.element_bytes)
         return box.view(np.uint8).reshape(-1, 16)
 
     def store(self, data: Array) -> None:
-        size = self.layout.element_bytes
-        box = np.ascontiguousarray(data).view(np.dtype(f"u{size}")).reshape(self._inside.shape)
-        self.memory.store(self._addresses[self._inside], size, box[self._inside])
+        """Write the elements of the copy's bytes that lie inside the tensor."""
+        box = np.ascontiguousarray(data).view(self.layout.word).reshape(self._inside.shape)
+        self.memory.store(self._addresses[self._inside], self.layout.element_bytes, box[self._inside])

@@ -13,45 +13,32 @@ from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.memory.access import select_store
 from tilec.emu.memory.memory import SHARED_WINDOW, WINDOW_SHIFT
-from tilec.emu.tma.tensormap import FIELD_OFFSETS, MAP_BYTES, MAP_MAGIC
+from tilec.emu.tma.tensormap import MAP_BYTES, MAP_FIELDS, MAP_MAGIC
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
 
-_FIELDS = {
-    "global_address": ("address", 8),
-    "rank": ("rank", 1),
-    "box_dim": ("box", 2),
-    "global_dim": ("sizes", 4),
-    "global_stride": ("strides", 8),
-    "element_stride": ("element_strides", 1),
-    "elemtype": ("element", 1),
-    "interleave_layout": ("interleave", 1),
-    "swizzle_mode": ("swizzle", 1),
-    "fill_mode": ("fill", 1),
-}
-"""The field of `FIELD_OFFSETS` and its width in bytes, by modifier."""
-_INDEXED_FIELDS = ("box_dim", "global_dim", "global_stride", "element_stride")
 _CHUNKS = np.arange(8, dtype=np.int64)
 
 
 @register_decoder("tensormap.replace", accepts="tile shared::cta global b1024")
 def _decode_replace(form: Form) -> None:
-    field = form.find_modifier(*_FIELDS)
+    field = form.find_modifier(*MAP_FIELDS)
     if not field or not form.has("tile"):
         raise form.unsupported("this field")
-    name, width = _FIELDS[field]
+    offset, width, count = MAP_FIELDS[field]
     operands = form.operands
     ordinal = 0
-    if field in _INDEXED_FIELDS:
+    if count > 1:
         ordinal, operands = form.parse_constant(operands[1]), (operands[0], *operands[2:])
-    if not 0 <= ordinal <= (3 if field == "global_stride" else 4 if field in _INDEXED_FIELDS else 0):
+    if not 0 <= ordinal < count:
         raise form.unsupported(f"dimension {ordinal}")
     pointer = form.build_address(operands[0])
     value_slot = form.read(operands[1], "u64" if form.has("b64") else "u32")
-    start = FIELD_OFFSETS[name] + width * ordinal
+    start = offset + width * ordinal
     store = select_store(form)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         if (addresses & 63).any():
@@ -63,8 +50,6 @@ def _decode_replace(form: Form) -> None:
             byte = (values >> np.uint64(8 * part)).astype(np.uint8)
             store(cta, threads, addresses + start + part, 1, byte)
 
-    form.step.run = run_step
-
 
 @register_decoder(
     "tensormap.cp_fenceproxy", accepts="global shared::cta tensormap::generic release acq_rel cta cluster gpu sys"
@@ -74,6 +59,7 @@ def _decode_copy(form: Form) -> None:
         raise form.unsupported("a size other than 128")
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         # The warp copies together; its lanes name the same two addresses.
         to, origin = destination(cta, threads), source(cta, threads)
@@ -86,11 +72,8 @@ def _decode_copy(form: Form) -> None:
         memory, actors = cta.launch.memory, cta.actors[threads]
         memory.store(int(to[0]) + 16 * _CHUNKS, 16, data, np.repeat(actors[:1], len(_CHUNKS)))
         if memory.race_detector is not None:
-            memory.race_detector.share_writes(
-                actors, memory.find_offset(int(to[0]), MAP_BYTES, "the tensor map"), MAP_BYTES
-            )
-
-    form.step.run = run_step
+            start = memory.find_offset(int(to[0]), MAP_BYTES, "the tensor map")
+            memory.race_detector.share_writes(actors, start, MAP_BYTES)
 
 
 @register_decoder("fence.proxy.tensormap::generic", accepts="acquire release cta cluster gpu sys")
@@ -98,9 +81,8 @@ def _decode_fence(form: Form) -> None:
     # A map is read when a copy is issued, so it is never stale here: the fence only must be there.
     pointer = form.build_address(form.operands[0]) if form.has("acquire") else None
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         if cta.order is not None:
             addresses = set(pointer(cta, threads).tolist()) if pointer is not None else None
             cta.order.fence_maps(cta.actors[threads], addresses)
-
-    form.step.run = run_step

@@ -30,6 +30,7 @@ def list_registers(form: Form, operand: Operand, count: int) -> tuple[Operand, .
 
 
 def _count_matrices(form: Form) -> int:
+    """Return the number of matrices that a whole warp moves."""
     form.step.gather = 32
     return int(form.find_modifier("x1", "x2", "x4", default="x1")[1])
 
@@ -69,11 +70,9 @@ def _decode_ldmatrix(form: Form) -> None:
     pointer = form.build_address(form.operands[1])
     targets = [form.write(item, "b32") for item in list_registers(form, form.operands[0], register_count)]
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        rows, actors = (
-            _take_first_lanes(pointer(cta, threads), row_count),
-            _take_first_lanes(cta.actors[threads], row_count),
-        )
+        rows, actors = (_take_first_lanes(x, row_count) for x in (pointer(cta, threads), cta.actors[threads]))
         loaded = np.ascontiguousarray(cta.shared.load(rows, 16, actors, is_collective=True))
         data = _unpack_rows(loaded.view(np.uint8).reshape(-1, 16), form)
         lanes: Array
@@ -91,8 +90,6 @@ def _decode_ldmatrix(form: Form) -> None:
         for position, target in enumerate(targets):
             cta.views[target][threads] = lanes[:, position].reshape(-1)
 
-    form.step.run = run_step
-
 
 # -- stmatrix and movmatrix --------------------------------------------------------------------------------------------
 
@@ -106,11 +103,9 @@ def _decode_stmatrix(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
     sources = [form.read(item, "b32") for item in list_registers(form, form.operands[1], count)]
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        rows, actors = (
-            _take_first_lanes(pointer(cta, threads), 8 * count),
-            _take_first_lanes(cta.actors[threads], 8 * count),
-        )
+        rows, actors = (_take_first_lanes(x, 8 * count) for x in (pointer(cta, threads), cta.actors[threads]))
         lanes = np.stack([cta.views[source][threads].reshape(-1, 32) for source in sources], axis=1)
         data: Array
         if is_bytes:
@@ -123,16 +118,13 @@ def _decode_stmatrix(form: Form) -> None:
         packed = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint64).reshape(-1, 2)
         cta.shared.store(rows, 16, packed, actors)
 
-    form.step.run = run_step
-
 
 @register_decoder("movmatrix.sync", accepts="trans m8n8 b16")
 def _decode_movmatrix(form: Form) -> None:
     form.step.gather = 32
     target, source = form.write(form.operands[0], "b32"), form.read(form.operands[1], "b32")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         data = np.ascontiguousarray(cta.views[source][threads]).view(np.uint16).reshape(-1, 8, 8)
         cta.views[target][threads] = np.ascontiguousarray(data.transpose(0, 2, 1)).view(np.uint32).reshape(-1)
-
-    form.step.run = run_step

@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 
 
 ScaleFunction = Callable[["Cta", "Threads", Array, Array], tuple[Array, Array]]
-_LEGAL = {
-    "kind::mxf8f6f4": {("1X", "ue8m0")},
-    "kind::mxf4": {("2X", "ue8m0")},
-    "kind::mxf4nvf4": {("2X", "ue8m0"), ("4X", "ue8m0"), ("4X", "ue4m3")},
-}
+_LEGAL = {"kind::mxf8f6f4": {("1X", "ue8m0")}, "kind::mxf4": {("2X", "ue8m0")}}
+_LEGAL |= {"kind::mxf4nvf4": {("2X", "ue8m0"), ("4X", "ue8m0"), ("4X", "ue4m3")}}
 _DEFAULTS = {"kind::mxf8f6f4": "1X", "kind::mxf4": "2X"}
 
 
@@ -56,9 +53,8 @@ def build_scaling(form: Form, kind: str, operands: tuple[Operand, ...]) -> Scale
     lanes_of_a = np.array([2 * a_lane, 2 * a_lane + 1])
 
     def decode_factors(words: Array, first: int) -> Array:
-        return FORMAT_DECODERS[element](np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4))[
-            ..., first : first + blocks
-        ]
+        codes = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4)
+        return FORMAT_DECODERS[element](codes)[..., first : first + blocks]
 
     def scale_operands(cta: Cta, threads: Threads, a: Array, b: Array) -> tuple[Array, Array]:
         length = a.shape[2] // blocks
@@ -72,6 +68,7 @@ def build_scaling(form: Form, kind: str, operands: tuple[Operand, ...]) -> Scale
 
 
 def _parse_selectors(form: Form, operand: Operand, blocks: int, lanes: int) -> tuple[int, int]:
+    """Return the byte and the thread of a quad that hold factors."""
     if not isinstance(operand, Vector) or len(operand.items) != 2:
         raise form.unsupported(f"{operand} where {{byte, thread}} belongs")
     byte, lane = (form.parse_constant(item) for item in operand.items)
@@ -146,31 +143,21 @@ def multiply_matrices(a: Array, b: Array, kinds: tuple[str, str], bit_operation:
 def to_s32(values: Array, saturates: bool) -> Array:
     """Convert exact sums in float64 to 32-bit integers."""
     exact = values.astype(np.int64)
-    if saturates:
-        return np.clip(exact, -(2**31), 2**31 - 1).astype(np.int32)
-    return exact.astype(np.int32)
-
-
-def select_result_view(kind: str) -> str:
-    """Return the type of the registers of C and D; halves lie two to a register."""
-    return "b32" if kind == "f16" else kind
+    return (np.clip(exact, -(2**31), 2**31 - 1) if saturates else exact).astype(np.int32)
 
 
 def _parse_operand_kinds(form: Form) -> tuple[str, str, str]:
+    """Return the types of D, A and B."""
     kinds = form.find_modifiers(*ELEMENT_BITS, *_RESULT_TYPES)
     if len(kinds) != 4:
         raise form.unsupported("these types")
     result, a_kind, b_kind, c_kind = kinds
-    if a_kind not in ELEMENT_BITS or b_kind not in ELEMENT_BITS or result != c_kind or result not in _RESULT_TYPES:
-        raise form.unsupported("this combination of types")
-    mixes = {frozenset(("s8", "u8")), frozenset(("s4", "u4"))}
     is_small = a_kind in _SMALL_FLOATS and b_kind in _SMALL_FLOATS
-    if a_kind != b_kind and not is_small and frozenset((a_kind, b_kind)) not in mixes:
-        raise form.unsupported("this combination of types")
-    wanted = {"f64": ("f64",), "tf32": ("f32",), "bf16": ("f32",), "f16": ("f16", "f32")}.get(
-        a_kind, ("f16", "f32") if is_small else ("s32",)
-    )
-    if result not in wanted:
+    may_mix = is_small or {a_kind, b_kind} in ({"s8", "u8"}, {"s4", "u4"})
+    wanted = {"f64": ("f64",), "tf32": ("f32",), "bf16": ("f32",), "f16": ("f16", "f32")}
+    results = ("f16", "f32") if is_small else wanted.get(a_kind, ("s32",))
+    are_elements = a_kind in ELEMENT_BITS and b_kind in ELEMENT_BITS
+    if not are_elements or result != c_kind or result not in results or (a_kind != b_kind and not may_mix):
         raise form.unsupported("this combination of types")
     return result, a_kind, b_kind
 
@@ -215,6 +202,7 @@ def _decode_mma(form: Form) -> None:
         rest = rest[2:]
     scale = build_scaling(form, kind, rest)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         views = cta.views
         a_bits = np.array([views[slot][threads] for slot in a_slots])
@@ -225,23 +213,17 @@ def _decode_mma(form: Form) -> None:
         if chosen is not None:
             a = expand_sparse(a, views[chosen.slot][threads].reshape(-1, 8, 4), chosen)
         # b: registers over k, lanes (w, n, t), e  →  [w, k, n]
-        b = (
-            unpack_elements(b_bits, b_kind)
-            .reshape(columns, -1, 8, 4, per_register)
-            .transpose(1, 0, 3, 4, 2)
-            .reshape(-1, k, 8)
-        )
+        b = unpack_elements(b_bits, b_kind).reshape(columns, -1, 8, 4, per_register)
+        b = b.transpose(1, 0, 3, 4, 2).reshape(-1, k, 8)
         if scale is not None:
             a, b = scale(cta, threads, a, b)
         finish(cta, threads, multiply_matrices(a, b, (a_kind, b_kind), operation))
-
-    form.step.run = run_step
 
 
 def build_accumulation(form: Form, result: str, halves: int) -> Callable[[Cta, Threads, Array], None]:
     """Return a function that adds C to a product [w, row, n] and writes D."""
     count = halves * (1 if result == "f16" else 2)
-    view = select_result_view(result)
+    view = "b32" if result == "f16" else result  # halves lie two to a register
     targets = [form.write(item, view) for item in list_registers(form, form.operands[0], count)]
     c_slots = [form.read(item, view) for item in list_registers(form, form.operands[3], count)]
     saturates = form.has("satfinite")
@@ -271,9 +253,8 @@ def _decode_quad_pairs(form: Form, result: str) -> None:
     layouts = form.find_modifiers("row", "col")
     if len(layouts) != 2 or result not in ("f16", "f32"):
         raise form.unsupported("this layout or type")
-    a_slots, b_slots = (
-        [form.read(item, "b32") for item in list_registers(form, operand, 2)] for operand in form.operands[1:3]
-    )
+    a_slots = [form.read(item, "b32") for item in list_registers(form, form.operands[1], 2)]
+    b_slots = [form.read(item, "b32") for item in list_registers(form, form.operands[2], 2)]
     view, count = ("b32", 4) if result == "f16" else ("f32", 8)
     targets = [form.write(item, view) for item in list_registers(form, form.operands[0], count)]
     c_slots = [form.read(item, view) for item in list_registers(form, form.operands[3], count)]
@@ -282,10 +263,10 @@ def _decode_quad_pairs(form: Form, result: str) -> None:
         """Return an operand as [w, pair, row of eight, k]: a thread holds a row, or four of them at one k."""
         words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         halves = np.ascontiguousarray(words).view(np.float16).astype(np.float32).reshape(-1, 2, 4, 4, 4)
-        if is_own_row:
-            return halves.transpose(0, 2, 1, 3, 4).reshape(-1, 4, 8, 4)
-        return halves.transpose(0, 2, 1, 4, 3).reshape(-1, 4, 8, 4)
+        axes = (0, 2, 1, 3, 4) if is_own_row else (0, 2, 1, 4, 3)
+        return halves.transpose(axes).reshape(-1, 4, 8, 4)
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         a = gather_operand(cta, threads, a_slots, layouts[0] == "row")
         b = gather_operand(cta, threads, b_slots, layouts[1] == "col")
@@ -302,5 +283,3 @@ def _decode_quad_pairs(form: Form, result: str) -> None:
             total = (lanes + words).astype(np.float32)
         for position, target in enumerate(targets):
             cta.views[target][threads] = total[:, position]
-
-    form.step.run = run_step

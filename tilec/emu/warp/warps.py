@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec.emu.machine.decode import Form, register_decoder
-from tilec.emu.numbers import Array
-from tilec.emu.scalar.semantics import select_float_extreme
-from tilec.ptx.module import Imm, Operand, Pair, Reg
+from tilec.emu.numbers import REDUCTIONS, Array
+from tilec.emu.scalar.semantics import read_predicate, select_float_extreme
+from tilec.ptx.module import Imm, Operand, Pair
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
@@ -32,15 +32,11 @@ def gather_masked_lanes(form: Form, operand: Operand) -> int:
 @register_decoder("shfl.sync")
 def _decode_shfl(form: Form) -> None:
     mode = form.find_modifier("idx", "up", "down", "bfly")
-    destination = form.operands[0]
-    valid_slot = -1
-    if isinstance(destination, Pair):
-        valid_slot = form.write(destination.second, "pred")
-        destination = destination.first
-    result_slot = form.write(destination, "b32")
+    result_slot, valid_slot = form.write_pair(form.operands[0], "b32")
     source_slot, by_slot, clamp_slot = (form.read(operand, "u32") for operand in form.operands[1:4])
     gather_masked_lanes(form, form.operands[4])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         lane = members & 31
@@ -51,24 +47,17 @@ def _decode_shfl(form: Form) -> None:
         bottom = lane & segment
         if mode == "idx":
             partner = bottom | (by & ~segment & 31)
-            valid = partner <= top
-        elif mode == "up":
-            partner = lane - by
-            valid = partner >= top
-        elif mode == "down":
-            partner = lane + by
-            valid = partner <= top
-        else:
+        elif mode == "bfly":
             partner = lane ^ by
-            valid = partner <= top
+        else:
+            partner = lane + (by if mode == "down" else -by)
+        valid = partner >= top if mode == "up" else partner <= top
         partner = np.where(valid, partner, lane)
         values = cta.views[source_slot]
         chosen = np.minimum(members - lane + partner, cta.thread_count - 1)
         cta.views[result_slot][threads] = values[chosen]
         if valid_slot >= 0:
             cta.views[valid_slot][threads] = valid
-
-    form.step.run = run_step
 
 
 def _number_lane_groups(members: Array, masks: Array | None) -> Array:
@@ -92,26 +81,20 @@ def _ballot_lanes(members: Array, lane_groups: Array, values: Array) -> Array:
 def _decode_vote(form: Form) -> None:
     mode = form.find_modifier("all", "any", "uni", "ballot")
     result_slot = form.write(form.operands[0], "b32" if mode == "ballot" else "pred")
-    source = form.operands[1]
-    value_slot = form.read(source if isinstance(source, (Reg, Imm)) else getattr(source, "reg", source), "pred")
-    is_negated = form.step.is_inverted = not isinstance(source, (Reg, Imm))
+    value_slot, is_negated = read_predicate(form, form.operands[1])
+    form.step.is_inverted = is_negated
     mask_slot = gather_masked_lanes(form, form.operands[2]) if form.stem == "vote.sync" else -1
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads] ^ is_negated
         lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads] if mask_slot >= 0 else None)
         ballot = _ballot_lanes(members, lane_groups, values)
         everyone = _ballot_lanes(members, lane_groups, np.ones(len(members), np.bool_))
-        result = {
-            "ballot": ballot,
-            "all": ballot == everyone,
-            "any": ballot != 0,
-            "uni": (ballot == everyone) | (ballot == 0),
-        }[mode]
-        cta.views[result_slot][threads] = result
-
-    form.step.run = run_step
+        is_all, is_any = ballot == everyone, ballot != 0
+        results = {"ballot": ballot, "all": is_all, "any": is_any, "uni": is_all | ~is_any}
+        cta.views[result_slot][threads] = results[mode]
 
 
 @register_decoder("match.any.sync")
@@ -120,6 +103,7 @@ def _decode_match_any(form: Form) -> None:
     value_slot = form.read(form.operands[1], form.types[-1])
     mask_slot = gather_masked_lanes(form, form.operands[2])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
@@ -128,20 +112,14 @@ def _decode_match_any(form: Form) -> None:
         bits = np.left_shift(np.int64(1), members & 31)
         cta.views[result_slot][threads] = np.where(same, bits[None, :], 0).sum(axis=1)
 
-    form.step.run = run_step
-
 
 @register_decoder("match.all.sync")
 def _decode_match_all(form: Form) -> None:
-    destination = form.operands[0]
-    same_slot = -1
-    if isinstance(destination, Pair):
-        same_slot = form.write(destination.second, "pred")
-        destination = destination.first
-    result_slot = form.write(destination, "b32")
+    result_slot, same_slot = form.write_pair(form.operands[0], "b32")
     value_slot = form.read(form.operands[1], form.types[-1])
     mask_slot = gather_masked_lanes(form, form.operands[2])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
@@ -154,8 +132,6 @@ def _decode_match_all(form: Form) -> None:
         if same_slot >= 0:
             cta.views[same_slot][threads] = same
 
-    form.step.run = run_step
-
 
 @register_decoder("redux.sync")
 def _decode_redux(form: Form) -> None:
@@ -167,19 +143,12 @@ def _decode_redux(form: Form) -> None:
     propagates, is_magnitude = form.has("NaN"), form.has("abs")
     if is_float and operation not in ("min", "max"):
         raise form.unsupported("this operation on floats")
-    combine = {
-        "add": np.add,
-        "min": np.minimum,
-        "max": np.maximum,
-        "and": np.bitwise_and,
-        "or": np.bitwise_or,
-        "xor": np.bitwise_xor,
-    }[operation]
-    reduce: Callable[[Array], Any] = combine.reduce
+    reduce: Callable[[Array], Any] = REDUCTIONS[operation].reduce
     if is_float:
         pick = select_float_extreme(operation, propagates)
         reduce = lambda values: functools.reduce(pick, values)  # noqa: E731
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = np.abs(cta.views[value_slot][threads]) if is_magnitude else cta.views[value_slot][threads]
@@ -190,20 +159,16 @@ def _decode_redux(form: Form) -> None:
             result[lanes] = reduce(values[lanes])
         cta.views[result_slot][threads] = result
 
-    form.step.run = run_step
-
 
 @register_decoder("activemask")
 def _decode_activemask(form: Form) -> None:
     result_slot = form.write(form.operands[0], "b32")
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
-        cta.views[result_slot][threads] = _ballot_lanes(
-            members, _number_lane_groups(members, None), np.ones(len(members), np.bool_)
-        )
-
-    form.step.run = run_step
+        lane_groups = _number_lane_groups(members, None)
+        cta.views[result_slot][threads] = _ballot_lanes(members, lane_groups, np.ones(len(members), np.bool_))
 
 
 @register_decoder("elect.sync")
@@ -213,9 +178,9 @@ def _decode_elect(form: Form) -> None:
         raise form.unsupported("elect.sync without a predicate")
     lane_slot = form.write(destination.first, "b32")
     elected_slot = form.write(destination.second, "pred")
-    mask_slot = form.read(form.operands[1], "u32")
-    gather_masked_lanes(form, form.operands[1])
+    mask_slot = gather_masked_lanes(form, form.operands[1])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         named = (cta.views[mask_slot][threads] >> (members & 31).astype(np.uint32)) & 1
@@ -224,13 +189,12 @@ def _decode_elect(form: Form) -> None:
         cta.views[lane_slot][threads] = lowest
         cta.views[elected_slot][threads] = (members & 31) == lowest
 
-    form.step.run = run_step
-
 
 @register_decoder("bar.warp.sync")
 def _decode_warp_sync(form: Form) -> None:
     mask_slot = gather_masked_lanes(form, form.operands[0])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         if cta.order is None:
             return
@@ -238,5 +202,3 @@ def _decode_warp_sync(form: Form) -> None:
         lane_groups = _number_lane_groups(cta.thread_ids[threads], cta.views[mask_slot][threads])
         for lane_group in range(int(lane_groups.max()) + 1):
             cta.order.sync_warps(actors[lane_groups == lane_group])
-
-    form.step.run = run_step

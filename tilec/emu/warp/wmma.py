@@ -6,6 +6,7 @@ f16 have twice the registers that they need: the second half of the lanes repeat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ from tilec.support.records import dataclass
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Threads
 
+UnitAddresses = Callable[["Cta", "Threads"], list[Array]]
 _BITS = {**ELEMENT_BITS, "f32": 32, "s32": 32}
 
 
@@ -48,15 +50,12 @@ class WmmaFragment:
         return self.columns * _BITS[self.kind] // self.unit_bits
 
 
-def _parse_shape(form: Form) -> tuple[int, int, int]:
-    match = form.match(r"m(\d+)n(\d+)k(\d+)")
-    if match is not None:
-        return int(match[1]), int(match[2]), int(match[3])
-    raise form.unsupported("no shape")
-
-
 def _build_fragment(form: Form, which: str, kind: str) -> WmmaFragment:
-    m, n, k = _parse_shape(form)
+    """Return the fragment of operand `which`, "a" to "d", of the opcode's shape."""
+    match = form.match(r"m(\d+)n(\d+)k(\d+)")
+    if match is None:
+        raise form.unsupported("no shape")
+    m, n, k = map(int, match.groups())
     rows, columns = {"a": (m, k), "b": (k, n), "c": (m, n), "d": (m, n)}[which]
     view = "b64" if kind == "f64" else "b32"
     needed = rows * columns * _BITS[kind] // (32 * TYPES[view].bits)
@@ -83,6 +82,7 @@ def _read_matrix(cta: Cta, threads: Threads, slots: list[int], fragment: WmmaFra
 
 
 def _write_matrix(cta: Cta, threads: Threads, slots: list[int], matrix: Array) -> None:
+    """Write matrices [warp, row, column] to the registers of the lanes that hold them."""
     word = np.uint64 if matrix.dtype == np.float64 else np.uint32
     lanes = np.ascontiguousarray(matrix).reshape(len(matrix), -1).view(word).reshape(-1, len(slots))
     for position, slot in enumerate(slots):
@@ -97,7 +97,10 @@ def _find_unit_offsets(fragment: WmmaFragment, is_column_major: bool) -> tuple[A
     return (column, row) if is_column_major else (row, column)
 
 
-def _decode_addressing(form: Form, which: str, stride_operands: tuple[Operand, ...]) -> tuple[WmmaFragment, bool, int]:
+def _decode_addresses(
+    form: Form, which: str, pointer: Operand, strides: tuple[Operand, ...]
+) -> tuple[WmmaFragment, UnitAddresses]:
+    """Return the fragment of a load or store, and a function that computes the addresses of its units."""
     kinds = form.find_modifiers(*_BITS)
     if not kinds:
         raise form.unsupported("no type")
@@ -108,7 +111,18 @@ def _decode_addressing(form: Form, which: str, stride_operands: tuple[Operand, .
             raise form.unsupported("this layout")
         is_column_major = False
     form.step.gather = 32
-    return fragment, is_column_major, form.read(stride_operands[0], "u32") if stride_operands else -1
+    stride_slot = form.read(strides[0], "u32") if strides else -1
+    base = form.build_address(pointer)
+    rows, units = _find_unit_offsets(fragment, is_column_major)
+    size = fragment.unit_bits // 8
+
+    def list_addresses(cta: Cta, threads: Threads) -> list[Array]:
+        lane = cta.thread_ids[threads] & 31
+        stride = _find_stride(cta, threads, stride_slot, fragment, is_column_major)
+        first = base(cta, threads)
+        return [first + rows[lane, index] * stride + units[lane, index] * size for index in range(rows.shape[1])]
+
+    return fragment, list_addresses
 
 
 def _find_stride(cta: Cta, threads: Threads, slot: int, fragment: WmmaFragment, is_column_major: bool) -> Array:
@@ -123,48 +137,32 @@ def _find_stride(cta: Cta, threads: Threads, slot: int, fragment: WmmaFragment, 
 @register_decoder("wmma.load", accepts="row")
 def _decode_load(form: Form) -> None:
     which = form.find_modifier("a", "b", "c")
-    fragment, is_column_major, stride_slot = _decode_addressing(form, which, form.operands[2:])
-    pointer = form.build_address(form.operands[1])
+    fragment, list_addresses = _decode_addresses(form, which, form.operands[1], form.operands[2:])
     slots = [form.write(item, fragment.view) for item in list_registers(form, form.operands[0], fragment.registers)]
     load = select_load(form)
-    strides, units = _find_unit_offsets(fragment, is_column_major)
     size = fragment.unit_bits // 8
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        base = pointer(cta, threads)
-        lane = cta.thread_ids[threads] & 31
-        stride = _find_stride(cta, threads, stride_slot, fragment, is_column_major)
-        data = np.empty((len(base), strides.shape[1]), np.dtype(f"u{size}"))
-        for index in range(strides.shape[1]):
-            addresses = base + strides[lane, index] * stride + units[lane, index] * size
-            data[:, index] = load(cta, threads, addresses, size)
-        words = data.view(np.dtype(f"u{TYPES[fragment.view].bits // 8}"))
+        units = [load(cta, threads, addresses, size) for addresses in list_addresses(cta, threads)]
+        words = np.stack(units, axis=1).view(np.dtype(f"u{TYPES[fragment.view].bits // 8}"))
         for position, slot in enumerate(slots):
             cta.views[slot][threads] = words[:, position]
-
-    form.step.run = run_step
 
 
 @register_decoder("wmma.store", accepts="d row")
 def _decode_store(form: Form) -> None:
-    fragment, is_column_major, stride_slot = _decode_addressing(form, "d", form.operands[2:])
-    pointer = form.build_address(form.operands[0])
+    fragment, list_addresses = _decode_addresses(form, "d", form.operands[0], form.operands[2:])
     slots = [form.read(item, fragment.view) for item in list_registers(form, form.operands[1], fragment.registers)]
     store = select_store(form)
-    strides, units = _find_unit_offsets(fragment, is_column_major)
     size = fragment.unit_bits // 8
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        base = pointer(cta, threads)
-        lane = cta.thread_ids[threads] & 31
-        stride = _find_stride(cta, threads, stride_slot, fragment, is_column_major)
         words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         data = np.ascontiguousarray(words).view(np.dtype(f"u{size}"))
-        for index in range(strides.shape[1]):
-            addresses = base + strides[lane, index] * stride + units[lane, index] * size
+        for index, addresses in enumerate(list_addresses(cta, threads)):
             store(cta, threads, addresses, size, np.ascontiguousarray(data[:, index]))
-
-    form.step.run = run_step
 
 
 @register_decoder("wmma.mma", accepts="popc row col rn")
@@ -177,21 +175,20 @@ def _decode_mma(form: Form) -> None:
         raise form.unsupported("these types")
     form.step.gather = 32
     fragments = [_build_fragment(form, which, kind) for which, kind in zip("dabc", kinds, strict=True)]
-    d_slots = [
-        form.write(item, fragments[0].view) for item in list_registers(form, form.operands[0], fragments[0].registers)
-    ]
-    slots = [
-        [form.read(item, fragment.view) for item in list_registers(form, operand, fragment.registers)]
-        for operand, fragment in zip(form.operands[1:], fragments[1:], strict=True)
-    ]
+    d_registers = list_registers(form, form.operands[0], fragments[0].registers)
+    d_slots = [form.write(item, fragments[0].view) for item in d_registers]
+    slots = []
+    for operand, fragment in zip(form.operands[1:], fragments[1:], strict=True):
+        registers = list_registers(form, operand, fragment.registers)
+        slots.append([form.read(item, fragment.view) for item in registers])
     operation = form.find_modifier("and", "xor", default="xor")
     saturates = form.has("satfinite")
     result = kinds[0]
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
-        a, b, c = (
-            _read_matrix(cta, threads, part, fragment) for part, fragment in zip(slots, fragments[1:], strict=True)
-        )
+        parts = zip(slots, fragments[1:], strict=True)
+        a, b, c = (_read_matrix(cta, threads, part, fragment) for part, fragment in parts)
         if _BITS[kinds[2]] < 8:
             b = b.transpose(0, 2, 1)
         total = multiply_matrices(a, b, (kinds[1], kinds[2]), operation) + c
@@ -200,5 +197,3 @@ def _decode_mma(form: Form) -> None:
         elif result != "f64":
             total = total.astype(np.float16 if result == "f16" else np.float32)
         _write_matrix(cta, threads, d_slots, total)
-
-    form.step.run = run_step

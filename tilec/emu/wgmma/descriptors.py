@@ -60,13 +60,9 @@ def decode_tensor_descriptor(bits: int) -> MatrixDescriptor:
 
 
 def _build_descriptor(bits: int, swizzle: int) -> MatrixDescriptor:
-    return MatrixDescriptor(
-        start=(bits & 0x3FFF) << 4,
-        leading=(bits >> 16 & 0x3FFF) << 4,
-        stride=(bits >> 32 & 0x3FFF) << 4,
-        base_offset=bits >> 49 & 7,
-        swizzle=swizzle,
-    )
+    """Return the fields that descriptors of wgmma and tcgen05 have in common."""
+    start, leading, stride = ((bits >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    return MatrixDescriptor(start, leading, stride, base_offset=bits >> 49 & 7, swizzle=swizzle)
 
 
 @lru_cache(maxsize=4096)

@@ -63,9 +63,8 @@ def add_product(total: Array, a: Array, b: Array, adder: Adder) -> Array:
     a, b, total = (np.asarray(x, np.float64) for x in (a, b, total))
     with np.errstate(all="ignore"):
         products = a[:, None, :] * b[None, :, :]
-        exponents = np.where(
-            products == 0, _ZERO_EXPONENT, _leading_exponent(a)[:, None, :] + _leading_exponent(b)[None, :, :]
-        )
+        exponents = _leading_exponent(a)[:, None, :] + _leading_exponent(b)[None, :, :]
+        exponents = np.where(products == 0, _ZERO_EXPONENT, exponents)
         largest = np.maximum(exponents.max(axis=-1), _leading_exponent(total))
         step = adder.aligned - np.where(largest == _ZERO_EXPONENT, 0, largest)
         whole = np.trunc(np.ldexp(products, step[..., None])).sum(axis=-1) + np.trunc(np.ldexp(total, step))
@@ -143,14 +142,13 @@ class PendingWgmma:
 
 
 def _find_pending(state: AsyncState, warpgroup: int) -> PendingWgmma:
-    found = state.matrix.get(warpgroup)
-    if found is None:
-        found = state.matrix[warpgroup] = PendingWgmma()
-    assert isinstance(found, PendingWgmma)
-    return found
+    """Return the wgmma of a warpgroup in flight."""
+    pending: PendingWgmma = state.matrix.setdefault(warpgroup, PendingWgmma())
+    return pending
 
 
 def _list_warpgroups(cta: Cta, threads: Threads) -> list[int]:
+    """Return the numbers of the warpgroups that run an instruction, which must be whole."""
     members = cta.thread_ids[threads]
     numbers = members // _THREADS
     if len(members) % _THREADS or (numbers != numbers[::_THREADS].repeat(_THREADS)).any():
@@ -166,24 +164,22 @@ def _list_warpgroups(cta: Cta, threads: Threads) -> list[int]:
 def _decode_fence(form: Form) -> None:
     form.step.gather = _THREADS
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         for warpgroup in _list_warpgroups(cta, threads):
             cta.asynchronous.unfenced_registers[warpgroup] = set()
-
-    form.step.run = run_step
 
 
 @register_decoder("wgmma.commit_group")
 def _decode_commit(form: Form) -> None:
     form.step.gather = _THREADS
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(cta.asynchronous, warpgroup)
             pending.committed.append(pending.open)
             pending.open = []
-
-    form.step.run = run_step
 
 
 @register_decoder("wgmma.wait_group")
@@ -191,6 +187,7 @@ def _decode_wait(form: Form) -> None:
     form.step.gather = _THREADS
     left = form.parse_constant(form.operands[0])
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(cta.asynchronous, warpgroup)
@@ -200,13 +197,12 @@ def _decode_wait(form: Form) -> None:
             if issues:
                 _retire_issues(cta, warpgroup, issues)
 
-    form.step.run = run_step
-
 
 # -- mma_async ---------------------------------------------------------------------------------------------------------
 
 
 def _parse_shape(form: Form) -> WgmmaShape:
+    """Return the product that an opcode and its immediates ask for."""
     match = form.match(r"m64n(\d+)k(\d+)")
     kinds = form.find_modifiers(*ELEMENT_BITS, "f32", "s32")
     is_sparse = form.stem == "wgmma.mma_async.sp"
@@ -246,6 +242,7 @@ def _parse_shape(form: Form) -> WgmmaShape:
 
 
 def _find_registers(form: Form, operand: Operand, count: int) -> tuple[RegisterIndex, ...]:
+    """Return the registers of a fragment, which must be 32 bits wide."""
     places = tuple(form.find_register(item) for item in list_registers(form, operand, count))
     if any(class_name != "32" for class_name, _ in places):
         raise form.unsupported("registers that are not 32 bits wide")
@@ -253,6 +250,7 @@ def _find_registers(form: Form, operand: Operand, count: int) -> tuple[RegisterI
 
 
 def _require_uniform(values: Array, what: str) -> int:
+    """Return the value that all threads of a warpgroup must share."""
     if not (values == values[0]).all():
         raise Fault("bad-descriptor", f"{what} differs between the threads of a warpgroup")
     return int(values[0])
@@ -275,12 +273,12 @@ def _decode_mma_async(form: Form) -> None:
         metadata_places = _find_registers(form, form.operands[3], 1)
     keeps_slot, keeps_negated = read_predicate(form, form.operands[3 if chosen is None else 5])
     accumulators, inputs = frozenset(accumulator_places), frozenset((*a_places, *metadata_places))
-    line = form.step.instruction.line
 
     def find_operand_rows(
         cta: Cta, slot: int, warpgroup: int, extent: int, kind: str, is_mn_major: bool, what: str
     ) -> Array:
-        own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
+        """Return the 16-byte rows of shared memory of A or B, which must be ready."""
+        own_threads = _slice_warpgroup(warpgroup)
         bits = _require_uniform(cta.views[slot][own_threads], f"the descriptor of {what}")
         k = shape.stored if what == "A" else shape.k
         # Bits are addressed by the byte.
@@ -293,18 +291,17 @@ def _decode_mma_async(form: Form) -> None:
         require_matching_swizzle(memory, decode_warpgroup_descriptor(bits), rows, what)
         order, detector = cta.order, memory.race_detector
         if order is not None and detector is not None:
-            first = int(cta.actors[warpgroup * _THREADS])
-            detector.require_known(
-                order.clock_of_warpgroup(first), rows, f"{what} of the wgmma of {_describe_warpgroup(warpgroup)}"
-            )
+            clock = order.clock_of_warpgroup(int(cta.actors[warpgroup * _THREADS]))
+            detector.require_known(clock, rows, f"{what} of the wgmma of {_describe_warpgroup(warpgroup)}")
         return rows
 
+    @form.set_run
     def run_step(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(state, warpgroup)
             for other in pending.list_issues():
-                _check_overlap(other, accumulator_places, accumulators, inputs)
+                _check_overlap(other, accumulator_places, inputs)
             a_rows = None
             if a_slot >= 0:
                 a_rows = find_operand_rows(cta, a_slot, warpgroup, 64, shape.a_kind, shape.a_is_mn_major, "A")
@@ -313,25 +310,16 @@ def _decode_mma_async(form: Form) -> None:
             keeps = bool(cta.views[keeps_slot][warpgroup * _THREADS]) ^ keeps_negated
             operands = [rows for rows in (a_rows, b_rows) if rows is not None]
             what = f"the wgmma of {_describe_warpgroup(warpgroup)}"
-            issue = IssuedWgmma(
-                line,
-                cta.launch.events.pc,
-                shape,
-                accumulators,
-                inputs,
-                accumulator_places,
-                a_places,
-                a_rows,
-                b_rows,
-                keeps,
-                chosen,
-                tuple(state.begin_reading(rows, line, what) for rows in operands),
-            )
+            ends = tuple(state.begin_reading(rows, form.line, what) for rows in operands)
+            pc, registers = cta.launch.events.pc, (accumulators, inputs, accumulator_places, a_places)
+            issue = IssuedWgmma(form.line, pc, shape, *registers, a_rows, b_rows, keeps, chosen, ends)
             pending.open.append(issue)
             state.own_registers(warpgroup, issue)
             cta.launch.effect_scheduler.schedule_effects(AsyncEffect(partial(_advance_to, cta, warpgroup, issue)))
 
-    form.step.run = run_step
+
+def _slice_warpgroup(warpgroup: int) -> slice:
+    return slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
 
 
 def _describe_warpgroup(warpgroup: int) -> str:
@@ -340,23 +328,17 @@ def _describe_warpgroup(warpgroup: int) -> str:
 
 def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[RegisterIndex]) -> None:
     """Require a wgmma.fence after the last ordinary write to these registers."""
-    stained = state.unfenced_registers.get(warpgroup)
+    stained, owner = state.unfenced_registers.get(warpgroup), _describe_warpgroup(warpgroup)
     if stained is None:
-        raise Fault(
-            "missing-wgmma-fence", f"the first wgmma of {_describe_warpgroup(warpgroup)} comes before any wgmma.fence"
-        )
+        raise Fault("missing-wgmma-fence", f"the first wgmma of {owner} comes before any wgmma.fence")
     if not stained.isdisjoint(places):
-        message = f"registers of the wgmma of {_describe_warpgroup(warpgroup)} were written after its last wgmma.fence"
+        message = f"registers of the wgmma of {owner} were written after its last wgmma.fence"
         raise Fault("missing-wgmma-fence", message)
 
 
-def _check_overlap(
-    other: IssuedWgmma,
-    places: tuple[RegisterIndex, ...],
-    accumulators: frozenset[RegisterIndex],
-    inputs: frozenset[RegisterIndex],
-) -> None:
+def _check_overlap(other: IssuedWgmma, places: tuple[RegisterIndex, ...], inputs: frozenset[RegisterIndex]) -> None:
     """Require that two wgmma in flight share no registers but a whole accumulator."""
+    accumulators = frozenset(places)
     shares = not accumulators.isdisjoint(other.accumulators) and places != other.accumulator_places
     crosses = not inputs.isdisjoint(other.accumulators) or not accumulators.isdisjoint(other.inputs)
     if shares or crosses:
@@ -370,12 +352,10 @@ def _check_overlap(
 def _retire_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None:
     """Compute the rest of these, for which the warpgroup has waited, and release what they own."""
     _compute_issues(cta, warpgroup, [issue for issue in issues if not issue.is_done])
-    finished: list[RegisterOwner] = []
     for issue in issues:
-        finished.append(issue)
         for end in issue.ends:
             end()
-    cta.asynchronous.release_registers(finished)
+    cta.asynchronous.release_registers(issues)
     order, detector = cta.order, cta.shared.race_detector
     if order is None or detector is None:
         return
@@ -404,7 +384,8 @@ def _compute_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None
             store_total()
             held = issue.accumulator_places
             total = _load_accumulator(cta, warpgroup, held, shape)
-        a, b = _load_a_matrix(cta, warpgroup, issue), _load_b_matrix(cta, issue)
+        a = _load_a_matrix(cta, warpgroup, issue)
+        b = _load_shared_operand(cta, issue.b_rows, shape.b_kind, shape.b_is_mn_major)
         if shape.sign < 0:
             a = -a
         before: Array = total if issue.keeps else np.zeros_like(total)
@@ -413,21 +394,15 @@ def _compute_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None
             total = add_product(before, a, b, EIGHT_BITS)
         else:
             total = before + np.matmul(a, b.T)
-        if shape.result == "s32":
-            total = np.clip(total, -(2.0**31), 2.0**31 - 1) if shape.saturates else total
-
-        def store_total(
-            total: Array = total, held: tuple[RegisterIndex, ...] = held, shape: WgmmaShape = shape
-        ) -> None:
-            _store_accumulator(cta, warpgroup, held, shape, total)
-
+        if shape.result == "s32" and shape.saturates:
+            total = np.clip(total, -(2.0**31), 2.0**31 - 1)
+        store_total = partial(_store_accumulator, cta, warpgroup, held, shape, total)
     store_total()
 
 
 def _load_shared_operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool) -> Array:
     """Return a shared operand as [row, k] in f32."""
-    data = cta.shared.rows[rows].reshape(rows.shape[0], -1)
-    matrix = _decode_elements(data, kind)
+    matrix = _decode_elements(cta.shared.rows[rows].reshape(rows.shape[0], -1), kind)
     return matrix.T if is_mn_major else matrix
 
 
@@ -437,11 +412,8 @@ def _decode_elements(data: Array, kind: str) -> Array:
     return FORMAT_DECODERS[kind](data.view(np.dtype(f"u{ELEMENT_BITS[kind] // 8}")))
 
 
-def _load_b_matrix(cta: Cta, issue: IssuedWgmma) -> Array:
-    return _load_shared_operand(cta, issue.b_rows, issue.shape.b_kind, issue.shape.b_is_mn_major)
-
-
 def _load_a_matrix(cta: Cta, warpgroup: int, issue: IssuedWgmma) -> Array:
+    """Return A as [row, k], from shared memory or registers, with zeros where it is sparse."""
     shape, chosen = issue.shape, issue.selection
     if issue.a_rows is not None:
         matrix = _load_shared_operand(cta, issue.a_rows, shape.a_kind, shape.a_is_mn_major)
@@ -452,20 +424,19 @@ def _load_a_matrix(cta: Cta, warpgroup: int, issue: IssuedWgmma) -> Array:
         matrix = values.transpose(2, 1, 3, 0, 4, 5).reshape(64, shape.stored)
     if chosen is None:
         return matrix
-    own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
-    words = cta.views[chosen.slot][own_threads].reshape(4, 8, 4)
+    words = cta.views[chosen.slot][_slice_warpgroup(warpgroup)].reshape(4, 8, 4)
     return expand_sparse(matrix.reshape(4, 16, -1), words, chosen).reshape(64, shape.k)
 
 
 def _load_registers(cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...]) -> Array:
     """Return registers of one warpgroup as [register, thread]."""
     rows = [row for _, row in places]
-    own_threads = slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
-    block: Array = np.ascontiguousarray(cta.blocks["32"][rows, own_threads])
+    block: Array = np.ascontiguousarray(cta.blocks["32"][rows, _slice_warpgroup(warpgroup)])
     return block
 
 
 def _load_accumulator(cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...], shape: WgmmaShape) -> Array:
+    """Return the accumulator of a warpgroup as [row, column], as numbers to add to."""
     block = _load_registers(cta, warpgroup, places)
     groups = shape.n // 8
     if shape.result == "f16":
@@ -480,6 +451,7 @@ def _load_accumulator(cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...
 def _store_accumulator(
     cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...], shape: WgmmaShape, total: Array
 ) -> None:
+    """Write a sum [row, column] to the accumulator registers of a warpgroup."""
     groups = shape.n // 8
     if shape.result == "f16":
         halves = total.astype(np.float16).reshape(4, 2, 8, groups, 4, 2).transpose(3, 1, 0, 2, 4, 5)
@@ -489,4 +461,4 @@ def _store_accumulator(
         typed = lanes.astype(np.float32) if shape.result == "f32" else lanes.astype(np.int64).astype(np.int32)
         block = np.ascontiguousarray(typed).view(np.uint32)
     rows = [row for _, row in places]
-    cta.blocks["32"][rows, warpgroup * _THREADS : (warpgroup + 1) * _THREADS] = block
+    cta.blocks["32"][rows, _slice_warpgroup(warpgroup)] = block
