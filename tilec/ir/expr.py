@@ -33,10 +33,7 @@ class SmallFloat:
     has_infinity: bool
 
 
-SMALL_FLOATS = {
-    FLOAT8_E4M3: SmallFloat(3, -6, 448.0, False),
-    FLOAT8_E5M2: SmallFloat(2, -14, 57344.0, True),
-}
+SMALL_FLOATS = {FLOAT8_E4M3: SmallFloat(3, -6, 448.0, False), FLOAT8_E5M2: SmallFloat(2, -14, 57344.0, True)}
 """OCP 8-bit floating point specification (OFP8), table 1."""
 
 

@@ -122,11 +122,7 @@ class Execution:
     `values` are the variables' values at the last operation."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        period: int,
-        skips: dict[tuple[str, int], int],
-        long: frozenset[str] = frozenset(),
+        self, scenario: Scenario, period: int, skips: dict[tuple[str, int], int], long: frozenset[str] = frozenset()
     ) -> None:
         self.scenario = scenario
         self.period = period

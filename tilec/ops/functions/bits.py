@@ -76,11 +76,7 @@ FUNCTIONS |= {
     f"T.{name}": ScalarFunction(Signature(f"T.{name}", (Parameter("x"),)), doc, build)
     for name, doc, build in (
         ("popcount", "the number of bits of the integer x that are 1, in its dtype", _build_popcount),
-        (
-            "clz",
-            "the number of leading 0 bits of the integer x, counted in its dtype; int32",
-            _build_clz,
-        ),
+        ("clz", "the number of leading 0 bits of the integer x, counted in its dtype; int32", _build_clz),
         ("__ffs", "the position of the lowest 1 bit of the integer x, counted from 1; 0 if x is 0; int32", _build_ffs),
     )
 }

@@ -36,8 +36,7 @@ KINDS: Mapping[str, Kind] = {kind: kind for kind in ATOMICS}
 COMBINATIONS: Mapping[str, Combination] = {name: name for name in ATOMICS.values()}
 
 ALLOCATE = Signature(
-    "T.alloc_reducer",
-    (Parameter("shape"), Parameter("dtype"), Parameter("op", "sum"), Parameter("replication", None)),
+    "T.alloc_reducer", (Parameter("shape"), Parameter("dtype"), Parameter("op", "sum"), Parameter("replication", None))
 )
 UPDATE = Signature("T.reducer_update", (Parameter("target"), Parameter("value")))
 

@@ -148,13 +148,7 @@ def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
     return Spelling(
         Signature(
             f"T.{name}",
-            (
-                Parameter("src"),
-                Parameter("dst", None),
-                Parameter("dim", 0),
-                Parameter("reverse", False),
-                ANNOTATIONS,
-            ),
+            (Parameter("src"), Parameter("dst", None), Parameter("dim", 0), Parameter("reverse", False), ANNOTATIONS),
         ),
         f"""Put into each element of `dst` {what} of `src` up to it along dimension `dim`.
 

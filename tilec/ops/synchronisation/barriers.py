@@ -300,9 +300,7 @@ register_operation(
         (
             Spelling(Signature("T.barrier_arrive", (_BARRIER,)), _ARRIVE, _check_arrive),
             Spelling(
-                Signature("T.mbarrier_arrive", (_BARRIER, Parameter("cta_id", None))),
-                _ARRIVE_ANYWHERE,
-                _check_arrive,
+                Signature("T.mbarrier_arrive", (_BARRIER, Parameter("cta_id", None))), _ARRIVE_ANYWHERE, _check_arrive
             ),
         ),
         _list_barrier_effects,
