@@ -8,120 +8,26 @@ from __future__ import annotations
 
 from typing import cast, get_args
 
-from tilec.ir.warp_nodes.operations import (
-    Branch,
-    Break,
-    CpAsync,
-    Elementwise,
-    Forever,
-    Let,
-    LoadMatrix,
-    Loop,
-    Mma,
-    Operation,
-    Pipeline,
-    Reduce,
-    StoreMatrix,
-    TensorCopy,
-    TensorLoad,
-    TensorMma,
-    TensorStore,
-    TmaLoad,
-    TmaStore,
-    Trap,
-    Wgmma,
-)
-from tilec.ir.warp_nodes.waits import (
-    Advance,
-    Arrive,
-    Await,
-    BarrierWait,
-    BarSync,
-    BulkWait,
-    ClusterArrive,
-    ClusterWait,
-    CopiesArrive,
-    CpAsyncCommit,
-    CpAsyncWait,
-    ExpectBytes,
-    GridControl,
-    GridSync,
-    NamedBarrier,
-    PingPongPass,
-    PingPongWait,
-    ProxyFence,
-    RingAcquire,
-    RingDrain,
-    RingFill,
-    RingRelease,
-    RingWait,
-    SetRegisters,
-    TensorArrive,
-    TensorFence,
-    TensorWait,
-    TryCancel,
-    WarpgroupSync,
-    WgmmaWait,
-)
+from tilec.ir.warp_nodes import operations, waits
 from tilec.support.diagnostics import InternalError
 
 AnyOperation = (
-    Advance
-    | Arrive
-    | Await
-    | BarSync
-    | BarrierWait
-    | Branch
-    | Break
-    | BulkWait
-    | ClusterArrive
-    | ClusterWait
-    | CopiesArrive
-    | CpAsync
-    | CpAsyncCommit
-    | CpAsyncWait
-    | Elementwise
-    | ExpectBytes
-    | Forever
-    | GridControl
-    | GridSync
-    | Let
-    | LoadMatrix
-    | Loop
-    | Mma
-    | NamedBarrier
-    | Pipeline
-    | ProxyFence
-    | Reduce
-    | RingAcquire
-    | RingDrain
-    | RingFill
-    | RingRelease
-    | RingWait
-    | SetRegisters
-    | StoreMatrix
-    | TensorArrive
-    | TensorCopy
-    | TensorLoad
-    | TensorMma
-    | TensorStore
-    | TmaLoad
-    | TmaStore
-    | Trap
-    | TryCancel
-    | PingPongPass
-    | PingPongWait
-    | WarpgroupSync
-    | Wgmma
-    | WgmmaWait
-    | TensorFence
-    | TensorWait
-)
+    waits.Advance | waits.Arrive | waits.Await | waits.BarSync | waits.BarrierWait | operations.Branch
+    | operations.Break | waits.BulkWait | waits.ClusterArrive | waits.ClusterWait | waits.CopiesArrive
+    | operations.CpAsync | waits.CpAsyncCommit | waits.CpAsyncWait | operations.Elementwise | waits.ExpectBytes
+    | operations.Forever | waits.GridControl | waits.GridSync | operations.Let | operations.LoadMatrix
+    | operations.Loop | operations.Mma | waits.NamedBarrier | operations.Pipeline | waits.ProxyFence
+    | operations.Reduce | waits.RingAcquire | waits.RingDrain | waits.RingFill | waits.RingRelease | waits.RingWait
+    | waits.SetRegisters | operations.StoreMatrix | waits.TensorArrive | operations.TensorCopy | operations.TensorLoad
+    | operations.TensorMma | operations.TensorStore | operations.TmaLoad | operations.TmaStore | operations.Trap
+    | waits.TryCancel | waits.PingPongPass | waits.PingPongWait | waits.WarpgroupSync | operations.Wgmma
+    | waits.WgmmaWait | waits.TensorFence | waits.TensorWait
+)  # fmt: skip
 
 _KNOWN_TYPES = frozenset(get_args(AnyOperation))
 
 
-def as_known_operation(op: Operation) -> AnyOperation:
+def as_known_operation(op: operations.Operation) -> AnyOperation:
     """Return the operation as one of the set. Raises `InternalError` for any other."""
     if type(op) not in _KNOWN_TYPES:
         raise InternalError(f"{type(op).__name__} is not in the closed set of warp operations")
