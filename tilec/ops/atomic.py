@@ -60,6 +60,8 @@ class AtomicTile(tile.TileOp):
     by_warpgroups = True
     fragments_lie = "alike"
     reaches_regions = False
+    commutes = True
+    is_elementwise = True
     source: OnChip
     destination: Annotated[tile.Region, In(("global", "shared"))]
     kind: TileCombination
@@ -69,14 +71,6 @@ class AtomicTile(tile.TileOp):
     staged: Yes | None = field(default=None, metadata=BY_PASSES)
     via: Literal["tma_store", "registers"] | None = field(default=None, metadata=BY_PASSES)
     wait: Literal["at once"] | None = field(default=None, metadata=BY_PASSES)
-
-    @property
-    def commutes(self) -> bool:
-        return True
-
-    @property
-    def is_elementwise(self) -> bool:
-        return True
 
     def element(self, place: tuple[tile.Expr, ...], sources: tuple[tile.Expr, ...]) -> tile.Store:
         buffer = self.destination.buffer

@@ -29,16 +29,10 @@ class Fill(TileOp):
     name = "fill"
     by_warpgroups = True
     order_is_known = True
+    touches_boxes = True
+    is_elementwise = True
     tile: Annotated[Region, In(("shared", "fragment", "tmem", "local"))]
     value: Scalar
-
-    @property
-    def touches_boxes(self) -> bool:
-        return True
-
-    @property
-    def is_elementwise(self) -> bool:
-        return True
 
     def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
         return Store(self.tile.buffer, place, cast_expr(self.value, self.tile.buffer.dtype), self.span)

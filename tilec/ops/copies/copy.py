@@ -44,6 +44,8 @@ class Copy(tile.TileOp):
     fragments_lie = "alike"
     moves = True
     order_is_known = True
+    touches_boxes = True
+    is_elementwise = True
     source: AnyMemory
     destination: AnyMemory
     prefetch_distance: Whole | None = None
@@ -82,16 +84,8 @@ class Copy(tile.TileOp):
         return self.asynchronous is not None
 
     @property
-    def touches_boxes(self) -> bool:
-        return True
-
-    @property
     def copies_from_tensor(self) -> bool:
         return self.source.buffer.scope == "global"
-
-    @property
-    def is_elementwise(self) -> bool:
-        return True
 
     def element(self, place: tuple[tile.Expr, ...], sources: tuple[tile.Expr, ...]) -> tile.Store:
         buffer = self.destination.buffer

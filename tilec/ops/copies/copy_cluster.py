@@ -26,13 +26,10 @@ class Send(TileOp):
     name = "send"
     by_warpgroups = True
     reaches_regions = False
+    reaches_blocks = True
     source: Shared
     destination: Shared
     block: Scalar
-
-    @property
-    def reaches_blocks(self) -> bool:
-        return True
 
 
 def _check_send(call: Call) -> TileOp:

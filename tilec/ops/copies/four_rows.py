@@ -14,7 +14,6 @@ from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.expr import cast_expr
 from tilec.ir.operations.fields import BY_PASSES
-from tilec.ir.operations.interfaces import Doer
 from tilec.ir.types import INT32
 from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Global, Index, Leader, Shared, verify_same_dtype
 from tilec.ops.language.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
@@ -34,6 +33,9 @@ class Gather4(tile.TileOp):
 
     name = "gather4"
     moves = True
+    signals_barrier = True
+    copies_from_tensor = True
+    done_by = "one thread"
     source: Global
     destination: Shared
     announces: Announces
@@ -47,21 +49,9 @@ class Gather4(tile.TileOp):
     via: Literal["tma"] | None = field(default=None, metadata=BY_PASSES)
 
     @property
-    def signals_barrier(self) -> bool:
-        return True
-
-    @property
     def rows(self) -> tuple[tile.Expr, ...]:
         """The four indices."""
         return self.row0, self.row1, self.row2, self.row3
-
-    @property
-    def copies_from_tensor(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ class Im2col(tile.TileOp):
     moves = True
     order_is_known = True
     reaches_regions = False
+    is_load = True
     images: Global
     matrix: Shared
     column: Index
@@ -82,10 +83,6 @@ class Im2col(tile.TileOp):
     tma: Literal[False] | None = None
     prefetched: Positive | None = field(default=None, metadata=BY_PASSES)
     via: Literal["tma", "cp_async", "registers"] | None = field(default=None, metadata=BY_PASSES)
-
-    @property
-    def is_load(self) -> bool:
-        return True
 
 
 def get_geometry(op: Im2col) -> FilterGeometry:

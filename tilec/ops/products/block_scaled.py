@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from tilec.ir import warp
 from tilec.ir.operations.fields import BY_PASSES
-from tilec.ir.operations.interfaces import Doer
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, UINT32, DType
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Condition, Index, Leader, Shared, TensorMemory
@@ -50,6 +49,8 @@ class ScaledGemm(TileOp):
 
     name = "scaled_gemm"
     reaches_regions = False
+    is_in_tensor_memory = True
+    done_by = "one thread"
     a: Shared
     b: Shared
     c: TensorMemory
@@ -72,14 +73,6 @@ class ScaledGemm(TileOp):
     def commits(self) -> bool:
         return self.barrier is not None
 
-    @property
-    def is_in_tensor_memory(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
-
 
 @dataclass(frozen=True, slots=True)
 class ScaleCopy(TileOp):
@@ -87,18 +80,12 @@ class ScaleCopy(TileOp):
 
     name = "scale_copy"
     reaches_regions = False
+    is_in_tensor_memory = True
+    done_by = "one thread"
     source: Shared
     destination: TensorMemory
     leader: Leader
     via: Literal["tcgen05"] | None = field(default=None, metadata=BY_PASSES)
-
-    @property
-    def is_in_tensor_memory(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
 
 
 def select_mma_kind(dtype: DType, step: int) -> MmaKind:

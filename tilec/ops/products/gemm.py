@@ -117,12 +117,12 @@ class Gemm(TileOp):
         return self.c.buffer.scope == "tmem"
 
     @property
-    def only_adds(self) -> bool:
-        return not self.clear_accum
-
-    @property
     def done_by(self) -> Doer:
         return "one thread" if self.is_in_tensor_memory else "all threads"
+
+    @property
+    def only_adds(self) -> bool:
+        return not self.clear_accum
 
     @property
     def axes(self) -> tuple[Axis, ...]:

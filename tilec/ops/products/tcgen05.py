@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.operations.interfaces import Doer, PipelineEnd
+from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.tile import TileOp
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Leader, Yes
 from tilec.ops.language.signature import Call, Parameter, Signature
@@ -21,26 +21,17 @@ class TensorArrive(TileOp):
     both blocks of the pair."""
 
     name = "tensor_arrive"
+    commits = True
+    synchronises_roles = True
+    done_by = "one thread"
     barrier: Barrier
     leader: Leader
     paired: Yes | None = None
     releases: PipelineEnd | None = None
 
     @property
-    def commits(self) -> bool:
-        return True
-
-    @property
     def is_paired(self) -> bool:
         return self.paired is not None
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
 
 
 def build_tensor_arrive(op: TileOp) -> warp.TensorArrive:

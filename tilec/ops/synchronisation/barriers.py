@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from tilec.ir import tile, warp
 from tilec.ir.expr import cast_expr
-from tilec.ir.operations.interfaces import Doer, PipelineEnd
+from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.text import show_declared
 from tilec.ir.types import INT32
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Condition, Index, Leader, Positive, Yes
@@ -59,19 +59,13 @@ class Arrive(tile.TileOp):
 
     name = "arrive"
     is_collective = False
+    synchronises_roles = True
+    done_by = "each thread"
     barrier: Barrier
     block: Index | None = None
     by_warps: Yes | None = None
     condition: Condition | None = None
     releases: PipelineEnd | None = None
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "each thread"
 
     @property
     def reaches_blocks(self) -> bool:
@@ -84,15 +78,12 @@ class AwaitBarrier(tile.TileOp):
 
     name = "await_barrier"
     is_collective = False
+    synchronises_roles = True
     barrier: Barrier
     parity: Index
     acquires: PipelineEnd | None = None
     drains: str | None = None
     unless: Condition | None = None
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +91,13 @@ class ExpectTx(tile.TileOp):
     """One thread announces bytes to a barrier and, if `arrives`, arrives there."""
 
     name = "expect_tx"
+    synchronises_roles = True
+    done_by = "one thread"
     arrives: bool
     barrier: Barrier
     bytes: _ARRIVALS
     leader: Leader
     of_stage: Literal["payload", "said"] | None = None
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +106,10 @@ class CpAsyncArrive(tile.TileOp):
 
     name = "cp_async_arrive"
     is_collective = False
+    synchronises_roles = True
+    done_by = "each thread"
     barrier: Barrier
     condition: Condition | None = None
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "each thread"
 
 
 BARRIER_OPERATIONS = (AllocBarrier, Arrive, AwaitBarrier, ExpectTx, CpAsyncArrive)

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeGuard
 
 from tilec.ir import tile, warp
 from tilec.ir.operations.fields import BY_PASSES
-from tilec.ir.operations.interfaces import Doer
 from tilec.ir.types import INT32, UINT32
 from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Leader, Shared
 from tilec.ops.functions.scalar import FUNCTIONS, ScalarFunction
@@ -36,20 +35,14 @@ class TryCancel(tile.TileOp):
 
     name = "try_cancel"
     reaches_regions = False
+    signals_barrier = True
+    done_by = "one thread"
     answer: Shared
     barrier: Barrier
     leader: Leader
     announces: Announces
     block: tile.Expr | None = field(default=None, metadata=BY_PASSES)
     via: Literal["tma"] | None = field(default=None, metadata=BY_PASSES)
-
-    @property
-    def signals_barrier(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
 
 
 def is_try_cancel(stmt: object) -> TypeGuard[TryCancel]:

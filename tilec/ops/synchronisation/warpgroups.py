@@ -51,12 +51,9 @@ class NamedArrive(TileOp):
 
     name = "named_arrive"
     is_collective = False
+    synchronises_roles = True
     id: Annotated[int, schema.Range(0, 15)]
     threads: Annotated[int, schema.Range(32, 1024), schema.Constraint(lambda count: count % 32 == 0, "whole warps")]
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
 
 
 def _check_set_registers(call: Call) -> TileOp:
