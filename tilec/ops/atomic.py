@@ -28,7 +28,7 @@ from tilec.ops.lowering import (
     list_store_demands,
     make_demand,
 )
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
@@ -274,11 +274,6 @@ def _refuse_outside_parallel(call: Call) -> tile.TileOp:
     )
 
 
-def _list_atomic_effects(op: AtomicTile) -> Effects:
-    src, dst = op.regions
-    return Effects((src, dst), (dst,))
-
-
 def _evaluate_atomic(op: AtomicTile, env: Environment) -> None:
     import numpy as np
 
@@ -320,32 +315,28 @@ def _make_vector_spelling(lanes: int) -> Spelling:
     )
 
 
-ATOMIC = register_operation(
-    Operation(
-        AtomicTile,
-        (
-            _make_spelling("atomic_add", "add", "the sum", _PREVIOUS, Parameter("use_tma", False), ANNOTATIONS),
-            _make_spelling("atomic_max", "max", "the larger one", _PREVIOUS, ANNOTATIONS),
-            _make_spelling("atomic_min", "min", "the smaller one", _PREVIOUS, ANNOTATIONS),
-            _make_spelling("atomic_or", "bitor", "the union of bits"),
-            _make_vector_spelling(2),
-            _make_vector_spelling(4),
-            Spelling(
-                Signature("T.atomic_load", (Parameter("src"), Parameter("memory_order", "seq_cst"))),
-                """Load an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
-                _refuse_outside_parallel,
-                _build_load,
-            ),
-            Spelling(
-                Signature("T.atomic_store", (Parameter("dst"), Parameter("src"), Parameter("memory_order", "seq_cst"))),
-                """Store an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
-                _refuse_outside_parallel,
-                partial(_build_store, "store"),
-            ),
-        ),
-        _list_atomic_effects,
-        _evaluate_atomic,
-    )
+define_operation(
+    AtomicTile,
+    lambda op: Effects(op.regions, op.regions[1:]),
+    _evaluate_atomic,
+    _make_spelling("atomic_add", "add", "the sum", _PREVIOUS, Parameter("use_tma", False), ANNOTATIONS),
+    _make_spelling("atomic_max", "max", "the larger one", _PREVIOUS, ANNOTATIONS),
+    _make_spelling("atomic_min", "min", "the smaller one", _PREVIOUS, ANNOTATIONS),
+    _make_spelling("atomic_or", "bitor", "the union of bits"),
+    _make_vector_spelling(2),
+    _make_vector_spelling(4),
+    Spelling(
+        Signature("T.atomic_load", (Parameter("src"), Parameter("memory_order", "seq_cst"))),
+        """Load an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
+        _refuse_outside_parallel,
+        _build_load,
+    ),
+    Spelling(
+        Signature("T.atomic_store", (Parameter("dst"), Parameter("src"), Parameter("memory_order", "seq_cst"))),
+        """Store an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
+        _refuse_outside_parallel,
+        partial(_build_store, "store"),
+    ),
 )
 
 

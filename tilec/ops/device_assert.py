@@ -9,7 +9,7 @@ from tilec.ops.form import Condition
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_no_effects
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
@@ -42,28 +42,24 @@ def _evaluate_device_assert(op: DeviceAssert, env: Environment) -> None:
         raise_error("assertion-failed", f"an assertion of the kernel failed: {op.message}", op.span)
 
 
-DEVICE_ASSERT = register_operation(
-    Operation(
-        DeviceAssert,
-        (
-            Spelling(
-                Signature(
-                    "T.device_assert",
-                    (
-                        Parameter("condition"),
-                        Parameter("msg", ""),
-                        Parameter("no_stack_info", False, hint="the kernel stops without a message"),
-                    ),
-                ),
-                """Stop the whole grid with a launch error if `condition` is false in some thread.
-
-                Outside T.Parallel. The GPU does not show `msg`; `tilec emulate` names the line.""",
-                _check_device_assert,
+DEVICE_ASSERT = define_operation(
+    DeviceAssert,
+    list_no_effects,
+    _evaluate_device_assert,
+    Spelling(
+        Signature(
+            "T.device_assert",
+            (
+                Parameter("condition"),
+                Parameter("msg", ""),
+                Parameter("no_stack_info", False, hint="the kernel stops without a message"),
             ),
         ),
-        lambda op: Effects((), ()),
-        _evaluate_device_assert,
-    )
+        """Stop the whole grid with a launch error if `condition` is false in some thread.
+
+        Outside T.Parallel. The GPU does not show `msg`; `tilec emulate` names the line.""",
+        _check_device_assert,
+    ),
 )
 
 

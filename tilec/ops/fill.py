@@ -17,7 +17,7 @@ from tilec.ir.types import BOOL, INT32
 from tilec.ops.form import Scalar, verify_value_dtype
 from tilec.ops.language.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, list_store_demands, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
@@ -80,10 +80,6 @@ def build_masked_fill(op: Fill) -> Parallel:
     return Parallel(variables, part.buffer.shape, (If(inside, (store,), (), op.span),), op.span)
 
 
-def _list_fill_effects(op: Fill) -> Effects:
-    return Effects((), op.regions)
-
-
 def _evaluate_fill(op: Fill, env: Environment) -> None:
     import numpy as np
 
@@ -91,24 +87,20 @@ def _evaluate_fill(op: Fill, env: Environment) -> None:
     env.write(dst, np.full(dst.extent, env.scalar(op.value)))
 
 
-FILL = register_operation(
-    Operation(
-        Fill,
-        (
-            Spelling(
-                Signature("T.fill", (Parameter("buffer"), Parameter("value"))),
-                """Set every element of `buffer`, a tile or a box of one, to `value`, converted to its dtype.""",
-                _check_fill,
-            ),
-            Spelling(
-                Signature("T.clear", (Parameter("buffer"),)),
-                """Set every element of `buffer`, a tile or a box of one, to 0.""",
-                _check_clear,
-            ),
-        ),
-        _list_fill_effects,
-        _evaluate_fill,
-    )
+define_operation(
+    Fill,
+    lambda op: Effects((), op.regions),
+    _evaluate_fill,
+    Spelling(
+        Signature("T.fill", (Parameter("buffer"), Parameter("value"))),
+        """Set every element of `buffer`, a tile or a box of one, to `value`, converted to its dtype.""",
+        _check_fill,
+    ),
+    Spelling(
+        Signature("T.clear", (Parameter("buffer"),)),
+        """Set every element of `buffer`, a tile or a box of one, to 0.""",
+        _check_clear,
+    ),
 )
 
 

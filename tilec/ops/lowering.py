@@ -46,6 +46,11 @@ def make_demand(kind: InstructionKind, **parameters: int) -> Demand:
     return Demand(kind, tuple(sorted(parameters.items())))
 
 
+def list_no_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, ...]:
+    """Demand only the issue slot: the time of a wait is that of others."""
+    return ()
+
+
 def list_load_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
     """List the demands of loading `size` bytes of a buffer into the registers of `threads` threads. Buffers in
     registers, tensor memory and barriers demand nothing."""

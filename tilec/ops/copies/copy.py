@@ -13,7 +13,7 @@ from tilec.ir.operations.interfaces import Axis, Doer
 from tilec.ops.form import Announces, AnyMemory, Barrier, Leader, Positive, Whole, Yes, verify_same_shape
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.language.values import Access, show_shape
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.ops.synchronisation.barriers import as_barrier
 from tilec.support import schema
 from tilec.support.diagnostics import Label, raise_error
@@ -193,85 +193,76 @@ def _rank_missing_extents(call: Call, name: str) -> int:
     return 1 if value.is_vector else 0 if value.has_extent else 2
 
 
-def _list_copy_effects(op: Copy) -> Effects:
-    src, dst = op.regions
-    return Effects((src,), (dst,))
-
-
 def _evaluate_copy(op: Copy, env: Environment) -> None:
     src, dst = op.regions
     env.write(dst, env.read(src).reshape(dst.extent))
 
 
-COPY = register_operation(
-    Operation(
-        Copy,
-        (
-            Spelling(
-                Signature(
-                    "T.copy",
-                    (
-                        Parameter("src"),
-                        Parameter("dst"),
-                        Parameter("coalesced_width", None, keyword_only=True),
-                        Parameter("disable_tma", False, keyword_only=True),
-                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
-                        Parameter("prefer_instruction", None, keyword_only=True, hint=_OWN_CHOICE),
-                        ANNOTATIONS,
-                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
-                    ),
-                ),
-                """Copy `src` to `dst`, each a tensor, a shared tile, a fragment or a box of one, of the same shape.
-
-                Dimensions of extent 1 do not count. An index without extent, `A[i, j]`, takes the shape of the other
-                side, aligned at the last dimension. Elements are converted to the dtype of `dst`. Elements outside a
-                tensor read as 0 and are not written. disable_tma=True excludes TMA; `coalesced_width` is the number of
-                adjacent elements that one thread moves at once, where threads move them.
-                """,
-                _check_copy,
-            ),
-            Spelling(
-                Signature(
-                    "T.async_copy",
-                    (
-                        Parameter("src"),
-                        Parameter("dst"),
-                        Parameter("coalesced_width", None, keyword_only=True),
-                        ANNOTATIONS,
-                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
-                    ),
-                ),
-                """Begin a copy from a tensor to a shared tile, as a group of its own for T.ptx_wait_group.
-
-                It uses cp.async or TMA. Statements that use `dst` wait for it even where the kernel has no
-                T.ptx_wait_group, with a warning.
-                """,
-                _check_async_copy,
-            ),
-            Spelling(
-                Signature(
-                    "T.tma_copy",
-                    (
-                        Parameter("src"),
-                        Parameter("dst"),
-                        Parameter("barrier", None, keyword_only=True),
-                        Parameter("cluster_mask", None, supported=False, keyword_only=True),
-                        Parameter("leader_scope_threads", None, keyword_only=True, hint=_OWN_CHOICE),
-                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """Begin a copy from a tensor to a shared tile by TMA, and announce its bytes to `barrier`.
-
-                One of the threads that execute this issues it. The phase of the barrier completes with its last bytes
-                and arrivals; T.barrier_wait waits for that. From a tile to a tensor it is T.copy.
-                """,
-                _check_tma_copy,
+define_operation(
+    Copy,
+    list_move_effects,
+    _evaluate_copy,
+    Spelling(
+        Signature(
+            "T.copy",
+            (
+                Parameter("src"),
+                Parameter("dst"),
+                Parameter("coalesced_width", None, keyword_only=True),
+                Parameter("disable_tma", False, keyword_only=True),
+                Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
+                Parameter("prefer_instruction", None, keyword_only=True, hint=_OWN_CHOICE),
+                ANNOTATIONS,
+                Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
             ),
         ),
-        _list_copy_effects,
-        _evaluate_copy,
-    )
+        """Copy `src` to `dst`, each a tensor, a shared tile, a fragment or a box of one, of the same shape.
+
+        Dimensions of extent 1 do not count. An index without extent, `A[i, j]`, takes the shape of the other
+        side, aligned at the last dimension. Elements are converted to the dtype of `dst`. Elements outside a
+        tensor read as 0 and are not written. disable_tma=True excludes TMA; `coalesced_width` is the number of
+        adjacent elements that one thread moves at once, where threads move them.
+        """,
+        _check_copy,
+    ),
+    Spelling(
+        Signature(
+            "T.async_copy",
+            (
+                Parameter("src"),
+                Parameter("dst"),
+                Parameter("coalesced_width", None, keyword_only=True),
+                ANNOTATIONS,
+                Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
+            ),
+        ),
+        """Begin a copy from a tensor to a shared tile, as a group of its own for T.ptx_wait_group.
+
+        It uses cp.async or TMA. Statements that use `dst` wait for it even where the kernel has no
+        T.ptx_wait_group, with a warning.
+        """,
+        _check_async_copy,
+    ),
+    Spelling(
+        Signature(
+            "T.tma_copy",
+            (
+                Parameter("src"),
+                Parameter("dst"),
+                Parameter("barrier", None, keyword_only=True),
+                Parameter("cluster_mask", None, supported=False, keyword_only=True),
+                Parameter("leader_scope_threads", None, keyword_only=True, hint=_OWN_CHOICE),
+                Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
+                ANNOTATIONS,
+            ),
+        ),
+        """Begin a copy from a tensor to a shared tile by TMA, and announce its bytes to `barrier`.
+
+        One of the threads that execute this issues it. The phase of the barrier completes with its last bytes
+        and arrivals; T.barrier_wait waits for that. From a tile to a tensor it is T.copy.
+        """,
+        _check_tma_copy,
+    ),
 )
 
 

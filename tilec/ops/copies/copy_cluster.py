@@ -12,7 +12,7 @@ from tilec.ops.copies.copy import Copy, read_regions
 from tilec.ops.form import Scalar, Shared, verify_same_shape
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
@@ -70,50 +70,41 @@ def _check_send(call: Call) -> TileOp:
     return Send(src, dst, block, span=call.span)
 
 
-def _list_send_effects(op: Send) -> Effects:
-    src, dst = op.regions
-    return Effects((src,), (dst,))
-
-
 def _evaluate_send(op: Send, env: Environment) -> None:
     src, dst = op.regions
     env.peer(int(env.scalar(op.block))).write(dst, env.read(src).reshape(dst.extent))
 
 
-register_operation(
-    Operation(
-        Send,
-        (
-            Spelling(
-                Signature(
-                    "T.copy_cluster",
-                    (
-                        Parameter("src"),
-                        Parameter("dst"),
-                        Parameter("dst_block", None, keyword_only=True),
-                        Parameter("cluster_mask", None, keyword_only=True),
-                        Parameter("remote_barrier", None, supported=False, keyword_only=True),
-                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
-                        Parameter("coalesced_width", None, keyword_only=True, hint=_OWN_CHOICE),
-                        ANNOTATIONS,
-                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
-                    ),
-                ),
-                """Copy between blocks of a cluster, or load a tile for several of them.
-
-                With dst_block=n the shared tile `src` is copied to the tile `dst` of block n of the cluster, which may
-                read it after the next T.cluster_sync; a T.cluster_sync before it must ensure that block n no longer
-                reads the tile. With cluster_mask=m a box of the tensor is loaded into `dst` of every block whose bit is
-                set: the first of these blocks gives the box, and blocks outside the mask load their own. If the
-                mask has all blocks along an axis, and a producer warp loads the tile, each block loads one slice for
-                all.
-                """,
-                _check_send,
+define_operation(
+    Send,
+    list_move_effects,
+    _evaluate_send,
+    Spelling(
+        Signature(
+            "T.copy_cluster",
+            (
+                Parameter("src"),
+                Parameter("dst"),
+                Parameter("dst_block", None, keyword_only=True),
+                Parameter("cluster_mask", None, keyword_only=True),
+                Parameter("remote_barrier", None, supported=False, keyword_only=True),
+                Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
+                Parameter("coalesced_width", None, keyword_only=True, hint=_OWN_CHOICE),
+                ANNOTATIONS,
+                Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
             ),
         ),
-        _list_send_effects,
-        _evaluate_send,
-    )
+        """Copy between blocks of a cluster, or load a tile for several of them.
+
+        With dst_block=n the shared tile `src` is copied to the tile `dst` of block n of the cluster, which may
+        read it after the next T.cluster_sync; a T.cluster_sync before it must ensure that block n no longer
+        reads the tile. With cluster_mask=m a box of the tensor is loaded into `dst` of every block whose bit is
+        set: the first of these blocks gives the box, and blocks outside the mask load their own. If the
+        mask has all blocks along an axis, and a producer warp loads the tile, each block loads one slice for
+        all.
+        """,
+        _check_send,
+    ),
 )
 
 

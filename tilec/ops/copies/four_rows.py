@@ -19,7 +19,7 @@ from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Global, Index, Le
 from tilec.ops.language.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import describe_value, show_shape
 from tilec.ops.lowering import Demand, LoweringContext, make_demand, make_tensor_map
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -155,11 +155,6 @@ def _read_index(call: Call, argument: Argument) -> tile.Expr:
     return cast_expr(index, INT32)
 
 
-def _list_four_rows_effects(op: FourRows) -> Effects:
-    source, destination = op.regions
-    return Effects((source,), (destination,))
-
-
 def _evaluate_four_rows(op: FourRows, env: Environment) -> None:
     source, destination = op.regions
     for number, index in enumerate(op.rows):
@@ -185,45 +180,37 @@ _COMMON = (
 )
 _OPERANDS = tuple(map(Parameter, ("src", "dst", "col", "rows")))
 
-GATHER4 = register_operation(
-    Operation(
-        Gather4,
-        (
-            Spelling(
-                Signature("T.tma_gather4", (*_OPERANDS, Parameter("barrier", keyword_only=True), *_COMMON)),
-                """Begin a copy of four rows of a matrix to a shared tile by TMA, and announce their bytes to `barrier`.
+define_operation(
+    Gather4,
+    list_move_effects,
+    _evaluate_four_rows,
+    Spelling(
+        Signature("T.tma_gather4", (*_OPERANDS, Parameter("barrier", keyword_only=True), *_COMMON)),
+        """Begin a copy of four rows of a matrix to a shared tile by TMA, and announce their bytes to `barrier`.
 
-                `src` is a tensor of two dimensions; `rows` are four independent row indices, and `col` the first column
-                of each row. `dst` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`.
-                Elements outside the tensor read as 0. One thread issues it and the barrier completes when it is done,
-                as with T.tma_copy. It needs sm_100a.
-                """,
-                _check_gather,
-            ),
-        ),
-        _list_four_rows_effects,
-        _evaluate_four_rows,
-    )
+        `src` is a tensor of two dimensions; `rows` are four independent row indices, and `col` the first column
+        of each row. `dst` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`.
+        Elements outside the tensor read as 0. One thread issues it and the barrier completes when it is done,
+        as with T.tma_copy. It needs sm_100a.
+        """,
+        _check_gather,
+    ),
 )
 
-SCATTER4 = register_operation(
-    Operation(
-        Scatter4,
-        (
-            Spelling(
-                Signature("T.tma_scatter4", (*_OPERANDS, *_COMMON)),
-                """Copy four rows of a shared tile to four rows of a matrix by TMA, each to its own index.
+define_operation(
+    Scatter4,
+    list_move_effects,
+    _evaluate_four_rows,
+    Spelling(
+        Signature("T.tma_scatter4", (*_OPERANDS, *_COMMON)),
+        """Copy four rows of a shared tile to four rows of a matrix by TMA, each to its own index.
 
-                `dst` is a tensor of two dimensions; `rows` are the indices of its rows and `col` the first column of
-                each. `src` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`. Elements
-                outside the tensor are not written. Copies of this kind to one row have no order. It needs sm_100a.
-                """,
-                _check_scatter,
-            ),
-        ),
-        _list_four_rows_effects,
-        _evaluate_four_rows,
-    )
+        `dst` is a tensor of two dimensions; `rows` are the indices of its rows and `col` the first column of
+        each. `src` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`. Elements
+        outside the tensor are not written. Copies of this kind to one row have no order. It needs sm_100a.
+        """,
+        _check_scatter,
+    ),
 )
 
 

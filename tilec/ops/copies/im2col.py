@@ -18,7 +18,7 @@ from tilec.ops.form import Global, Index, Positive, Shared, verify_same_dtype, v
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import show_shape
 from tilec.ops.lowering import TMA_ALIGNMENT, VECTOR_BYTES, Demand, LoweringContext, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support import schema
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -152,11 +152,6 @@ def _read_step(call: Call, name: str) -> tile.Expr:
     return cast_expr(step, INT32)
 
 
-def _list_im2col_effects(op: Im2col) -> Effects:
-    img, col = op.regions
-    return Effects((img,), (col,))
-
-
 def _evaluate_im2col(op: Im2col, env: Environment) -> None:
     import numpy as np
 
@@ -182,41 +177,33 @@ _PARAMETERS = tuple(
     Parameter(name) for name in ("img", "col", "nhw_step", "c_step", "kernel", "stride", "dilation", "pad")
 )
 
-IM2COL = register_operation(
-    Operation(
-        Im2col,
-        (
-            Spelling(
-                Signature("T.im2col", _PARAMETERS),
-                """Fill the shared tile `col` with a tile of the im2col matrix.
+define_operation(
+    Im2col,
+    list_move_effects,
+    _evaluate_im2col,
+    Spelling(
+        Signature("T.im2col", _PARAMETERS),
+        """Fill the shared tile `col` with a tile of the im2col matrix.
 
-                A row stands for a position of a square filter. `img` is (images, height, width, channels). Rows are
-                counted along the width of the result, then down, then from image to image; a column is a tap of the
-                filter and a channel, counted along the channels, then the width of the filter, then its height. `col`
-                is tile `nhw_step` of the rows and tile `c_step` of the columns of that matrix. The filter has `kernel`
-                × `kernel` taps, `dilation` pixels apart, and moves by `stride`; each image has a border of `pad` pixels
-                of 0. Elements outside the matrix are 0. Volumes are (images, depth, height, width, channels), their
-                filters cubes, and depth is counted after the height. Where TMA feeds a pipeline and the tile's columns
-                divide the channels, it is one copy in TMA's im2col mode.
-                """,
-                _check_im2col,
-            ),
-            Spelling(
-                Signature(
-                    "T.c2d_im2col",
-                    (
-                        *_PARAMETERS,
-                        Parameter("eviction_policy", None, hint="tilec chooses it from the operands"),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """T.im2col by its old name.""",
-                _check_im2col,
-            ),
+        A row stands for a position of a square filter. `img` is (images, height, width, channels). Rows are
+        counted along the width of the result, then down, then from image to image; a column is a tap of the
+        filter and a channel, counted along the channels, then the width of the filter, then its height. `col`
+        is tile `nhw_step` of the rows and tile `c_step` of the columns of that matrix. The filter has `kernel`
+        × `kernel` taps, `dilation` pixels apart, and moves by `stride`; each image has a border of `pad` pixels
+        of 0. Elements outside the matrix are 0. Volumes are (images, depth, height, width, channels), their
+        filters cubes, and depth is counted after the height. Where TMA feeds a pipeline and the tile's columns
+        divide the channels, it is one copy in TMA's im2col mode.
+        """,
+        _check_im2col,
+    ),
+    Spelling(
+        Signature(
+            "T.c2d_im2col",
+            (*_PARAMETERS, Parameter("eviction_policy", None, hint="tilec chooses it from the operands"), ANNOTATIONS),
         ),
-        _list_im2col_effects,
-        _evaluate_im2col,
-    )
+        """T.im2col by its old name.""",
+        _check_im2col,
+    ),
 )
 
 

@@ -17,7 +17,7 @@ from tilec.ops.form import Shared, verify_whole_buffer
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.language.values import show_shape
 from tilec.ops.lowering import VECTOR_BYTES, Demand, LoweringContext, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
@@ -73,11 +73,6 @@ def _check_transpose(call: Call) -> tile.TileOp:
     return Transpose(src, dst, span=call.span)
 
 
-def _list_transpose_effects(op: Transpose) -> Effects:
-    src, dst = op.regions
-    return Effects((src,), (dst,))
-
-
 def _evaluate_transpose(op: Transpose, env: Environment) -> None:
     src, dst = op.regions
     transposed = env.read(src).T
@@ -86,22 +81,18 @@ def _evaluate_transpose(op: Transpose, env: Environment) -> None:
     env.write(dst, transposed)
 
 
-TRANSPOSE = register_operation(
-    Operation(
-        Transpose,
-        (
-            Spelling(
-                Signature("T.transpose", (Parameter("src"), Parameter("dst"), ANNOTATIONS)),
-                """Transpose `src` into `dst`, both whole shared tiles of two dimensions.
+define_operation(
+    Transpose,
+    list_move_effects,
+    _evaluate_transpose,
+    Spelling(
+        Signature("T.transpose", (Parameter("src"), Parameter("dst"), ANNOTATIONS)),
+        """Transpose `src` into `dst`, both whole shared tiles of two dimensions.
 
-                Elements are converted to the dtype of `dst`.
-                """,
-                _check_transpose,
-            ),
-        ),
-        _list_transpose_effects,
-        _evaluate_transpose,
-    )
+        Elements are converted to the dtype of `dst`.
+        """,
+        _check_transpose,
+    ),
 )
 
 

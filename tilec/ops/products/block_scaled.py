@@ -19,10 +19,10 @@ from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32,
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Condition, Index, Leader, Shared, TensorMemory
 from tilec.ops.language.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import show_shape
-from tilec.ops.lowering import Demand, LoweringContext, make_demand
+from tilec.ops.lowering import Demand, LoweringContext, list_no_demands, make_demand
 from tilec.ops.products.gemm import get_gemm_shape, get_matrix_shape
 from tilec.ops.products.tcgen05 import build_tensor_arrive
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.ops.synchronisation.barriers import as_barrier
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -239,44 +239,40 @@ def _evaluate_scaled_gemm(op: ScaledGemm, env: Environment) -> None:
     env.write(c, product.reshape(c.extent))
 
 
-register_operation(
-    Operation(
-        ScaledGemm,
-        (
-            Spelling(
-                Signature(
-                    "T.tcgen05_gemm_blockscaled",
-                    (
-                        Parameter("A"),
-                        Parameter("B"),
-                        Parameter("C"),
-                        Parameter("SFA_tmem"),
-                        Parameter("SFB_tmem"),
-                        Parameter("transpose_A", False),
-                        Parameter("transpose_B", False),
-                        Parameter("clear_accum", False),
-                        Parameter("wg_wait", 0, hint="the tensor cores arrive at `mbar` instead"),
-                        Parameter("mbar", None),
-                        Parameter("k_start", keyword_only=True),
-                        Parameter("sf_a_granularity_k", keyword_only=True),
-                        Parameter("sf_b_granularity_k", keyword_only=True),
-                        Parameter("use_2cta", False, supported=False, keyword_only=True),
-                    ),
-                ),
-                """Begin C += (op(A) · scales) · (op(B) · scales) by tcgen05.mma, and go on, as T.tcgen05_gemm does.
-
-                SFA_tmem and SFB_tmem are of uint32, (128, 4) for each 128 rows of A and of op(B).T: four scales of a
-                row in a word, each for `sf_a_granularity_k` (`sf_b_granularity_k`) elements along K. `k_start`, a
-                multiple of K, is where along K the tiles begin; so it says which of the four come next. Of 8-bit
-                floats (kind::mxf8f6f4) a scale is a float8_e8m0fnu for 32, 64 or 128 elements; of float4_e2m1fn for
-                32 (kind::mxf4), or a float8_e4m3 for 16 (kind::mxf4nvf4).
-                """,
-                _check_scaled_gemm,
+define_operation(
+    ScaledGemm,
+    _list_scaled_gemm_effects,
+    _evaluate_scaled_gemm,
+    Spelling(
+        Signature(
+            "T.tcgen05_gemm_blockscaled",
+            (
+                Parameter("A"),
+                Parameter("B"),
+                Parameter("C"),
+                Parameter("SFA_tmem"),
+                Parameter("SFB_tmem"),
+                Parameter("transpose_A", False),
+                Parameter("transpose_B", False),
+                Parameter("clear_accum", False),
+                Parameter("wg_wait", 0, hint="the tensor cores arrive at `mbar` instead"),
+                Parameter("mbar", None),
+                Parameter("k_start", keyword_only=True),
+                Parameter("sf_a_granularity_k", keyword_only=True),
+                Parameter("sf_b_granularity_k", keyword_only=True),
+                Parameter("use_2cta", False, supported=False, keyword_only=True),
             ),
         ),
-        _list_scaled_gemm_effects,
-        _evaluate_scaled_gemm,
-    )
+        """Begin C += (op(A) · scales) · (op(B) · scales) by tcgen05.mma, and go on, as T.tcgen05_gemm does.
+
+        SFA_tmem and SFB_tmem are of uint32, (128, 4) for each 128 rows of A and of op(B).T: four scales of a
+        row in a word, each for `sf_a_granularity_k` (`sf_b_granularity_k`) elements along K. `k_start`, a
+        multiple of K, is where along K the tiles begin; so it says which of the four come next. Of 8-bit
+        floats (kind::mxf8f6f4) a scale is a float8_e8m0fnu for 32, 64 or 128 elements; of float4_e2m1fn for
+        32 (kind::mxf4), or a float8_e4m3 for 16 (kind::mxf4nvf4).
+        """,
+        _check_scaled_gemm,
+    ),
 )
 
 
@@ -323,11 +319,6 @@ def _check_scale_copy(call: Call) -> TileOp:
     return ScaleCopy(source, destination, UNKNOWN_LEADER, span=call.span)
 
 
-def _list_scale_copy_effects(op: ScaleCopy) -> Effects:
-    source, destination = op.regions
-    return Effects((source,), (destination,))
-
-
 def _evaluate_scale_copy(op: ScaleCopy, env: Environment) -> None:
     import numpy as np
 
@@ -337,24 +328,20 @@ def _evaluate_scale_copy(op: ScaleCopy, env: Environment) -> None:
     env.write(destination, np.tile(quarter, (4, 1)).reshape(destination.extent))
 
 
-register_operation(
-    Operation(
-        ScaleCopy,
-        (
-            Spelling(
-                Signature("T.tcgen05_cp_warpx4", (Parameter("smem_src"), Parameter("tmem_dst"))),
-                """Copy scales to tensor memory: of each 128 words four to a lane, the same to each quarter of lanes.
+define_operation(
+    ScaleCopy,
+    list_move_effects,
+    _evaluate_scale_copy,
+    Spelling(
+        Signature("T.tcgen05_cp_warpx4", (Parameter("smem_src"), Parameter("tmem_dst"))),
+        """Copy scales to tensor memory: of each 128 words four to a lane, the same to each quarter of lanes.
 
-                The tensor cores copy in order with the products that the same thread issues.
-                `T.tcgen05_sf_warp_transpose(smem_src)` brings words in the order of the rows into the order of the
-                lanes, in place.
-                """,
-                _check_scale_copy,
-            ),
-        ),
-        _list_scale_copy_effects,
-        _evaluate_scale_copy,
-    )
+        The tensor cores copy in order with the products that the same thread issues.
+        `T.tcgen05_sf_warp_transpose(smem_src)` brings words in the order of the rows into the order of the
+        lanes, in place.
+        """,
+        _check_scale_copy,
+    ),
 )
 
 
@@ -364,10 +351,7 @@ def lower_scale_copy(op: ScaleCopy, context: LoweringContext) -> tuple[warp.Oper
     return (warp.TensorCopy(source, destination, op.leader, cursors=context.cursors, span=op.span),)
 
 
-@attach_facet(ScaleCopy, "demand")
-def list_scale_copy_demands(op: ScaleCopy, context: LoweringContext) -> tuple[Demand, ...]:
-    """Demand only the issue slot."""
-    return ()
+attach_facet(ScaleCopy, "demand")(list_no_demands)
 
 
 @attach_facet(ScaledGemm, "agrees")

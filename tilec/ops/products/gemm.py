@@ -31,7 +31,7 @@ from tilec.ops.form import Barrier, Condition, Leader, OnChip, Shared, Yes
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import Access, WarpPolicy, show_shape
 from tilec.ops.products.sparse import METADATA_DTYPES, SPARSE_DTYPES, count_metadata_columns, expand_rows
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.ops.synchronisation.barriers import as_barrier
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -417,130 +417,124 @@ def _truncate_to_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-GEMM = register_operation(
-    Operation(
-        Gemm,
-        (
-            Spelling(
-                Signature(
-                    "T.gemm",
-                    (
-                        Parameter("A"),
-                        Parameter("B"),
-                        Parameter("C"),
-                        Parameter("transpose_A", False),
-                        Parameter("transpose_B", False),
-                        Parameter("policy", WarpPolicy("square")),
-                        Parameter("clear_accum", False),
-                        Parameter("k_pack", 1, hint="it is for the matrix units of another vendor"),
-                        Parameter("wg_wait", 0, keyword_only=True),
-                        Parameter("mbar", None),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.
-
-                A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile or, for mma.sync, a fragment; C is
-                (M, N), a fragment. With transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K).
-                Dense shared tiles may also be parts of tiles that begin at a multiple of 16 bytes of a row; wgmma needs
-                parts that begin at multiples of 8 rows, and at 32 bytes along K or at whole panels of 128 bytes across.
-                A and B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores
-                use the leading 19 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C
-                int32; both in shared memory and along K), or on targets that have them 8-bit floats, also mixed (C
-                float32 or float16). `policy` sets how warps share C.
-
-                C may also be a T.alloc_tmem tile, in the tensor memory of sm_100a: only products of one T.Pipelined
-                loop may add to it, it is cleared before the loop or by `clear_accum=k == 0` in its first iteration, and
-                T.copy to a fragment reads it after the loop. In a kernel with explicit barriers, `mbar` makes it
-                T.tcgen05_gemm.
-                """,
-                _check_gemm,
-            ),
-            Spelling(
-                Signature(
-                    "T.gemm_sp",
-                    (
-                        Parameter("A_sparse"),
-                        Parameter("E"),
-                        Parameter("B"),
-                        Parameter("C"),
-                        Parameter("transpose_A", False),
-                        Parameter("transpose_E", False, supported=False),
-                        Parameter("transpose_B", False),
-                        Parameter("policy", WarpPolicy("square")),
-                        Parameter("clear_accum", False),
-                        Parameter("k_pack", 1, hint="it is for the matrix units of another vendor"),
-                        Parameter(
-                            "wg_wait", 0, hint="tilec inserts the wait where the result is needed", keyword_only=True
-                        ),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """C += op(A) · op(B), where A stores two of each four adjacent elements along K and the others are 0.
-
-                As T.gemm, but `A_sparse` is (M, K / 2), and the shared tile `E` holds the positions of its elements:
-                (M, K / n) of an integer type of n bits, for float32 (M, 2 K / n). A row of E is a string of bits, the
-                lowest first, with four bits for each four elements along K: the lower two are the position of the first
-                stored element, the upper two that of the second, which is larger. float32 stores one of two adjacent
-                elements, and its four bits are 0100 for the first, 1110 for the second. A is float16, bfloat16,
-                float32, int8, uint8 or an 8-bit float.
-                """,
-                _check_sparse_gemm,
-            ),
-            Spelling(
-                Signature(
-                    "T.wgmma_gemm",
-                    (
-                        Parameter("A"),
-                        Parameter("B"),
-                        Parameter("C"),
-                        Parameter("transpose_A", False),
-                        Parameter("transpose_B", False),
-                        Parameter("policy", WarpPolicy("square")),
-                        Parameter("clear_accum", False),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """Begin C += op(A) · op(B) by wgmma, as T.gemm would, without waiting: T.wait_wgmma waits for it.
-
-                tilec adds a wait where threads use C; when A and B may be overwritten is the kernel's task. T.gemm with
-                wg_wait=-1 is the same where the target has wgmma.
-                """,
-                _check_wgmma_gemm,
-            ),
-            Spelling(
-                Signature(
-                    "T.tcgen05_gemm",
-                    (
-                        Parameter("A"),
-                        Parameter("B"),
-                        Parameter("C"),
-                        Parameter("transpose_A", False),
-                        Parameter("transpose_B", False),
-                        Parameter("policy", WarpPolicy("square"), hint="the tensor cores divide C themselves"),
-                        Parameter("clear_accum", False),
-                        Parameter("mbar", None, keyword_only=True),
-                        Parameter("use_2cta", False, keyword_only=True),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """Begin C += op(A) · op(B) by tcgen05.mma, C a T.alloc_tmem tile, without waiting.
-
-                B is a shared tile, and A a shared tile or a T.alloc_tmem tile that T.copy fills from a fragment. One of
-                the threads that execute this issues it. When it and all earlier products of this thread are complete,
-                the tensor cores arrive once at `mbar`; without `mbar`, T.tcgen05_mma_arrive does that. `clear_accum`
-                may depend on the iteration: C = op(A) · op(B) where it holds.
-
-                With use_2cta the tensor cores of both blocks of a cluster compute it, issued by a thread of the first
-                block: each block has its rows of A and of C, and half of B's columns, the first block the first half.
-                They arrive at `mbar` in both blocks.
-                """,
-                _check_tcgen05_gemm,
+define_operation(
+    Gemm,
+    _list_gemm_effects,
+    _evaluate_gemm,
+    Spelling(
+        Signature(
+            "T.gemm",
+            (
+                Parameter("A"),
+                Parameter("B"),
+                Parameter("C"),
+                Parameter("transpose_A", False),
+                Parameter("transpose_B", False),
+                Parameter("policy", WarpPolicy("square")),
+                Parameter("clear_accum", False),
+                Parameter("k_pack", 1, hint="it is for the matrix units of another vendor"),
+                Parameter("wg_wait", 0, keyword_only=True),
+                Parameter("mbar", None),
+                ANNOTATIONS,
             ),
         ),
-        _list_gemm_effects,
-        _evaluate_gemm,
-    )
+        """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.
+
+        A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile or, for mma.sync, a fragment; C is
+        (M, N), a fragment. With transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K).
+        Dense shared tiles may also be parts of tiles that begin at a multiple of 16 bytes of a row; wgmma needs
+        parts that begin at multiples of 8 rows, and at 32 bytes along K or at whole panels of 128 bytes across.
+        A and B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores
+        use the leading 19 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C
+        int32; both in shared memory and along K), or on targets that have them 8-bit floats, also mixed (C
+        float32 or float16). `policy` sets how warps share C.
+
+        C may also be a T.alloc_tmem tile, in the tensor memory of sm_100a: only products of one T.Pipelined
+        loop may add to it, it is cleared before the loop or by `clear_accum=k == 0` in its first iteration, and
+        T.copy to a fragment reads it after the loop. In a kernel with explicit barriers, `mbar` makes it
+        T.tcgen05_gemm.
+        """,
+        _check_gemm,
+    ),
+    Spelling(
+        Signature(
+            "T.gemm_sp",
+            (
+                Parameter("A_sparse"),
+                Parameter("E"),
+                Parameter("B"),
+                Parameter("C"),
+                Parameter("transpose_A", False),
+                Parameter("transpose_E", False, supported=False),
+                Parameter("transpose_B", False),
+                Parameter("policy", WarpPolicy("square")),
+                Parameter("clear_accum", False),
+                Parameter("k_pack", 1, hint="it is for the matrix units of another vendor"),
+                Parameter("wg_wait", 0, hint="tilec inserts the wait where the result is needed", keyword_only=True),
+                ANNOTATIONS,
+            ),
+        ),
+        """C += op(A) · op(B), where A stores two of each four adjacent elements along K and the others are 0.
+
+        As T.gemm, but `A_sparse` is (M, K / 2), and the shared tile `E` holds the positions of its elements:
+        (M, K / n) of an integer type of n bits, for float32 (M, 2 K / n). A row of E is a string of bits, the
+        lowest first, with four bits for each four elements along K: the lower two are the position of the first
+        stored element, the upper two that of the second, which is larger. float32 stores one of two adjacent
+        elements, and its four bits are 0100 for the first, 1110 for the second. A is float16, bfloat16,
+        float32, int8, uint8 or an 8-bit float.
+        """,
+        _check_sparse_gemm,
+    ),
+    Spelling(
+        Signature(
+            "T.wgmma_gemm",
+            (
+                Parameter("A"),
+                Parameter("B"),
+                Parameter("C"),
+                Parameter("transpose_A", False),
+                Parameter("transpose_B", False),
+                Parameter("policy", WarpPolicy("square")),
+                Parameter("clear_accum", False),
+                ANNOTATIONS,
+            ),
+        ),
+        """Begin C += op(A) · op(B) by wgmma, as T.gemm would, without waiting: T.wait_wgmma waits for it.
+
+        tilec adds a wait where threads use C; when A and B may be overwritten is the kernel's task. T.gemm with
+        wg_wait=-1 is the same where the target has wgmma.
+        """,
+        _check_wgmma_gemm,
+    ),
+    Spelling(
+        Signature(
+            "T.tcgen05_gemm",
+            (
+                Parameter("A"),
+                Parameter("B"),
+                Parameter("C"),
+                Parameter("transpose_A", False),
+                Parameter("transpose_B", False),
+                Parameter("policy", WarpPolicy("square"), hint="the tensor cores divide C themselves"),
+                Parameter("clear_accum", False),
+                Parameter("mbar", None, keyword_only=True),
+                Parameter("use_2cta", False, keyword_only=True),
+                ANNOTATIONS,
+            ),
+        ),
+        """Begin C += op(A) · op(B) by tcgen05.mma, C a T.alloc_tmem tile, without waiting.
+
+        B is a shared tile, and A a shared tile or a T.alloc_tmem tile that T.copy fills from a fragment. One of
+        the threads that execute this issues it. When it and all earlier products of this thread are complete,
+        the tensor cores arrive once at `mbar`; without `mbar`, T.tcgen05_mma_arrive does that. `clear_accum`
+        may depend on the iteration: C = op(A) · op(B) where it holds.
+
+        With use_2cta the tensor cores of both blocks of a cluster compute it, issued by a thread of the first
+        block: each block has its rows of A and of C, and half of B's columns, the first block the first half.
+        They arrive at `mbar` in both blocks.
+        """,
+        _check_tcgen05_gemm,
+    ),
 )
 
 

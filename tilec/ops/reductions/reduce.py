@@ -18,7 +18,7 @@ from tilec.ops.form import OnChip, verify_same_dtype
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.language.values import show_shape
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support import schema
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -192,13 +192,8 @@ def _make_spelling(kind: Kind, what: str) -> Spelling:
     )
 
 
-REDUCE = register_operation(
-    Operation(
-        Reduce,
-        tuple(_make_spelling(kind, what) for kind, what in KINDS.items()),
-        _list_reduce_effects,
-        _evaluate_reduce,
-    )
+REDUCE = define_operation(
+    Reduce, _list_reduce_effects, _evaluate_reduce, *(_make_spelling(kind, what) for kind, what in KINDS.items())
 )
 
 

@@ -21,7 +21,7 @@ from tilec.ops.language.signature import Argument, Call, Parameter, Signature, a
 from tilec.ops.language.values import EXPR_TYPES, Access, describe_value, show_shape
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
 from tilec.ops.reductions.reduce import BITWISE_KINDS, count_crossing_warps
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
@@ -147,23 +147,19 @@ def _evaluate_reducer_init(op: ReducerInit, env: Environment) -> None:
     env.write(parts, np.full(parts.extent, env.scalar(_get_seed(op))))
 
 
-INIT = register_operation(
-    Operation(
-        ReducerInit,
-        (
-            Spelling(
-                Signature("T.reducer_init", (Parameter("reducer"), Parameter("init", None))),
-                """Begin a reduction into `reducer`, a buffer of T.alloc_reducer.
+define_operation(
+    ReducerInit,
+    lambda op: Effects((), op.regions),
+    _evaluate_reducer_init,
+    Spelling(
+        Signature("T.reducer_init", (Parameter("reducer"), Parameter("init", None))),
+        """Begin a reduction into `reducer`, a buffer of T.alloc_reducer.
 
-                Until T.finalize_reducer, T.reducer_update adds to it. `init` is combined into the result once. T.fill
-                does the same.
-                """,
-                _check_reducer_init,
-            ),
-        ),
-        lambda op: Effects((), op.regions),
-        _evaluate_reducer_init,
-    )
+        Until T.finalize_reducer, T.reducer_update adds to it. `init` is combined into the result once. T.fill
+        does the same.
+        """,
+        _check_reducer_init,
+    ),
 )
 
 
@@ -228,30 +224,26 @@ def _evaluate_finalize_reducer(op: FinalizeReducer, env: Environment) -> None:
     env.write(destination, value)
 
 
-FINALIZE = register_operation(
-    Operation(
-        FinalizeReducer,
-        (
-            Spelling(
-                Signature(
-                    "T.finalize_reducer",
-                    (
-                        Parameter("reducer"),
-                        Parameter("dst", None),
-                        Parameter("batch", 1, hint="tilec combines all elements at once"),
-                    ),
-                ),
-                """End a reduction into `reducer`.
-
-                The partial results of all threads are combined into the fragment `dst`. Without `dst`, `reducer` itself
-                can be read from here on.
-                """,
-                _check_finalize_reducer,
+define_operation(
+    FinalizeReducer,
+    lambda op: Effects(op.regions[:1], op.regions[1:]),
+    _evaluate_finalize_reducer,
+    Spelling(
+        Signature(
+            "T.finalize_reducer",
+            (
+                Parameter("reducer"),
+                Parameter("dst", None),
+                Parameter("batch", 1, hint="tilec combines all elements at once"),
             ),
         ),
-        lambda op: Effects(op.regions[:1], op.regions[1:]),
-        _evaluate_finalize_reducer,
-    )
+        """End a reduction into `reducer`.
+
+        The partial results of all threads are combined into the fragment `dst`. Without `dst`, `reducer` itself
+        can be read from here on.
+        """,
+        _check_finalize_reducer,
+    ),
 )
 
 ACROSS_COPIES = -1

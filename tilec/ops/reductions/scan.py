@@ -19,7 +19,7 @@ from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.language.values import Value, show_shape
 from tilec.ops.lowering import Demand, LoweringContext
 from tilec.ops.reductions.reduce import get_kept_extents
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support import schema
 from tilec.support.diagnostics import InternalError, Label, raise_error
 from tilec.support.records import dataclass
@@ -85,11 +85,6 @@ def _read_tile(call: Call, name: str) -> tile.Region:
             help="T.copy it to a tile first",
         )
     return call.read_region(name)
-
-
-def _list_scan_effects(op: Scan) -> Effects:
-    src, dst = op.regions
-    return Effects((src,), (dst,))
 
 
 def _evaluate_scan(op: Scan, env: Environment) -> None:
@@ -159,16 +154,12 @@ def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
     )
 
 
-SCAN = register_operation(
-    Operation(
-        Scan,
-        (
-            _make_spelling("cumsum", "sum", "the sum of the elements"),
-            _make_spelling("cummax", "max", "the maximum of the elements"),
-        ),
-        _list_scan_effects,
-        _evaluate_scan,
-    )
+define_operation(
+    Scan,
+    list_move_effects,
+    _evaluate_scan,
+    _make_spelling("cumsum", "sum", "the sum of the elements"),
+    _make_spelling("cummax", "max", "the maximum of the elements"),
 )
 
 

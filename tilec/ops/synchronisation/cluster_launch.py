@@ -18,8 +18,8 @@ from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Leader, Shared
 from tilec.ops.functions.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature
 from tilec.ops.language.values import Value, describe_value
-from tilec.ops.lowering import Demand, LoweringContext
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -77,35 +77,27 @@ def _check_try_cancel(call: Call) -> tile.TileOp:
     return TryCancel(region, as_barrier(call["mbarrier"], call.name), UNKNOWN_LEADER, announces=True, span=call.span)
 
 
-def _list_try_cancel_effects(op: TryCancel) -> Effects:
-    return Effects((), op.regions)
-
-
 def _evaluate_try_cancel(op: TryCancel, env: Environment) -> None:
     import numpy as np
 
     env.write(op.regions[0], np.zeros(ANSWER_WORDS, np.uint32))
 
 
-register_operation(
-    Operation(
-        TryCancel,
-        (
-            Spelling(
-                Signature("T.clc_try_cancel", (_RESULT, Parameter("mbarrier"))),
-                """Request the work of a block that has not started; such a block then never runs.
+define_operation(
+    TryCancel,
+    lambda op: Effects((), op.regions),
+    _evaluate_try_cancel,
+    Spelling(
+        Signature("T.clc_try_cancel", (_RESULT, Parameter("mbarrier"))),
+        """Request the work of a block that has not started; such a block then never runs.
 
-                The answer is written to `result`, a shared tile of four uint32, and its 16 bytes are announced to the
-                barrier, which completes when it is there, as with T.tma_copy. T.clc_is_canceled tells whether there was
-                such a block; after an answer of 0 a block must not ask again. One of the threads that execute this
-                asks. It needs sm_100a, and blocks without clusters in the order of their numbers.
-                """,
-                _check_try_cancel,
-            ),
-        ),
-        _list_try_cancel_effects,
-        _evaluate_try_cancel,
-    )
+        The answer is written to `result`, a shared tile of four uint32, and its 16 bytes are announced to the
+        barrier, which completes when it is there, as with T.tma_copy. T.clc_is_canceled tells whether there was
+        such a block; after an answer of 0 a block must not ask again. One of the threads that execute this
+        asks. It needs sm_100a, and blocks without clusters in the order of their numbers.
+        """,
+        _check_try_cancel,
+    ),
 )
 
 
@@ -114,10 +106,7 @@ def lower_try_cancel(op: TryCancel, context: LoweringContext) -> tuple[warp.Oper
     return (warp.TryCancel(op.answer.buffer, get_barrier(op), op.leader, op.announces, span=op.span),)
 
 
-@attach_facet(TryCancel, "demand")
-def list_try_cancel_demands(op: TryCancel, context: LoweringContext) -> tuple[Demand, ...]:
-    """Demand only the issue slot: another statement waits for the answer."""
-    return ()
+attach_facet(TryCancel, "demand")(list_no_demands)
 
 
 # ---- queries of the answer -------------------------------------------------------------------------------------------

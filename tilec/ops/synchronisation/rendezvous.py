@@ -15,8 +15,8 @@ from tilec.ir import warp
 from tilec.ir.tile import TileOp
 from tilec.ops.form import Shared
 from tilec.ops.language.signature import Call, Signature
-from tilec.ops.lowering import Demand, LoweringContext
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support import schema
 from tilec.support.records import dataclass
 from tilec.target.names import Feature
@@ -119,22 +119,16 @@ def _make_spelling(what: str, kind: RendezvousKind) -> Spelling:
     return Spelling(Signature(kind.spelled, ()), kind.doc, check_rendezvous)
 
 
-def _list_rendezvous_effects(op: Rendezvous) -> Effects:
-    return Effects(op.regions, ())
-
-
 def _evaluate_rendezvous(op: Rendezvous, env: Environment) -> None:
     """Suspend the block: `interp`, which runs the blocks, lets it go on when the others have arrived."""
     env.rendezvous(op.what)
 
 
-register_operation(
-    Operation(
-        Rendezvous,
-        tuple(_make_spelling(*item) for item in RENDEZVOUS.items()),
-        _list_rendezvous_effects,
-        _evaluate_rendezvous,
-    )
+define_operation(
+    Rendezvous,
+    lambda op: Effects(op.regions, ()),
+    _evaluate_rendezvous,
+    *(_make_spelling(*item) for item in RENDEZVOUS.items()),
 )
 
 
@@ -157,10 +151,7 @@ def lower_rendezvous(op: Rendezvous, context: LoweringContext) -> tuple[warp.Ope
             return *waits, warp.GridControl("launch_dependents", span=op.span)
 
 
-@attach_facet(Rendezvous, "demand")
-def list_rendezvous_demands(op: Rendezvous, context: LoweringContext) -> tuple[Demand, ...]:
-    """Demand only the issue slot: the other blocks' time is unknown."""
-    return ()
+attach_facet(Rendezvous, "demand")(list_no_demands)
 
 
 @attach_facet(Rendezvous, "agrees")
