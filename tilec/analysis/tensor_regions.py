@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.analysis.trip_count import get_static_trip_count
-from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import UNKNOWN, Interval, affine_form, value_interval
 from tilec.ops import registry
@@ -80,10 +79,9 @@ class RegionAnalysis:
         self, stmt: tile.Stmt, ranges: dict[tile.Var, Interval]
     ) -> Iterator[tuple[bool, tile.Buffer, AccessBox]]:
         """Yield each access to a tensor, with True if it writes."""
-        for expr in list_expressions(stmt):
-            for part in tile.walk_expr(expr):
-                if isinstance(part, tile.Load) and part.buffer.scope == "global":
-                    yield False, part.buffer, self.build_element_box(part.buffer, part.indices, ranges)
+        for load in tile.walk_loads(stmt):
+            if load.buffer.scope == "global":
+                yield False, load.buffer, self.build_element_box(load.buffer, load.indices, ranges)
         match stmt:
             case tile.TileOp():
                 effects = registry.get_operation(stmt.name).effects(stmt)

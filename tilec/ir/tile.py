@@ -6,7 +6,7 @@ IR is never changed in place: passes make new nodes, and keep the ones they do n
 
 from __future__ import annotations
 
-from tilec.ir.tile_nodes.expressions import *  # noqa: F403  (this module is the names of those files)
+from tilec.ir.tile_nodes.expressions import *  # noqa: F403  (this module has the names of those files)
 from tilec.ir.tile_nodes.kernel import *  # noqa: F403
 from tilec.ir.tile_nodes.statements import *  # noqa: F403
 from tilec.ir.tile_nodes.walks import *  # noqa: F403

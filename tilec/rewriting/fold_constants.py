@@ -9,9 +9,10 @@ Signed arithmetic is taken not to overflow where that simplifies an index, as `(
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
 from tilec.ir import tile
 from tilec.ir.affine import reads_elements
@@ -179,49 +180,25 @@ def _is_constant(expr: tile.Expr, value: int) -> bool:
 # ---- constants -------------------------------------------------------------------------------------------------------
 
 
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
+    "floordiv": operator.floordiv, "floormod": operator.mod, "min": min, "max": max, "and": operator.and_,
+    "or": operator.or_, "bitand": operator.and_, "bitor": operator.or_, "xor": operator.xor, "shl": operator.lshift,
+    "shr": operator.rshift, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
+_ON_INTEGERS = ("floordiv", "floormod", "and", "or", "bitand", "bitor", "xor", "shl", "shr")
+
+
 def compute_binary(op: str, a: int | float | bool, b: int | float | bool, dtype: DType) -> int | float | bool | None:
     """Return the exact value of `a op b`, or None where there is none. `dtype` is the result's."""
-    match op:
-        case "add":
-            return a + b
-        case "sub":
-            return a - b
-        case "mul":
-            return a * b
-        case "div":
-            return a / b if b != 0 else None
-        case "floordiv":
-            return int(a) // int(b) if b != 0 else None
-        case "floormod":
-            return int(a) % int(b) if b != 0 else None
-        case "min":
-            return min(a, b)
-        case "max":
-            return max(a, b)
-        case "and" | "bitand":
-            return int(a) & int(b)
-        case "or" | "bitor":
-            return int(a) | int(b)
-        case "xor":
-            return int(a) ^ int(b)
-        case "shl":
-            return int(a) << int(b) if 0 <= b < dtype.bits else None
-        case "shr":
-            return int(a) >> int(b) if 0 <= b < dtype.bits else None
-        case "lt":
-            return a < b
-        case "le":
-            return a <= b
-        case "gt":
-            return a > b
-        case "ge":
-            return a >= b
-        case "eq":
-            return a == b
-        case "ne":
-            return a != b
-        case _:
-            raise AssertionError(f"no binary operation {op}")
+    if op in ("div", "floordiv", "floormod") and b == 0:
+        return None
+    if op in ("shl", "shr") and not 0 <= b < dtype.bits:
+        return None
+    sides = (int(a), int(b)) if op in _ON_INTEGERS else (a, b)
+    result: int | float | bool = _OPERATORS[op](*sides)
+    return result
 
 
 def compute_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | float | bool | None:
@@ -248,32 +225,16 @@ def compute_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | float
 
 
 _FUNCTIONS: dict[str, Callable[..., float]] = {
-    "exp": math.exp,
+    "exp": math.exp, "log": math.log, "log2": math.log2, "log10": math.log10, "sqrt": math.sqrt, "tanh": math.tanh,
+    "sinh": math.sinh, "cosh": math.cosh, "atan": math.atan, "fmod": math.fmod, "abs": abs, "sin": math.sin,
+    "cos": math.cos, "tan": math.tan, "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "pow": math.pow,
+    "nearbyint": round, "erf": math.erf,
     "exp2": lambda x: 2.0**x,
-    "log": math.log,
-    "log2": math.log2,
-    "sqrt": math.sqrt,
-    "rsqrt": lambda x: 1 / math.sqrt(x),
-    "tanh": math.tanh,
-    "sinh": math.sinh,
-    "cosh": math.cosh,
-    "atan": math.atan,
-    "fmod": math.fmod,
-    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
-    "abs": abs,
-    "sin": math.sin,
-    "cos": math.cos,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "pow": math.pow,
-    "tan": math.tan,
-    "trunc": math.trunc,
-    "nearbyint": round,
-    "round": lambda x: math.copysign(math.floor(abs(x) + 0.5), x),
     "exp10": lambda x: 10.0**x,
-    "log10": math.log10,
-    "erf": math.erf,
-}
+    "rsqrt": lambda x: 1 / math.sqrt(x),
+    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+    "round": lambda x: math.copysign(math.floor(abs(x) + 0.5), x),
+}  # fmt: skip
 
 
 def _fold_call(fn: str, args: tuple[tile.Expr, ...], dtype: DType) -> tile.Const | None:

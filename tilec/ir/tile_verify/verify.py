@@ -367,13 +367,8 @@ _IEEE_OPERANDS = {"add": 2, "sub": 2, "mul": 2, "fdiv": 2, "fmaf": 3}
 _SHUFFLES = ("shfl_xor", "shfl_up", "shfl_down", "shfl_sync")
 _FOLDS = ("warp_sum", "warp_max", "warp_min", "warp_and", "warp_or")
 _VOTES = {
-    "vote_any": BOOL,
-    "vote_all": BOOL,
-    "ballot": UINT32,
-    "block_count": INT32,
-    "block_and": BOOL,
-    "block_or": BOOL,
-}
+    "ballot": UINT32, "block_count": INT32, **dict.fromkeys(("vote_any", "vote_all", "block_and", "block_or"), BOOL)
+}  # fmt: skip
 _MATCHES = ("match_any", "match_all")
 
 
@@ -422,15 +417,6 @@ def _call_predicate(fn: str) -> Callable[[tile.Call, tuple[DType, ...]], bool] |
 def _is_phase(call: tile.Call, types: tuple[DType, ...]) -> bool:
     at = call.args[0] if call.args else None
     return call.dtype == BOOL and isinstance(at, tile.Load) and at.buffer.scope == "barrier" and types[1:] == (INT32,)
-
-
-def _is_fold(call: tile.Call, types: tuple[DType, ...]) -> bool:
-    is_bitwise = call.fn in ("warp_and", "warp_or")
-    return types == (call.dtype,) and call.dtype.bits == 32 and not (is_bitwise and call.dtype.is_float)
-
-
-def _is_match(call: tile.Call, types: tuple[DType, ...]) -> bool:
-    return call.dtype == UINT32 and len(types) == 1 and types[0].bits in (32, 64) and not types[0].is_float
 
 
 def _is_shuffle(call: tile.Call, types: tuple[DType, ...]) -> bool:

@@ -3,7 +3,8 @@ and the operations that a role executes in each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 
 from tilec.ir import tile, warp
 from tilec.ir.warp import Operation, Program
@@ -55,6 +56,14 @@ class _Unknown(Exception):
     """The control flow depends on data."""
 
 
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
+    "floormod": operator.mod, "min": min, "max": max, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
+    "ge": operator.ge, "eq": operator.eq, "ne": operator.ne, "and": operator.and_, "bitand": operator.and_,
+    "or": operator.or_, "bitor": operator.or_,
+}  # fmt: skip
+
+
 def _evaluate_integer(expr: tile.Expr, values: dict[str, int]) -> int:
     match expr:
         case tile.Const(value=value):
@@ -74,44 +83,10 @@ def _evaluate_integer(expr: tile.Expr, values: dict[str, int]) -> int:
             left, right = _evaluate_integer(a, values), _evaluate_integer(b, values)
             if right == 0 and op in ("floordiv", "floormod"):
                 raise _Unknown  # the machine's result is unspecified, and unused
-            return _apply_operator(op, left, right)
+            if op not in _OPERATORS:
+                raise _Unknown
+            return int(_OPERATORS[op](left, right))
         case tile.Call() | tile.Ptx() | tile.Load():
-            raise _Unknown
-
-
-def _apply_operator(op: str, a: int, b: int) -> int:
-    match op:
-        case "add":
-            return a + b
-        case "sub":
-            return a - b
-        case "mul":
-            return a * b
-        case "floordiv":
-            return a // b
-        case "floormod":
-            return a % b
-        case "min":
-            return min(a, b)
-        case "max":
-            return max(a, b)
-        case "lt":
-            return int(a < b)
-        case "le":
-            return int(a <= b)
-        case "gt":
-            return int(a > b)
-        case "ge":
-            return int(a >= b)
-        case "eq":
-            return int(a == b)
-        case "ne":
-            return int(a != b)
-        case "and" | "bitand":
-            return a & b
-        case "or" | "bitor":
-            return a | b
-        case _:
             raise _Unknown
 
 
@@ -205,6 +180,7 @@ class Execution:
         return op.bodies[iteration * len(op.bodies) // trip_count]
 
     def is_leaving(self) -> bool:
+        """Return whether a break has left the innermost loop, which the type checker cannot know of `left`."""
         return self.left
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
