@@ -89,7 +89,7 @@ def _read_order(call: Call, kind: tile.Atomic) -> tile.Order:
     wanted = "acquire" if name == "consume" else name
     if wanted not in known:
         call.refuse("memory_order", " or ".join(f'"{o}"' for o in known))
-    return cast(tile.Order, wanted)
+    return wanted
 
 
 def _check_target(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic) -> None:
@@ -157,7 +157,6 @@ def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
         call.refuse("return_prev", "False: only an operation on one element returns the old value")
     if not isinstance(access, Access) or access.has_extent:
         call.refuse("value", f"the first of {lanes} elements")
-    assert isinstance(access, Access)
     found = []
     for lane in range(lanes):
         *rest, last = (i for i in access.indices if isinstance(i, EXPR_TYPES))

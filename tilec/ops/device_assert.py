@@ -42,19 +42,14 @@ def _evaluate_device_assert(op: DeviceAssert, env: Environment) -> None:
         raise_error("assertion-failed", f"an assertion of the kernel failed: {op.message}", op.span)
 
 
+_NO_STACK_INFO = Parameter("no_stack_info", False, hint="the kernel stops without a message")
+
 DEVICE_ASSERT = define_operation(
     DeviceAssert,
     list_no_effects,
     _evaluate_device_assert,
     Spelling(
-        Signature(
-            "T.device_assert",
-            (
-                Parameter("condition"),
-                Parameter("msg", ""),
-                Parameter("no_stack_info", False, hint="the kernel stops without a message"),
-            ),
-        ),
+        Signature("T.device_assert", (Parameter("condition"), Parameter("msg", ""), _NO_STACK_INFO)),
         """Stop the whole grid with a launch error if `condition` is false in some thread.
 
         Outside T.Parallel. The GPU does not show `msg`; `tilec emulate` names the line.""",

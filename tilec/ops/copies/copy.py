@@ -11,7 +11,15 @@ from tilec.ir.expr import cast_expr as converted
 from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.operations.interfaces import Axis, Doer
 from tilec.ops.form import Announces, AnyMemory, Barrier, Leader, Positive, Whole, Yes, verify_same_shape
-from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
+from tilec.ops.language.signature import (
+    ANNOTATIONS,
+    EVICTION_POLICY,
+    LOOP_LAYOUT,
+    PREFERRED_INSTRUCTION,
+    Call,
+    Parameter,
+    Signature,
+)
 from tilec.ops.language.values import Access, show_shape
 from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.ops.synchronisation.barriers import as_barrier
@@ -19,7 +27,12 @@ from tilec.support import schema
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
-_OWN_CHOICE = "tilec chooses it from the operands"
+SIDES = (Parameter("src"), Parameter("dst"))
+_WIDTH = Parameter("coalesced_width", None, keyword_only=True)
+_DISABLE_TMA = Parameter("disable_tma", False, keyword_only=True)
+_BARRIER = Parameter("barrier", None, keyword_only=True)
+_CLUSTER_MASK = Parameter("cluster_mask", None, supported=False, keyword_only=True)
+_LEADER_SCOPE = Parameter("leader_scope_threads", None, keyword_only=True, hint="tilec chooses it from the operands")
 _AXES = schema.Constraint(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", "xyz"), "axes of the cluster")
 
 
@@ -204,17 +217,7 @@ define_operation(
     _evaluate_copy,
     Spelling(
         Signature(
-            "T.copy",
-            (
-                Parameter("src"),
-                Parameter("dst"),
-                Parameter("coalesced_width", None, keyword_only=True),
-                Parameter("disable_tma", False, keyword_only=True),
-                Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
-                Parameter("prefer_instruction", None, keyword_only=True, hint=_OWN_CHOICE),
-                ANNOTATIONS,
-                Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
-            ),
+            "T.copy", (*SIDES, _WIDTH, _DISABLE_TMA, EVICTION_POLICY, PREFERRED_INSTRUCTION, ANNOTATIONS, LOOP_LAYOUT)
         ),
         """Copy `src` to `dst`, each a tensor, a shared tile, a fragment or a box of one, of the same shape.
 
@@ -226,16 +229,7 @@ define_operation(
         _check_copy,
     ),
     Spelling(
-        Signature(
-            "T.async_copy",
-            (
-                Parameter("src"),
-                Parameter("dst"),
-                Parameter("coalesced_width", None, keyword_only=True),
-                ANNOTATIONS,
-                Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
-            ),
-        ),
+        Signature("T.async_copy", (*SIDES, _WIDTH, ANNOTATIONS, LOOP_LAYOUT)),
         """Begin a copy from a tensor to a shared tile, as a group of its own for T.ptx_wait_group.
 
         It uses cp.async or TMA. Statements that use `dst` wait for it even where the kernel has no
@@ -244,18 +238,7 @@ define_operation(
         _check_async_copy,
     ),
     Spelling(
-        Signature(
-            "T.tma_copy",
-            (
-                Parameter("src"),
-                Parameter("dst"),
-                Parameter("barrier", None, keyword_only=True),
-                Parameter("cluster_mask", None, supported=False, keyword_only=True),
-                Parameter("leader_scope_threads", None, keyword_only=True, hint=_OWN_CHOICE),
-                Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
-                ANNOTATIONS,
-            ),
-        ),
+        Signature("T.tma_copy", (*SIDES, _BARRIER, _CLUSTER_MASK, _LEADER_SCOPE, EVICTION_POLICY, ANNOTATIONS)),
         """Begin a copy from a tensor to a shared tile by TMA, and announce its bytes to `barrier`.
 
         One of the threads that execute this issues it. The phase of the barrier completes with its last bytes

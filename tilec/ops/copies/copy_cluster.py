@@ -8,15 +8,25 @@ from dataclasses import replace
 
 from tilec.ir.tile import TileOp
 from tilec.ir.warp import Operation as WarpOperation
-from tilec.ops.copies.copy import Copy, read_regions
+from tilec.ops.copies.copy import SIDES, Copy, read_regions
 from tilec.ops.form import Scalar, Shared, verify_same_shape
-from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
+from tilec.ops.language.signature import (
+    ANNOTATIONS,
+    EVICTION_POLICY,
+    IGNORED_WIDTH,
+    LOOP_LAYOUT,
+    Call,
+    Parameter,
+    Signature,
+    as_expr,
+)
 from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, make_demand
 from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
-_OWN_CHOICE = "tilec chooses it from the operands"
+_BLOCK, _MASK = (Parameter(name, None, keyword_only=True) for name in ("dst_block", "cluster_mask"))
+_REMOTE_BARRIER = Parameter("remote_barrier", None, supported=False, keyword_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +92,7 @@ define_operation(
     Spelling(
         Signature(
             "T.copy_cluster",
-            (
-                Parameter("src"),
-                Parameter("dst"),
-                Parameter("dst_block", None, keyword_only=True),
-                Parameter("cluster_mask", None, keyword_only=True),
-                Parameter("remote_barrier", None, supported=False, keyword_only=True),
-                Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
-                Parameter("coalesced_width", None, keyword_only=True, hint=_OWN_CHOICE),
-                ANNOTATIONS,
-                Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
-            ),
+            (*SIDES, _BLOCK, _MASK, _REMOTE_BARRIER, EVICTION_POLICY, IGNORED_WIDTH, ANNOTATIONS, LOOP_LAYOUT),
         ),
         """Copy between blocks of a cluster, or load a tile for several of them.
 

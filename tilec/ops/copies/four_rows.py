@@ -16,7 +16,7 @@ from tilec.ir.expr import cast_expr
 from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.types import INT32
 from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Global, Index, Leader, Shared, verify_same_dtype
-from tilec.ops.language.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.language.signature import ANNOTATIONS, EVICTION_POLICY, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import describe_value, show_shape
 from tilec.ops.lowering import Demand, LoweringContext, make_demand, make_tensor_map
 from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
@@ -110,7 +110,6 @@ def _read_tensor(call: Call, name: str) -> tile.Buffer:
     value = call[name].value
     if not isinstance(value, tile.Buffer) or value.scope != "global" or len(value.extents) != 2:
         call.refuse(name, "a whole tensor of two dimensions")
-    assert isinstance(value, tile.Buffer)
     return value
 
 
@@ -141,7 +140,6 @@ def _read_rows(call: Call) -> tuple[tile.Expr, tile.Expr, tile.Expr, tile.Expr]:
     rows = call["rows"]
     if not isinstance(rows.value, tuple) or len(rows.value) != ROWS:
         call.refuse("rows", "a list of four indices")
-    assert isinstance(rows.value, tuple)
     first, second, third, fourth = (_read_index(call, Argument(row, rows.span)) for row in rows.value)
     return first, second, third, fourth
 
@@ -175,7 +173,7 @@ def _select_row(region: tile.Region, row: int, number: int) -> tile.Region:
 
 _COMMON = (
     Parameter("swizzle", None, keyword_only=True, hint="tilec chooses the layout of a tile from all its accesses"),
-    Parameter("eviction_policy", None, keyword_only=True, hint="tilec chooses it from the operands"),
+    EVICTION_POLICY,
     ANNOTATIONS,
 )
 _OPERANDS = tuple(map(Parameter, ("src", "dst", "col", "rows")))

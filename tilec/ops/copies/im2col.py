@@ -173,9 +173,8 @@ def _evaluate_im2col(op: Im2col, env: Environment) -> None:
     env.write(col, np.where(inside, images[indices], 0).astype(images.dtype))
 
 
-_PARAMETERS = tuple(
-    Parameter(name) for name in ("img", "col", "nhw_step", "c_step", "kernel", "stride", "dilation", "pad")
-)
+_PARAMETERS = tuple(map(Parameter, ("img", "col", "nhw_step", "c_step", "kernel", "stride", "dilation", "pad")))
+_EVICTION_POLICY = Parameter("eviction_policy", None, hint="tilec chooses it from the operands")
 
 define_operation(
     Im2col,
@@ -197,10 +196,7 @@ define_operation(
         _check_im2col,
     ),
     Spelling(
-        Signature(
-            "T.c2d_im2col",
-            (*_PARAMETERS, Parameter("eviction_policy", None, hint="tilec chooses it from the operands"), ANNOTATIONS),
-        ),
+        Signature("T.c2d_im2col", (*_PARAMETERS, _EVICTION_POLICY, ANNOTATIONS)),
         """T.im2col by its old name.""",
         _check_im2col,
     ),

@@ -132,5 +132,4 @@ def _read_first_element(call: Call, name: str) -> tuple[tile.Buffer, tuple[tile.
         return value, tuple(tile.int32_const(0) for _ in value.extents)
     if not isinstance(value, Access) or value.has_extent:
         call.refuse(name, "a tile, or its first element")
-    assert isinstance(value, Access)
     return value.buffer, tuple(i for i in value.indices if isinstance(i, EXPR_TYPES))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NoReturn
 
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr, extent_to_size, make_constant
@@ -54,6 +55,11 @@ LANE_COUNTS = ("2", "4", "8", "16", "32")
 """The lane counts of vector types."""
 
 ANNOTATIONS = Parameter("annotations", None, hint="tilec reads no annotations here")
+_OWN_CHOICE = "tilec chooses it from the operands"
+EVICTION_POLICY, LOOP_LAYOUT, PREFERRED_INSTRUCTION, IGNORED_WIDTH = (
+    Parameter(name, None, keyword_only=True, hint=_OWN_CHOICE)
+    for name in ("eviction_policy", "loop_layout", "prefer_instruction", "coalesced_width")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,7 @@ class Call:
     def is_given(self, name: str) -> bool:
         return self.arguments[name].span != self.span
 
-    def refuse(self, name: str, wanted: str) -> None:
+    def refuse(self, name: str, wanted: str) -> NoReturn:
         """Fail because the argument is not what the operation needs."""
         argument = self[name]
         raise_error(
@@ -109,13 +115,12 @@ class Call:
         value = self[name].value
         if not isinstance(value, bool):
             self.refuse(name, "True or False, known at compile time")
-        return bool(value)
+        return value
 
     def read_integer(self, name: str) -> int:
         value = self[name].value
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse(name, "an integer known at compile time")
-        assert isinstance(value, int)
         make_literal(value, INT32, self[name].span)
         return value
 
@@ -126,7 +131,6 @@ class Call:
         value = self[name].value
         if not isinstance(value, WarpPolicy):
             self.refuse(name, "T.GemmWarpPolicy.Square, FullRow or FullCol")
-        assert isinstance(value, WarpPolicy)
         return value.name
 
     def buffer(self, name: str) -> tile.Buffer | None:
@@ -163,9 +167,7 @@ class Call:
                     argument.span,
                     help="write a slice, as in `A[0:16, :]`",
                 )
-            case _:
-                self.refuse(name, "a tensor, a tile or a part of one")
-        raise AssertionError("not a region")
+        return self.refuse(name, "a tensor, a tile or a part of one")
 
 
 def bind_arguments(

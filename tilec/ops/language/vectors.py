@@ -38,7 +38,6 @@ def _make_pairs(fn: Callable[[tuple[tile.Expr, ...], DType], tile.Expr]) -> Call
             value = call[name].value
             if not isinstance(value, Lanes) or len(value.parts) != 2 or value.dtype not in _PAIR_DTYPES:
                 call.refuse(name, "a vector: float32x2, float16x2 or bfloat16x2")
-            assert isinstance(value, Lanes)
             types.append(value)
         other = next((n for n, v in zip(call.arguments, types, strict=True) if v.dtype != types[0].dtype), None)
         if other is not None:

@@ -239,30 +239,21 @@ def _evaluate_scaled_gemm(op: ScaledGemm, env: Environment) -> None:
     env.write(c, product.reshape(c.extent))
 
 
+_PARAMETERS = (
+    *map(Parameter, ("A", "B", "C", "SFA_tmem", "SFB_tmem")),
+    *(Parameter(name, False) for name in ("transpose_A", "transpose_B", "clear_accum")),
+    Parameter("wg_wait", 0, hint="the tensor cores arrive at `mbar` instead"),
+    Parameter("mbar", None),
+    *(Parameter(name, keyword_only=True) for name in ("k_start", "sf_a_granularity_k", "sf_b_granularity_k")),
+    Parameter("use_2cta", False, supported=False, keyword_only=True),
+)
+
 define_operation(
     ScaledGemm,
     _list_scaled_gemm_effects,
     _evaluate_scaled_gemm,
     Spelling(
-        Signature(
-            "T.tcgen05_gemm_blockscaled",
-            (
-                Parameter("A"),
-                Parameter("B"),
-                Parameter("C"),
-                Parameter("SFA_tmem"),
-                Parameter("SFB_tmem"),
-                Parameter("transpose_A", False),
-                Parameter("transpose_B", False),
-                Parameter("clear_accum", False),
-                Parameter("wg_wait", 0, hint="the tensor cores arrive at `mbar` instead"),
-                Parameter("mbar", None),
-                Parameter("k_start", keyword_only=True),
-                Parameter("sf_a_granularity_k", keyword_only=True),
-                Parameter("sf_b_granularity_k", keyword_only=True),
-                Parameter("use_2cta", False, supported=False, keyword_only=True),
-            ),
-        ),
+        Signature("T.tcgen05_gemm_blockscaled", _PARAMETERS),
         """Begin C += (op(A) · scales) · (op(B) · scales) by tcgen05.mma, and go on, as T.tcgen05_gemm does.
 
         SFA_tmem and SFB_tmem are of uint32, (128, 4) for each 128 rows of A and of op(B).T: four scales of a

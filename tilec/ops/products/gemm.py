@@ -417,27 +417,26 @@ def _truncate_to_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
+_FACTORS = (*map(Parameter, "ABC"), Parameter("transpose_A", False), Parameter("transpose_B", False))
+_SPARSE_FACTORS = (
+    *map(Parameter, ("A_sparse", "E", "B", "C")),
+    Parameter("transpose_A", False),
+    Parameter("transpose_E", False, supported=False),
+    Parameter("transpose_B", False),
+)
+_POLICY, _CLEAR = Parameter("policy", WarpPolicy("square")), Parameter("clear_accum", False)
+_UNUSED_POLICY = replace(_POLICY, hint="the tensor cores divide C themselves")
+_K_PACK = Parameter("k_pack", 1, hint="it is for the matrix units of another vendor")
+_WAIT = Parameter("wg_wait", 0, keyword_only=True)
+_INSERTED_WAIT = replace(_WAIT, hint="tilec inserts the wait where the result is needed")
+_BARRIER, _PAIRED = Parameter("mbar", None), Parameter("use_2cta", False, keyword_only=True)
+
 define_operation(
     Gemm,
     _list_gemm_effects,
     _evaluate_gemm,
     Spelling(
-        Signature(
-            "T.gemm",
-            (
-                Parameter("A"),
-                Parameter("B"),
-                Parameter("C"),
-                Parameter("transpose_A", False),
-                Parameter("transpose_B", False),
-                Parameter("policy", WarpPolicy("square")),
-                Parameter("clear_accum", False),
-                Parameter("k_pack", 1, hint="it is for the matrix units of another vendor"),
-                Parameter("wg_wait", 0, keyword_only=True),
-                Parameter("mbar", None),
-                ANNOTATIONS,
-            ),
-        ),
+        Signature("T.gemm", (*_FACTORS, _POLICY, _CLEAR, _K_PACK, _WAIT, _BARRIER, ANNOTATIONS)),
         """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.
 
         A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile or, for mma.sync, a fragment; C is
@@ -457,23 +456,7 @@ define_operation(
         _check_gemm,
     ),
     Spelling(
-        Signature(
-            "T.gemm_sp",
-            (
-                Parameter("A_sparse"),
-                Parameter("E"),
-                Parameter("B"),
-                Parameter("C"),
-                Parameter("transpose_A", False),
-                Parameter("transpose_E", False, supported=False),
-                Parameter("transpose_B", False),
-                Parameter("policy", WarpPolicy("square")),
-                Parameter("clear_accum", False),
-                Parameter("k_pack", 1, hint="it is for the matrix units of another vendor"),
-                Parameter("wg_wait", 0, hint="tilec inserts the wait where the result is needed", keyword_only=True),
-                ANNOTATIONS,
-            ),
-        ),
+        Signature("T.gemm_sp", (*_SPARSE_FACTORS, _POLICY, _CLEAR, _K_PACK, _INSERTED_WAIT, ANNOTATIONS)),
         """C += op(A) · op(B), where A stores two of each four adjacent elements along K and the others are 0.
 
         As T.gemm, but `A_sparse` is (M, K / 2), and the shared tile `E` holds the positions of its elements:
@@ -486,19 +469,7 @@ define_operation(
         _check_sparse_gemm,
     ),
     Spelling(
-        Signature(
-            "T.wgmma_gemm",
-            (
-                Parameter("A"),
-                Parameter("B"),
-                Parameter("C"),
-                Parameter("transpose_A", False),
-                Parameter("transpose_B", False),
-                Parameter("policy", WarpPolicy("square")),
-                Parameter("clear_accum", False),
-                ANNOTATIONS,
-            ),
-        ),
+        Signature("T.wgmma_gemm", (*_FACTORS, _POLICY, _CLEAR, ANNOTATIONS)),
         """Begin C += op(A) · op(B) by wgmma, as T.gemm would, without waiting: T.wait_wgmma waits for it.
 
         tilec adds a wait where threads use C; when A and B may be overwritten is the kernel's task. T.gemm with
@@ -509,18 +480,7 @@ define_operation(
     Spelling(
         Signature(
             "T.tcgen05_gemm",
-            (
-                Parameter("A"),
-                Parameter("B"),
-                Parameter("C"),
-                Parameter("transpose_A", False),
-                Parameter("transpose_B", False),
-                Parameter("policy", WarpPolicy("square"), hint="the tensor cores divide C themselves"),
-                Parameter("clear_accum", False),
-                Parameter("mbar", None, keyword_only=True),
-                Parameter("use_2cta", False, keyword_only=True),
-                ANNOTATIONS,
-            ),
+            (*_FACTORS, _UNUSED_POLICY, _CLEAR, replace(_BARRIER, keyword_only=True), _PAIRED, ANNOTATIONS),
         ),
         """Begin C += op(A) · op(B) by tcgen05.mma, C a T.alloc_tmem tile, without waiting.
 

@@ -109,7 +109,6 @@ def read_update(call: Call) -> tuple[Access, tile.Expr]:
     access = call["target"].value
     if not isinstance(access, Access) or access.has_extent:
         call.refuse("target", "one element of a reducer, as in acc[i]")
-    assert isinstance(access, Access)
     return access, as_expr(call["value"], access.buffer.dtype)
 
 

@@ -205,7 +205,6 @@ def elaborate_reducer_update(context: Context, call: Call) -> None:
     reducer = context.reducers.get(access.buffer.name)
     if reducer is None:
         call.refuse("target", "an element of a T.alloc_reducer buffer")
-        return
     if not context.is_parallel:
         raise_error(
             "fragment-index",
