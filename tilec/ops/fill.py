@@ -18,7 +18,6 @@ from tilec.ops.form import Scalar, verify_value_dtype
 from tilec.ops.language.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, list_store_demands, make_demand
 from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
-from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
 
@@ -42,26 +41,13 @@ class Fill(TileOp):
         return tuple(Axis(((0, d),)) for d in range(len(self.tile.extent)))
 
 
-def _read_tile(call: Call) -> Region:
-    buffer = call.buffer("buffer")
-    if buffer is not None and buffer.scope == "global":
-        raise_error(
-            "wrong-scope",
-            f"{call.name} needs a tile, not a tensor",
-            call["buffer"].span,
-            f"{buffer.name} is in global memory",
-            help="fill a tile and T.copy it",
-        )
-    return call.read_region("buffer")
-
-
 def _check_fill(call: Call) -> TileOp:
-    dst = _read_tile(call)
+    dst = call.read_tile("buffer", f"{call.name} needs a tile, not a tensor", "fill a tile and T.copy it")
     return Fill(dst, as_expr(call["value"], dst.buffer.dtype), span=call.span)
 
 
 def _check_clear(call: Call) -> TileOp:
-    dst = _read_tile(call)
+    dst = call.read_tile("buffer", f"{call.name} needs a tile, not a tensor", "fill a tile and T.copy it")
     return Fill(dst, make_constant(0, dst.buffer.dtype), span=call.span)
 
 

@@ -140,6 +140,13 @@ class Call:
         buffer = value.buffer if isinstance(value, Access) else value
         return buffer if isinstance(buffer, tile.Buffer) else None
 
+    def read_tile(self, name: str, title: str, help: str) -> tile.Region:
+        """Return a tile or a box of one; refuse a tensor with this title and help."""
+        buffer = self.buffer(name)
+        if buffer is not None and buffer.scope == "global":
+            raise_error("wrong-scope", title, self[name].span, f"{buffer.name} is in global memory", help=help)
+        return self.read_region(name)
+
     def read_region(self, name: str, like: tuple[int, ...] | None = None) -> tile.Region:
         """Return a tile or a box of one. An index without extents takes those of `like`, aligned at the last one."""
         argument = self[name]

@@ -6,30 +6,16 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, cast
 
+from tilec.ir import types
 from tilec.ir.layout import accumulated_depth_order
 from tilec.ir.operations.fields import BY_PASSES, In
 from tilec.ir.operations.interfaces import Axis, Doer
-from tilec.ir.tile import Buffer, Region, TileOp
-from tilec.ir.types import (
-    BFLOAT16,
-    BOOL,
-    FLOAT8_E4M3,
-    FLOAT8_E5M2,
-    FLOAT16,
-    FLOAT32,
-    FLOAT64,
-    INT4,
-    INT8,
-    INT32,
-    NARROW_TYPES,
-    UINT4,
-    UINT8,
-    DType,
-)
+from tilec.ir.tile import Region, TileOp
+from tilec.ir.types import BOOL, DType
 from tilec.ops.copies.transpose import AccumulatedOrder
 from tilec.ops.form import Barrier, Condition, Leader, OnChip, Shared, Yes
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
-from tilec.ops.language.values import Access, WarpPolicy, show_shape
+from tilec.ops.language.values import WarpPolicy, show_shape
 from tilec.ops.products.sparse import METADATA_DTYPES, SPARSE_DTYPES, count_metadata_columns, expand_rows
 from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.ops.synchronisation.barriers import as_barrier
@@ -41,18 +27,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
-    FLOAT8_E4M3: (FLOAT32, FLOAT16),
-    FLOAT8_E5M2: (FLOAT32, FLOAT16),
-    FLOAT16: (FLOAT32, FLOAT16),
-    BFLOAT16: (FLOAT32,),
-    FLOAT32: (FLOAT32,),
-    FLOAT64: (FLOAT64,),
-    INT8: (INT32,),
-    UINT8: (INT32,),
-    INT4: (INT32,),
-    UINT4: (INT32,),
+    **dict.fromkeys((types.FLOAT8_E4M3, types.FLOAT8_E5M2, types.FLOAT16), (types.FLOAT32, types.FLOAT16)),
+    **dict.fromkeys((types.BFLOAT16, types.FLOAT32), (types.FLOAT32,)),
+    types.FLOAT64: (types.FLOAT64,),
+    **dict.fromkeys((types.INT8, types.UINT8, types.INT4, types.UINT4), (types.INT32,)),
 }
 """The types of C, for each element type of A and B."""
+_MIXED_TYPES = {types.FLOAT8_E4M3, types.FLOAT8_E5M2}
+"""The types of which A may have one and B the other."""
 
 _SCOPES = {
     "A": ("shared", "fragment"), "A_sparse": ("shared", "fragment"), "E": ("shared",), "B": ("shared",),
@@ -156,20 +138,15 @@ def get_gemm_shape(op: GemmOperands) -> tuple[int, int, int]:
     return m, n, get_matrix_shape(op.a)[0 if op.transpose_A else 1]
 
 
-def _check_fragment_gemm(call: Call) -> Gemm:
-    return _check_product(call, "A")
-
-
 def _check_gemm(call: Call) -> Gemm:
     """Check T.gemm. With C in tensor memory it is T.tcgen05_gemm, except that the barrier may be missing."""
-    value = call["C"].value
-    buffer = value.buffer if isinstance(value, Access) else value
-    if isinstance(buffer, Buffer) and buffer.scope == "tmem":
+    buffer = call.buffer("C")
+    if buffer is not None and buffer.scope == "tmem":
         op = _check_tcgen05_gemm(call)
         return replace(op, wait=None, held="tmem" if op.barrier is None else None)
     if call["mbar"].value is not None:
         call.refuse("mbar", "omitted, unless C is a tile of T.alloc_tmem")
-    return _check_fragment_gemm(call)
+    return _check_product(call, "A")
 
 
 def _check_sparse_gemm(call: Call) -> Gemm:
@@ -203,7 +180,7 @@ def _check_sparse_gemm(call: Call) -> Gemm:
             f"{metadata.buffer.name} is {show_shape(metadata.extent)}",
             secondary=(Label(a.buffer.span, f"{k} elements of {a.buffer.dtype} a row are stored here"),),
             help=f"allocate it as {show_shape(wanted)}: two bits of metadata for each element"
-            + (", of float32 four" if a.buffer.dtype == FLOAT32 else ""),
+            + (", of float32 four" if a.buffer.dtype == types.FLOAT32 else ""),
         )
     return replace(op, metadata=metadata)
 
@@ -278,10 +255,6 @@ def _check_product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
     )
 
 
-def _check_wgmma_gemm(call: Call) -> Gemm:
-    return replace(_check_fragment_gemm(call), wait="wgmma")
-
-
 def _check_tcgen05_gemm(call: Call) -> Gemm:
     op = _check_product(call, "A", "C in tensor memory")
     if op.regions[0].buffer == op.regions[2].buffer:
@@ -326,21 +299,22 @@ def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
 
 
 def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
-    if a != b and not {a, b} <= {FLOAT8_E4M3, FLOAT8_E5M2}:
-        operands = ((key, call[key].value) for key in ("A", "A_sparse", "B") if key in call.arguments)
-        buffers = ((key, value.buffer if isinstance(value, Access) else value) for key, value in operands)
+    if a != b and not {a, b} <= _MIXED_TYPES:
+        buffers = ((key, call.buffer(key)) for key in ("A", "A_sparse", "B") if key in call.arguments)
         raise_error(
             "dtype-mismatch",
             f"{call.name}: A and B have different dtypes",
             call.span,
             f"A is {a}, B is {b}",
-            secondary=tuple(Label(b.span, f"{key} is {b.dtype}") for key, b in buffers if isinstance(b, Buffer)),
+            secondary=tuple(Label(b.span, f"{key} is {b.dtype}") for key, b in buffers if b is not None),
             help="allocate both as one of the two: T.copy converts",
         )
     if a not in _ACCUMULATORS:
         known = ", ".join(d.name for d in _ACCUMULATORS)
         left = call["A_sparse" if "A_sparse" in call.arguments else "A"]
-        instead = "T.copy it to a tile of float16 or bfloat16 first" if a in NARROW_TYPES else f"supported: {known}"
+        instead = (
+            "T.copy it to a tile of float16 or bfloat16 first" if a in types.NARROW_TYPES else f"supported: {known}"
+        )
         raise_error("wrong-dtype", f"{call.name} cannot multiply {a}", left.span, f"this is {a}", help=instead)
     if c not in _ACCUMULATORS[a]:
         wanted = " or ".join(d.name for d in _ACCUMULATORS[a])
@@ -391,11 +365,11 @@ def _multiply_block(op: Gemm, columns: NDArray[np.generic], env: Environment) ->
 
     a, _, c, *metadata = op.regions
     # Products of 8-bit integers are exact in float64, which has a fast matrix product.
-    small = a.buffer.dtype.is_float and a.buffer.dtype != FLOAT64
+    small = a.buffer.dtype.is_float and a.buffer.dtype != types.FLOAT64
     wide = np.dtype(np.float32 if small else np.float64)
     left: NDArray[np.floating] = env.read(a).reshape(get_matrix_shape(a)).astype(wide)
     right: NDArray[np.floating] = columns.astype(wide)
-    if a.buffer.dtype == FLOAT32:
+    if a.buffer.dtype == types.FLOAT32:
         left, right = _truncate_to_tf32(left), _truncate_to_tf32(right)
     left = left.T if op.transpose_A else left
     if metadata:
@@ -475,7 +449,7 @@ define_operation(
         tilec adds a wait where threads use C; when A and B may be overwritten is the kernel's task. T.gemm with
         wg_wait=-1 is the same where the target has wgmma.
         """,
-        _check_wgmma_gemm,
+        lambda call: replace(_check_product(call, "A"), wait="wgmma"),
     ),
     Spelling(
         Signature(
@@ -513,21 +487,21 @@ def verify_gemm(op: Gemm) -> Iterator[str]:
     if (m, n * (2 if op.paired else 1), stored) != (*get_matrix_shape(c), of_b):
         shapes = ", ".join(f"{r.buffer.name} is {show_shape(r.extent)}" for r in (a, b, c))
         yield f"operands disagree: {shapes}"
-    types = a.buffer.dtype, b.buffer.dtype
-    if (types[0] != types[1] and not {*types} <= {FLOAT8_E4M3, FLOAT8_E5M2}) or types[0] not in _ACCUMULATORS:
-        yield f"there is no product of {types[0]} and {types[1]}"
-    elif c.buffer.dtype not in _ACCUMULATORS[types[0]]:
-        yield f"a product of {types[0]} is not accumulated in {c.buffer.dtype}"
-    elif types[0].per_byte == 2 and (
+    left, right = a.buffer.dtype, b.buffer.dtype
+    if (left != right and not {left, right} <= _MIXED_TYPES) or left not in _ACCUMULATORS:
+        yield f"there is no product of {left} and {right}"
+    elif c.buffer.dtype not in _ACCUMULATORS[left]:
+        yield f"a product of {left} is not accumulated in {c.buffer.dtype}"
+    elif left.per_byte == 2 and (
         op.transpose_A or not op.transpose_B or "fragment" in (a.buffer.scope, b.buffer.scope)
     ):
-        yield f"{types[0]} must be in shared memory and stored along K"
+        yield f"{left} must be in shared memory and stored along K"
     if metadata and (
-        types[0].name not in SPARSE_DTYPES
+        left.name not in SPARSE_DTYPES
         or metadata[0].buffer.dtype not in METADATA_DTYPES
-        or get_matrix_shape(metadata[0]) != (m, count_metadata_columns(k, types[0], metadata[0].buffer.dtype))
+        or get_matrix_shape(metadata[0]) != (m, count_metadata_columns(k, left, metadata[0].buffer.dtype))
     ):
-        yield f"{metadata[0].buffer.name} does not fit as metadata of {k} elements a row of {types[0]}"
+        yield f"{metadata[0].buffer.name} does not fit as metadata of {k} elements a row of {left}"
     yield from _verify_scopes(op)
 
 

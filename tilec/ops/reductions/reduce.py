@@ -75,7 +75,8 @@ BITWISE_KINDS = ("bitand", "bitor", "bitxor")
 
 
 def _check_reduce(kind: Kind, call: Call) -> TileOp:
-    src, dst = _read_tile(call, "buffer"), _read_tile(call, "out")
+    title, help_text = f"{call.name} works on tiles, not on tensors", "T.copy it to a fragment first"
+    src, dst = (call.read_tile(name, title, help_text) for name in ("buffer", "out"))
     extents, result = get_kept_extents(src), get_kept_extents(dst)
     rank = len(extents)
     dim = call.read_integer("dim")
@@ -126,19 +127,6 @@ def _check_reduce(kind: Kind, call: Call) -> TileOp:
 def get_kept_extents(region: Region) -> tuple[int, ...]:
     """Return the extents that `dim` counts: all of a whole tile, of a part only those above 1."""
     return region.extent if region.is_whole else region.shape
-
-
-def _read_tile(call: Call, name: str) -> Region:
-    buffer = call.buffer(name)
-    if buffer is not None and buffer.scope == "global":
-        raise_error(
-            "wrong-scope",
-            f"{call.name} works on tiles, not on tensors",
-            call[name].span,
-            f"{buffer.name} is in global memory",
-            help="T.copy it to a fragment first",
-        )
-    return call.read_region(name)
 
 
 def _list_reduce_effects(op: Reduce) -> Effects:

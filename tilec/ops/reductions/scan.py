@@ -16,7 +16,7 @@ from tilec.ir.types import BOOL, FLOAT32, INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.form import OnChip, verify_same_shape
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
-from tilec.ops.language.values import Value, show_shape
+from tilec.ops.language.values import show_shape
 from tilec.ops.lowering import Demand, LoweringContext
 from tilec.ops.reductions.reduce import get_kept_extents
 from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
@@ -41,9 +41,9 @@ class Scan(tile.TileOp):
 
 
 def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
-    src = _read_tile(call, "src")
-    missing: Value = None
-    dst = src if call["dst"].value is missing else _read_tile(call, "dst")
+    title, help_text = f"{call.name} works on tiles, not on tensors", "T.copy it to a tile first"
+    src = call.read_tile("src", title, help_text)
+    dst = src if call["dst"].value is None else call.read_tile("dst", title, help_text)
     rank = len(get_kept_extents(src))
     dim = call.read_integer("dim")
     if not -rank <= dim < rank:
@@ -72,19 +72,6 @@ def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
             help="use integers, or floats of 16 bits or more",
         )
     return Scan(src, dst, dim % rank, kind, call.read_boolean("reverse"), span=call.span)
-
-
-def _read_tile(call: Call, name: str) -> tile.Region:
-    buffer = call.buffer(name)
-    if buffer is not None and buffer.scope == "global":
-        raise_error(
-            "wrong-scope",
-            f"{call.name} works on tiles, not on tensors",
-            call[name].span,
-            f"{buffer.name} is in global memory",
-            help="T.copy it to a tile first",
-        )
-    return call.read_region(name)
 
 
 def _evaluate_scan(op: Scan, env: Environment) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal
 
 from tilec.ir import tile, warp
@@ -201,24 +202,12 @@ def _check_await_barrier(call: Call) -> tile.TileOp:
     return AwaitBarrier(barrier, cast_expr(parity, INT32), span=call.span)
 
 
-def _check_expect_tx(call: Call) -> tile.TileOp:
-    return _build_expect_tx(call, arrives=False)
-
-
-def _check_arrive_expect_tx(call: Call) -> tile.TileOp:
-    return _build_expect_tx(call, arrives=True)
-
-
-def _build_expect_tx(call: Call, *, arrives: bool) -> tile.TileOp:
+def _check_expect_tx(arrives: bool, call: Call) -> tile.TileOp:
     announced = call.read_integer("tx")
     if not 0 < announced <= MAX_ARRIVALS:
         call.refuse("tx", f"a number of bytes, 1 to {MAX_ARRIVALS:,}")
     barrier = as_barrier(call["mbarrier"], call.name)
     return ExpectTx(arrives, barrier, announced, UNKNOWN_LEADER, span=call.span)
-
-
-def _check_cp_async_arrive(call: Call) -> tile.TileOp:
-    return CpAsyncArrive(as_barrier(call["mbarrier"], call.name), span=call.span)
 
 
 _BARRIER = Parameter("mbarrier")
@@ -285,7 +274,7 @@ define_operation(
 
         T.tma_copy announces its bytes itself, unless the kernel does it for that barrier.
         """,
-        _check_expect_tx,
+        partial(_check_expect_tx, False),
     ),
     Spelling(
         Signature("T.mbarrier_arrive_expect_tx", (_BARRIER, Parameter("tx"))),
@@ -293,7 +282,7 @@ define_operation(
 
         T.tma_copy announces its bytes itself, unless the kernel does it for that barrier.
         """,
-        _check_arrive_expect_tx,
+        partial(_check_expect_tx, True),
     ),
 )
 define_operation(
@@ -306,7 +295,7 @@ define_operation(
 
         The thread does not wait; the barrier's count includes these arrivals.
         """,
-        _check_cp_async_arrive,
+        lambda call: CpAsyncArrive(as_barrier(call["mbarrier"], call.name), span=call.span),
     ),
 )
 

@@ -123,14 +123,6 @@ def _check_block_barrier(call: Call) -> tile.TileOp:
     return BlockBarrier(id=number, threads=call.read_integer("arrive_count"), span=call.span)
 
 
-def _check_fence(call: Call) -> tile.TileOp:
-    return Fence(span=call.span)
-
-
-def _check_commit_copies(call: Call) -> tile.TileOp:
-    return CommitCopies(span=call.span)
-
-
 def _check_wait_copies(call: Call) -> tile.TileOp:
     pending = call.read_integer("n")
     if pending < 0:
@@ -169,7 +161,7 @@ define_operation(
         tilec places the fences that the kernel needs without it. On a target without an asynchronous proxy it
         does nothing.
         """,
-        _check_fence,
+        lambda call: Fence(span=call.span),
     ),
 )
 define_operation(
@@ -182,7 +174,7 @@ define_operation(
 
         T.async_copy already closes a group of its own, so this one is empty.
         """,
-        _check_commit_copies,
+        lambda call: CommitCopies(span=call.span),
     ),
 )
 define_operation(

@@ -72,10 +72,6 @@ def _check_wait_wgmma(call: Call) -> TileOp:
     return WaitWgmma(pending, span=call.span)
 
 
-def _check_named_arrive(call: Call) -> TileOp:
-    return NamedArrive(*read_named_barrier(call, "arrive_count"), span=call.span)
-
-
 def read_named_barrier(call: Call, count: str) -> tuple[int, int]:
     """Return the number of a named barrier and the number of its threads, given by parameter `count`."""
     number, threads = call.read_integer("barrier_id"), call.read_integer(count)
@@ -125,7 +121,7 @@ define_operation(
         Others wait there with T.sync_threads(barrier_id, arrive_count).
         `arrive_count` is the number of all threads that arrive, the waiting ones included.
         """,
-        _check_named_arrive,
+        lambda call: NamedArrive(*read_named_barrier(call, "arrive_count"), span=call.span),
     ),
 )
 
