@@ -79,6 +79,7 @@ def _list_steps(
 
 
 def _build_tokens(kernel: tile.Kernel, versioned: frozenset[str]) -> Iterator[Token]:
+    """Yield the memory effects of each statement, with the earlier statements that it conflicts with."""
     steps = list(_list_steps(kernel.body))
     touched = [own for _, _, own in steps]
     for j, (stmt, loops, _) in enumerate(steps):

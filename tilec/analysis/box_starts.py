@@ -75,6 +75,7 @@ def _find_nonnegative_variables(kernel: tile.Kernel) -> Iterator[tile.Var]:
 
 
 def _find_divisor(expr: tile.Expr, multiples: Mapping[tile.Var, int]) -> int:
+    """Return the largest known divisor of an expression, from those of its variables."""
     form = affine_form(expr)
     return math.gcd(
         form.constant, *(coefficient * _find_atom_divisor(atom, multiples) for atom, coefficient in form.terms)

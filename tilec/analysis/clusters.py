@@ -69,6 +69,7 @@ def build_block_rank(block_vars: Sequence[tile.Var], cluster: tile.Cluster) -> t
 
 
 def uses_rank(statements: tuple[tile.Stmt, ...]) -> bool:
+    """Return whether some expression in these statements names the block's rank in its cluster."""
     return any(
         part == tile.CLUSTER_RANK
         for stmt in tile.walk_statements(statements)

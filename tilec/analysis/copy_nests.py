@@ -110,6 +110,7 @@ def find_filled_tiles(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
 
 
 def _find_fills(body: tuple[tile.Stmt, ...], extents: LoopExtents) -> Iterator[TileFill]:
+    """Yield the shared tiles that these statements overwrite in full, with the indices of each write."""
     for stmt in body:
         match stmt:
             case tile.TileOp():
@@ -159,6 +160,7 @@ class GatheredCopy:
         return next((w for w in CP_ASYNC_WIDTHS if w % size == 0 and self._is_possible_run(w // size, together)), None)
 
     def _is_possible_run(self, run: int, together: int) -> bool:
+        """Return whether runs of this many elements are contiguous and aligned in both buffers."""
         if run == 1:
             return True
         if not self.in_rows:

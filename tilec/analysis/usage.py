@@ -48,6 +48,7 @@ def find_unread_tiles(kernel: tile.Kernel) -> frozenset[str]:
 
 
 def _walk_reads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
+    """Yield every buffer that the statement, or one inside it, may read, in program order."""
     if isinstance(stmt, tile.TileOp):
         yield from (region.buffer for region in registry.get_operation(stmt.name).effects(stmt).reads)
     elif isinstance(stmt, tile.Store) and stmt.atomic is not None:
@@ -59,6 +60,7 @@ def _walk_reads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
 
 
 def _walk_writes(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
+    """Yield every buffer that the statement, or one inside it, may write, in program order."""
     if isinstance(stmt, tile.TileOp):
         yield from (region.buffer for region in registry.get_operation(stmt.name).effects(stmt).writes)
     elif isinstance(stmt, tile.Store):

@@ -30,6 +30,7 @@ SMALL_FLOATS = {
 
 
 def _round_small(value: float, form: SmallFloat) -> float:
+    """Return the nearest value of an 8-bit format, at most the largest one."""
     if math.isnan(value) or value == 0:
         return value
     if math.isinf(value):

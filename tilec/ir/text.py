@@ -38,6 +38,7 @@ def print_kernel(kernel: tile.Kernel, *, note: Note | None = None) -> str:
 
 
 def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
+    """Yield the lines of a kernel: header, declarations, options, then its statements."""
     params = ", ".join(p.name for p in kernel.params)
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     block = ", ".join(f"{var.name} < {show_extent(extent)}" for var, extent in grid)
@@ -62,6 +63,7 @@ def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
 
 
 def _declaration_text(param: tile.Buffer | tile.Var) -> str:
+    """Return the declaration of a buffer or a scalar."""
     if isinstance(param, tile.Var):
         return f"scalar {param.name}: {param.dtype}"
     return f"{param.scope} {show_declared(param)}"
@@ -79,6 +81,7 @@ def show_extent(extent: tile.Extent) -> str:
 
 
 def _statement_lines(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
+    """Yield the lines of a statement and of those nested in it, each with its comment."""
     first, nested = _split_statement(stmt)
     comment = note(stmt) if note is not None else ""
     yield f"{indent}{first}  # {comment}" if comment else f"{indent}{first}"
@@ -131,6 +134,7 @@ def _parallel_heading(nest: tile.Parallel) -> str:
 
 
 def _annotated_layout_text(layout: tile.LoopLayout | tile.Placement | int) -> str:
+    """Return the layout that an author gives a tile, as text."""
     if isinstance(layout, int):
         return f"swizzle({layout})"
     if isinstance(layout, tile.Placement):
@@ -140,6 +144,7 @@ def _annotated_layout_text(layout: tile.LoopLayout | tile.Placement | int) -> st
 
 
 def _loop_layout_text(layout: tile.LoopLayout) -> str:
+    """Return the layout of a nest or a fragment, as `fragment([EXTENT, …], lambda …)`."""
     pair = f"({show_expr(layout.thread)}, {show_expr(layout.index) if layout.index is not None else None})"
     copies = f", {layout.copies}" if layout.copies > 1 else ""
     return f"fragment({list(layout.shape)}, lambda {_join_names(layout.vars)}: {pair}{copies})"
@@ -220,6 +225,7 @@ def show_region(region: tile.Region) -> str:
 
 
 def _dimension_text(start: tile.Expr, extent: int, size: tile.Extent) -> str:
+    """Return one dimension of a region; `:` for a whole dimension."""
     if extent == size and start == tile.Const(0, INT32):
         return ":"
     return show_expr(start) if extent == 1 else f"{show_expr(start)}:+{extent}"

@@ -16,6 +16,7 @@ def show_program(program: Program) -> str:
 
 
 def _program_lines(program: Program) -> Iterator[str]:
+    """Yield the lines of a program: its memory, its rings, then each role."""
     names = ", ".join([p.name for p in program.params] + [m.name for m in program.maps])
     grid = " x ".join(map(show_extent, program.grid))
     yield f"program {program.name}({names})"
@@ -58,6 +59,7 @@ def _program_lines(program: Program) -> Iterator[str]:
 
 
 def _ring_barriers_text(ring: warp.Ring) -> str:
+    """Return who fills and who releases the versions of a ring; empty without barriers."""
     if not ring.has_barriers:
         return ""
     filled = f"{ring.bytes} bytes a version" if ring.bytes else f"{ring.fills} {ring.by}s fill it"
@@ -87,6 +89,7 @@ def show_fragment(layout: Fragment) -> str:
 
 
 def _body_lines(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterator[str]:
+    """Yield the lines of operations, with a heading where the position in a pipeline changes."""
     around = heading
     for op in body:
         if op.moment is not None and heading != (heading := _position_heading(op.moment)):
@@ -277,6 +280,7 @@ def _map_rows(tensor_map: warp.TensorMap, four: warp.FourRows, start: tuple[tile
 
 
 def _source_text(source: tile.Region | warp.Gather) -> str:
+    """Return the source of a cp.async: a region, or the element of a gather with its condition."""
     if isinstance(source, tile.Region):
         return show_region(source)
     element = f"{source.buffer.name}[{', '.join(map(show_expr, source.indices))}]"

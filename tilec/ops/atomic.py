@@ -82,6 +82,7 @@ class AtomicTile(tile.TileOp):
 
 
 def _read_order(call: Call, kind: tile.Atomic) -> tile.Order:
+    """Return the memory order of a call, if this combination supports it."""
     name = call["memory_order"].value if "memory_order" in call.arguments else None
     if name is None:
         return "relaxed"
@@ -93,6 +94,7 @@ def _read_order(call: Call, kind: tile.Atomic) -> tile.Order:
 
 
 def _check_target(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic) -> None:
+    """Refuse a fragment, and element types that the combination does not support."""
     if buffer.scope == "fragment":
         raise_error(
             "wrong-scope",
@@ -113,6 +115,7 @@ def _check_target(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic)
 
 
 def _read_element(call: Call, name: str, kind: tile.Atomic) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
+    """Return buffer and indices of an argument that must be one element."""
     access = call[name].value
     if not isinstance(access, Access) or access.has_extent:
         raise_error(
@@ -140,6 +143,7 @@ def _build_store(kind: tile.Atomic, call: Call) -> tuple[tile.Store, ...]:
 
 
 def _build_load(call: Call) -> tuple[tile.Store, ...]:
+    """Build an atomic load, which sets the variable `PREVIOUS`."""
     buffer, indices = _read_element(call, "src", "load")
     nothing = make_constant(0, buffer.dtype)
     return (
@@ -224,6 +228,7 @@ def _divide_index(run: list[tuple[tile.Buffer, tuple[tile.Expr, ...]]], last: ti
 
 
 def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
+    """Return the atomic combination of a whole tile that a call outside T.Parallel makes."""
     value = call["value"].value
     target = call["dst"].value
     if isinstance(target, Access) and not target.has_extent and not isinstance(value, tile.Buffer | Access):
@@ -264,6 +269,7 @@ def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
 
 
 def _refuse_outside_parallel(call: Call) -> tile.TileOp:
+    """Refuse a name that works on single elements only, outside T.Parallel."""
     raise_error(
         "atomic-outside-parallel",
         f"{call.name} works on elements",
@@ -274,6 +280,7 @@ def _refuse_outside_parallel(call: Call) -> tile.TileOp:
 
 
 def _evaluate_atomic(op: AtomicTile, env: Environment) -> None:
+    """Combine the source with the destination in numpy."""
     import numpy as np
 
     src, dst = op.regions
@@ -294,6 +301,7 @@ Outside, `value` is a tile and `dst` a tensor or shared tile, or a box of one, o
 
 
 def _make_spelling(name: str, kind: tile.Atomic, what: str, *more: Parameter) -> Spelling:
+    """Make the name of one combination, for elements and for whole tiles."""
     return Spelling(
         Signature(f"T.{name}", (*_VALUE, _ORDER, *more)),
         _DOC.format(what=what),
@@ -303,6 +311,7 @@ def _make_spelling(name: str, kind: tile.Atomic, what: str, *more: Parameter) ->
 
 
 def _make_vector_spelling(lanes: int) -> Spelling:
+    """Make T.atomic_addx2 or T.atomic_addx4."""
     return Spelling(
         Signature(f"T.atomic_addx{lanes}", (*_VALUE, _PREVIOUS, ANNOTATIONS)),
         f"""Add {lanes} adjacent elements from `value` on to those from `dst` on; each addition is atomic.
@@ -341,6 +350,7 @@ define_operation(
 
 @attach_facet(AtomicTile, "lower")
 def lower_atomic(op: AtomicTile, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to one TMA reduction, or to atomic stores element by element."""
     source, destination = op.regions
     if op.via == "tma_store":
         assert op.kind != "bitor"
@@ -350,6 +360,7 @@ def lower_atomic(op: AtomicTile, context: LoweringContext) -> tuple[warp.Operati
 
 @attach_facet(AtomicTile, "demand")
 def list_atomic_demands(op: AtomicTile, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of the stores, by TMA or by threads."""
     destination = op.regions[1]
     written = math.prod(destination.extent) * destination.buffer.dtype.bytes
     if op.via == "tma_store":

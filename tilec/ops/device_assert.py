@@ -26,6 +26,7 @@ class DeviceAssert(TileOp):
 
 
 def _check_device_assert(call: Call) -> TileOp:
+    """Return the operation of a call of T.device_assert; fail if its condition is always false."""
     if not isinstance(call["msg"].value, str):
         call.refuse("msg", "a string")
     value = arithmetic.as_condition(call["condition"])
@@ -36,6 +37,7 @@ def _check_device_assert(call: Call) -> TileOp:
 
 
 def _evaluate_device_assert(op: DeviceAssert, env: Environment) -> None:
+    """Fail if the condition does not hold in some thread."""
     import numpy as np
 
     if not np.all(env.scalar(op.condition)):

@@ -67,6 +67,7 @@ def build_masked_fill(op: Fill) -> Parallel:
 
 
 def _evaluate_fill(op: Fill, env: Environment) -> None:
+    """Fill the tile in numpy."""
     import numpy as np
 
     (dst,) = op.regions
@@ -97,6 +98,7 @@ def lower_fill(op: Fill, context: LoweringContext) -> tuple[warp.Operation, ...]
 
 @attach_facet(Fill, "demand")
 def list_fill_demands(op: Fill, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of the stores, or of setting registers."""
     region = op.regions[0]
     elements = math.prod(region.extent)
     in_memory = list_store_demands(region.buffer, elements * region.buffer.dtype.bytes, context.threads)

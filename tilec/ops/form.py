@@ -65,6 +65,7 @@ def show_violations(kernel: tile.Kernel) -> Iterator[str]:
 
 
 def _find_statement_violations(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator[str]:
+    """Yield the violations of one operation: of its fields, then among its regions."""
     if not isinstance(stmt, tile.TileOp):
         return
     try:
@@ -84,6 +85,7 @@ def _find_statement_violations(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator
 
 
 def verify_same_shape(one: tile.Region, other: tile.Region) -> Iterator[str]:
+    """Yield a violation if two regions have different shapes, dimensions of extent 1 aside."""
     if one.shape != other.shape:
         shapes = " and ".join(" × ".join(map(str, region.shape)) for region in (one, other))
         yield f"{show_region(one)} and {show_region(other)} have different shapes: {shapes}"

@@ -65,6 +65,7 @@ def list_store_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[De
 def _list_access_demands(
     buffer: tile.Buffer, in_global: InstructionKind, in_shared: InstructionKind, size: int, threads: int
 ) -> tuple[Demand, ...]:
+    """List the demand of one access, by the memory that the buffer lies in."""
     match buffer.scope:
         case "global":
             return (make_demand(in_global, bytes=size, threads=threads),)

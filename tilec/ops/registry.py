@@ -91,6 +91,7 @@ class Operation(Generic[Op]):
         return self._get_facet("lower")
 
     def _get_facet(self, which: Facet) -> Callable[..., Any]:
+        """Return a facet that must have been attached."""
         if which not in self.facets:
             raise InternalError(f"T.{self.name} has no {which}")
         return self.facets[which]

@@ -32,6 +32,7 @@ def _fold_body(body: tuple[tile.Stmt, ...], prune: bool) -> tuple[tile.Stmt, ...
 
 
 def _fold_statement(stmt: tile.Stmt, prune: bool) -> tile.Stmt | tuple[tile.Stmt, ...]:
+    """Fold the constants of a statement; return none where it does nothing and may be pruned."""
     stmt = map_expressions(stmt, fold_expr)
     if prune and isinstance(stmt, tile.If) and isinstance(stmt.condition, tile.Const):
         return _fold_body(stmt.then if stmt.condition.value else stmt.orelse, prune)
@@ -41,6 +42,7 @@ def _fold_statement(stmt: tile.Stmt, prune: bool) -> tile.Stmt | tuple[tile.Stmt
 
 
 def _does_nothing(stmt: tile.Stmt) -> bool:
+    """Return whether a statement has no effect: an empty body, or no iterations."""
     match stmt:
         case tile.Parallel(body=body):
             return not body
@@ -86,6 +88,7 @@ def _simplify_expr(expr: tile.Expr) -> tile.Expr:
 
 
 def _fold_unary(expr: tile.Unary, op: str, a: tile.Expr, dtype: DType) -> tile.Expr:
+    """Fold a unary operation on a constant, or a double negation."""
     if isinstance(a, tile.Const):
         return make_constant(not a.value if op == "not" else -a.value, dtype)
     if isinstance(a, tile.Unary) and a.op == op:
@@ -94,6 +97,7 @@ def _fold_unary(expr: tile.Unary, op: str, a: tile.Expr, dtype: DType) -> tile.E
 
 
 def _fold_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
+    """Return `a op b` simplified; None if no rule applies."""
     if isinstance(a, tile.Const) and isinstance(b, tile.Const):
         value = compute_binary(op, a.value, b.value, dtype)
         return None if value is None else make_constant(value, dtype)
@@ -122,6 +126,7 @@ def _has_exact_reciprocal(value: float, dtype: DType) -> bool:
 
 
 def _fold_integer_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
+    """Return an integer operation simplified; None if no rule applies."""
     if op in ("add", "mul") and isinstance(a, tile.Const):
         # The constant goes to the right, so that the rules below find it there.
         return _fold_binary(op, b, a, dtype) or tile.Binary("add" if op == "add" else "mul", b, a, dtype)
@@ -238,6 +243,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 
 def _fold_call(fn: str, args: tuple[tile.Expr, ...], dtype: DType) -> tile.Const | None:
+    """Return the value of a function of constants; None if it has none, or is not folded."""
     values = [a.value for a in args if isinstance(a, tile.Const)]
     if len(values) < len(args) or fn not in _FUNCTIONS:
         return None

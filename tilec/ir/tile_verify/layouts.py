@@ -86,6 +86,7 @@ def _digit_sums(axes: tuple[Axis, ...], dim: int) -> tuple[int, ...]:
 
 
 def _check_fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iterator[str]:
+    """Yield violations of rules 1 and 2 by the layout of one fragment."""
     if layout.shape != buffer.shape:
         yield f"{buffer.name} is {buffer.shape}, its layout {layout.shape}"
     else:
@@ -133,6 +134,7 @@ def _is_stmatrix_layout(layout: Fragment) -> bool:
 
 
 def _check_shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
+    """Yield violations of rules 1 and 3 by the layout of one shared tile."""
     name = buffer.name
     if layout.shape != buffer.shape or layout.element_bytes * 8 != max(buffer.dtype.bits, 8):
         yield f"{name} is {buffer.dtype}{list(buffer.shape)}, its layout {layout.element_bytes} bytes × {layout.shape}"
@@ -164,6 +166,7 @@ def _check_shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
 def _check_nest(
     nest: tile.Parallel, layout: Fragment, fragments: Mapping[str, Fragment], threads: int
 ) -> Iterator[str]:
+    """Yield violations of rules 4 and 5 by one nest."""
     extents = (threads, *nest.extents[1:]) if nest.is_per_thread else nest.extents
     if layout.shape != extents:
         yield f"a nest over {extents} is swept as {layout.shape}"

@@ -57,6 +57,7 @@ def _residues_of_multiples(of: int, modulus: int) -> Residues:
 
 
 def _add_residues(a: Residues, b: Residues, modulus: int) -> Residues:
+    """Return the possible remainders of a sum from those of its two terms."""
     if len(a) == modulus or len(b) == modulus:
         return _residues_of_multiples(1, modulus)
     return frozenset((x + y) % modulus for x in a for y in b)
@@ -82,6 +83,7 @@ class _ResidueAnalysis:
         return self.known[key]
 
     def _remainders_of_sum(self, expr: tile.Expr, modulus: int) -> Residues:
+        """Return the possible remainders of an expression, term by term."""
         terms, constant = self.definitions.sum(expr)
         total = frozenset({constant % modulus})
         for atom, factor in terms.items():
@@ -93,6 +95,7 @@ class _ResidueAnalysis:
         return total
 
     def _remainders_of_atom(self, expr: tile.Expr, modulus: int) -> Residues:
+        """Return the possible remainders of a term that is no sum."""
         anything = _residues_of_multiples(1, modulus)
         match expr:
             case tile.Var():
@@ -129,11 +132,13 @@ class _ResidueAnalysis:
                 return anything
 
     def _remainders_of_quotient(self, expr: tile.Expr, by: int, modulus: int) -> Residues:
+        """Return the possible remainders of an expression divided by a constant, rounded down."""
         if by * modulus > MAX_MODULUS:
             return _residues_of_multiples(1, modulus)
         return frozenset(r // by for r in self.possible_remainders(expr, by * modulus))
 
     def _remainders_of_definition(self, one: tile.Expr | Steps, modulus: int) -> Residues:
+        """Return the possible remainders of one definition of a variable."""
         if not isinstance(one, Steps):
             return self.possible_remainders(one, modulus)
         return _add_residues(
@@ -188,6 +193,7 @@ class Definitions:
                 return 0
 
     def _only_value(self, var: tile.Var) -> tile.Expr | None:
+        """Return the value of a variable with one definition that reads no memory; else None."""
         found = self.values.get(var, [])
         if len(found) != 1 or isinstance(found[0], Steps):
             return None
@@ -271,11 +277,13 @@ class _StoreCollector:
         return names
 
     def _named(self, var: tile.Var, names: dict[tile.Var, tile.Expr]) -> dict[tile.Var, tile.Expr]:
+        """Return the names with a new one for this definition of the variable."""
         new = replace(var, name=f"{var.name}@{len(self.definitions)}")
         self.definitions[new] = []
         return {**names, var: new}
 
     def _define(self, var: tile.Var, names: dict[tile.Var, tile.Expr], value: tile.Expr | Steps) -> None:
+        """Record the value of a variable under its current name."""
         new = names[var]
         assert isinstance(new, tile.Var)
         self.definitions[new] = [value]
@@ -338,6 +346,7 @@ class _BoundsAnalysis:
         return self.found[expr]
 
     def _bounds_of_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
+        """Return the bounds of a sum of terms, each with its factor, and a constant."""
         low: float = constant
         high: float = constant
         for atom, factor in terms.items():
@@ -347,6 +356,7 @@ class _BoundsAnalysis:
         return _bounds_of_result((low, high), dtype, any(map(_reads_memory, terms)))
 
     def _bounds_of_atom(self, expr: tile.Expr) -> Bounds:
+        """Return the bounds of a term that is no sum."""
         match expr:
             case tile.Var():
                 return self._bounds_of_variable(expr)
@@ -379,6 +389,7 @@ class _BoundsAnalysis:
         return _union_of_bounds(*found) if found else self.known.get(var, _bounds_of_type(var))
 
     def _bounds_of_definition(self, one: tile.Expr | Steps) -> Bounds:
+        """Return the bounds of one definition of a variable."""
         if not isinstance(one, Steps):
             return self.find_bounds(one)
         (least, largest), (lowest, highest) = self.find_bounds(one.start), self.find_bounds(one.stop)
@@ -411,6 +422,7 @@ def _bounds_of_remainder(dividend: Bounds, divisor: Bounds) -> Bounds:
 
 
 def _divide_down(number: float, by: float) -> float:
+    """Return the quotient rounded down, of numbers that may be infinite."""
     if math.isinf(number):
         return number
     if math.isinf(by):

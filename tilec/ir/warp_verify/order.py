@@ -151,6 +151,7 @@ class AccessOrder:
         queue: str | None = None,
         group: int = 0,
     ) -> str:
+        """Record an access, and return its violation of the order with earlier accesses, or none."""
         past = self.past.setdefault((tile, slot), {})
         at = self.place(op, tile)
         known, where = self.known[actor.role], f"line {op.span.line}: {op_name(op)} on {tile}"
@@ -190,6 +191,7 @@ class AccessOrder:
 
 
 def _outermost_first(moment: warp.PipelinePosition | None) -> list[warp.PipelinePosition]:
+    """Return the positions in all pipelines around an operation, the outermost first."""
     found: list[warp.PipelinePosition] = []
     while moment is not None:
         found.insert(0, moment)

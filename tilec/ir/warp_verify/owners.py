@@ -39,6 +39,7 @@ def are_disjoint(
 def _are_always_disjoint(
     one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
+    """Return whether no two threads reach one element, for each sample of the fixed variables."""
     ops = zip((one, other), writes, strict=True)
     sides = [(op, indices, write) for op, write in ops for _, indices in accessed_elements(op, tensor, write)]
     tried = 0
@@ -115,6 +116,7 @@ def _threads_of_iterations(op: warp.Elementwise, write: bool) -> _Iterations:
 
 @lru_cache(maxsize=64)
 def _enumerate_iterations(layout: Fragment, extents: tuple[int, ...], first_only: bool) -> _Iterations:
+    """Return thread and number of each iteration of a layout; with `first_only` without replicas."""
     import numpy as np
 
     threads = [thread for thread in range(layout.thread_count) if not (first_only and _is_replica(layout, thread))]

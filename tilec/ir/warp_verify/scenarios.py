@@ -65,6 +65,7 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 def _evaluate_integer(expr: tile.Expr, values: dict[str, int]) -> int:
+    """Return the value of an integer expression. Raises `_Unknown` if it depends on data."""
     match expr:
         case tile.Const(value=value):
             return int(value)
@@ -113,6 +114,7 @@ class Execution:
         self.left = False  # whether a break has left the innermost loop
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
+        """Yield the operations of a body in the order of execution, without its control flow."""
         for op in body:
             if self.is_leaving():
                 return
@@ -202,6 +204,7 @@ class Execution:
             return 0, min(self.scenario.trip_count[0], 2)
 
     def decide(self, op: warp.Branch, values: dict[str, int]) -> bool:
+        """Return whether a branch is taken: by the scenario, else by its value, else True."""
         if self.scenario.taken is not None:
             return self.scenario.taken
         try:

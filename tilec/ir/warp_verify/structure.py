@@ -148,6 +148,7 @@ def _row_digits(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
 
 
 def _differing_bits(lanes: set[int]) -> int:
+    """Return the bits in which some of these lane numbers differ."""
     first = min(lanes)
     bits = 0
     for lane in lanes:

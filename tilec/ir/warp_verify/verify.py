@@ -108,6 +108,7 @@ def verify_program(program: Program) -> tuple[tuple[str, ...], tuple[SplitRole, 
 
 
 def _find_violations(program: Program, skips: dict[str, SplitRole]) -> Iterator[str]:
+    """Yield the violations of a program, and record in `skips` the roles that were cut short."""
     if program.common is not None:
         yield from _find_violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
     yield from check_partition(program)
@@ -199,6 +200,7 @@ class _VerifierRun:
         self.covered: dict[str, str] = {}  # tiles whose memory another tile reuses, and that tile
 
     def find_violations(self) -> Iterator[str]:
+        """Run all roles together, and yield the violation that stops them or what is left at the end."""
         try:
             how = run_together(
                 self.roles, self.advance_role, lambda state: state.done, lambda state: state.executed > self.steps
@@ -346,11 +348,13 @@ class _VerifierRun:
                 return self.access_buffers(state, op)
 
     def find_position(self, state: RoleState, cursor: warp.Cursor) -> tuple[Ring, RingVersion, int]:
+        """Return the ring of a cursor, the version that it points at, and the number of wraps."""
         ring = self.rings[cursor.ring]
         phase, slot = divmod(state.positions.get(cursor.name, 0), ring.depth)
         return ring, self.versions[(ring.name, slot)], phase
 
     def fill_by_tma(self, state: RoleState, op: Operation, buffer: str) -> str:
+        """Let TMA fill a tile of the acquired version; the last tile completes the full barrier."""
         ring = self.ring_of[buffer]
         cursor = next((c for c in op.cursors if c.ring == ring.name), None)
         if cursor is None or state.positions.get(cursor.name, 0) >= state.acquired.get(ring.name, 0):
@@ -445,6 +449,7 @@ class _VerifierRun:
         return ""
 
     def release_version(self, state: RoleState, op: warp.RingRelease, cursor: warp.Cursor) -> str:
+        """Let a consumer give up a version and arrive at its empty barrier."""
         ring, version, phase = self.find_position(state, cursor)
         if message := self.check_handover(state, op):
             return message
@@ -461,6 +466,7 @@ class _VerifierRun:
         return self.arrive_at_barrier(state, op, "empty", state.role.arrivals(ring.by) * blocks)
 
     def wait_for_groups(self, state: RoleState, queue: str, pending: int) -> str:
+        """Complete the groups of a queue, except for the `pending` newest."""
         done = state.groups.get(queue, 0) - pending
         self.order.complete(state.index, queue, done)
         for access in self.all_accesses(state):
@@ -473,6 +479,7 @@ class _VerifierRun:
             yield from accesses
 
     def access_buffers(self, state: RoleState, op: Operation) -> str:
+        """Check an operation's accesses against earlier ones, then record them; return a violation or none."""
         reads, writes, queue, async_reads = operation_effects(op)
         group = 0
         if queue is not None:
@@ -597,6 +604,7 @@ class _VerifierRun:
         return ""
 
     def find_leftovers(self) -> Iterator[str]:
+        """Yield violations at the end of a run: turns, operations in flight, versions never released."""
         if self.next_in_ping_pong or any(state.has_tensor_cores for state in self.roles):
             yield f"the last ping-pong turn is passed to warpgroup {self.next_in_ping_pong}, not to the first one"
         for state in self.roles:

@@ -117,6 +117,7 @@ class Copy(tile.TileOp):
 
 
 def _check_copy(call: Call) -> Copy:
+    """Return the copy of a call of T.copy, whose two sides must have one shape."""
     src, dst = read_regions(call)
     if src.shape != dst.shape:
         raise_error(
@@ -145,6 +146,7 @@ def refuse_scopes(op: tile.TileOp, message: str, help: str) -> NoReturn:
 
 
 def _check_async_copy(call: Call) -> tile.TileOp:
+    """Return the copy of T.async_copy: from a tensor to a shared tile."""
     op = _check_copy(call)
     if tuple(r.buffer.scope for r in op.regions) != ("global", "shared"):
         refuse_scopes(op, "T.async_copy copies from a tensor to a shared tile only", help="write T.copy")
@@ -251,6 +253,7 @@ define_operation(
 
 @attach_facet(Copy, "agrees")
 def verify_copy(op: Copy) -> Iterator[str]:
+    """Yield violations among the regions and attributes of a copy."""
     source, destination = op.regions
     yield from verify_same_shape(source, destination)
     is_load = (source.buffer.scope, destination.buffer.scope) == ("global", "shared")

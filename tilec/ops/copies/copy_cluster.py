@@ -43,6 +43,7 @@ class Send(TileOp):
 
 
 def _check_send(call: Call) -> TileOp:
+    """Return what T.copy_cluster does: a copy to another block, or a load for several blocks."""
     given = [name for name in ("dst_block", "cluster_mask") if call[name].value is not None]
     if len(given) != 1:
         raise_error(
@@ -116,6 +117,7 @@ def lower_send(op: Send, context: LoweringContext) -> tuple[WarpOperation, ...]:
 
 @attach_facet(Send, "demand")
 def list_send_demands(op: Send, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of loading and storing each element in shared memory."""
     src, dst = op.regions
     read, written = (r.buffer.dtype.bytes for r in (src, dst))
     elements = math.prod(dst.extent)
@@ -127,6 +129,7 @@ def list_send_demands(op: Send, context: LoweringContext) -> tuple[Demand, ...]:
 
 @attach_facet(Send, "agrees")
 def verify_send(op: Send) -> Iterator[str]:
+    """Yield violations among the regions and the block of a send."""
     yield from verify_same_shape(*op.regions)
     if op.block.dtype.kind not in ("int", "uint"):
         yield "block is the number of a block of the cluster"

@@ -80,6 +80,7 @@ FourRows = Gather4 | Scatter4
 
 
 def _check_gather(call: Call) -> tile.TileOp:
+    """Return the operation of a call of T.tma_gather4."""
     tensor, region = _read_tensor(call, "src"), _read_tile(call, "dst")
     line, rows = _read_row_region(call, tensor, region), _read_rows(call)
     barrier = as_barrier(call["barrier"], call.name)
@@ -107,6 +108,7 @@ def _read_row_region(call: Call, tensor: tile.Buffer, region: tile.Region) -> ti
 
 
 def _read_tensor(call: Call, name: str) -> tile.Buffer:
+    """Return an argument that must be a whole matrix in global memory."""
     value = call[name].value
     if not isinstance(value, tile.Buffer) or value.scope != "global" or len(value.extents) != 2:
         call.refuse(name, "a whole tensor of two dimensions")
@@ -126,6 +128,7 @@ def _read_tile(call: Call, name: str) -> tile.Region:
 
 
 def _refuse_tile(call: Call, name: str, region: tile.Region, label: str) -> NoReturn:
+    """Refuse an argument that is not four whole rows of a shared tile."""
     raise_error(
         "wrong-argument",
         f"{call.name}: `{name}` must be four whole rows of a shared tile",
@@ -137,6 +140,7 @@ def _refuse_tile(call: Call, name: str, region: tile.Region, label: str) -> NoRe
 
 
 def _read_rows(call: Call) -> tuple[tile.Expr, tile.Expr, tile.Expr, tile.Expr]:
+    """Return the four row indices."""
     rows = call["rows"]
     if not isinstance(rows.value, tuple) or len(rows.value) != ROWS:
         call.refuse("rows", "a list of four indices")
@@ -145,6 +149,7 @@ def _read_rows(call: Call) -> tuple[tile.Expr, tile.Expr, tile.Expr, tile.Expr]:
 
 
 def _read_index(call: Call, argument: Argument) -> tile.Expr:
+    """Return an integer argument as an int32 expression."""
     index = as_expr(argument)
     if index.dtype.kind not in ("int", "uint"):
         raise_error(
@@ -154,6 +159,7 @@ def _read_index(call: Call, argument: Argument) -> tile.Expr:
 
 
 def _evaluate_four_rows(op: FourRows, env: Environment) -> None:
+    """Copy the four rows in numpy, each by its own index."""
     source, destination = op.regions
     for number, index in enumerate(op.rows):
         row = int(env.scalar(index))
@@ -225,6 +231,7 @@ def _build_four_rows(op: FourRows, region: tile.Region) -> warp.FourRows:
 
 @attach_facet(Gather4, "lower")
 def lower_gather(op: Gather4, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower T.tma_gather4 to one TMA load of four rows."""
     source, destination = op.regions
     load = warp.TmaLoad(
         make_tensor_map(source, destination.buffer, context), source.start, destination.buffer,
@@ -236,6 +243,7 @@ def lower_gather(op: Gather4, context: LoweringContext) -> tuple[warp.Operation,
 
 @attach_facet(Scatter4, "lower")
 def lower_scatter(op: Scatter4, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower T.tma_scatter4 to one TMA store of four rows, and its wait if it waits at once."""
     source, destination = op.regions
     store = warp.TmaStore(
         make_tensor_map(destination, source.buffer, context), destination.start, source.buffer,
@@ -259,6 +267,7 @@ def list_scatter_demands(op: Scatter4, context: LoweringContext) -> tuple[Demand
 
 
 def verify_four_rows(op: FourRows) -> Iterator[str]:
+    """Yield violations among the tensor, the tile and their types."""
     tensor, region = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     if len(tensor.extent) != 2 or tensor.extent != (1, region.extent[-1]):
         yield f"{tensor.buffer.name} {show_shape(tensor.extent)} stands for a row of {region.extent[-1]} elements"

@@ -91,6 +91,7 @@ def get_geometry(op: Im2col) -> FilterGeometry:
 
 
 def _check_im2col(call: Call) -> tile.TileOp:
+    """Return the operation of a call of T.im2col, if the filter fits the images."""
     img, col = call.read_region("img"), call.read_region("col")
     if img.buffer.scope != "global" or len(img.extent) not in CORNER_RANGES or not img.is_whole:
         _refuse_operand(call, "img", img, "a whole tensor of images, (images, [depth,] height, width, channels)")
@@ -135,6 +136,7 @@ def _check_im2col(call: Call) -> tile.TileOp:
 
 
 def _refuse_operand(call: Call, name: str, region: tile.Region, wanted: str) -> None:
+    """Refuse a region in the wrong memory or of the wrong shape."""
     raise_error(
         "wrong-scope",
         f"{call.name}: `{name}` must be {wanted}",
@@ -153,6 +155,7 @@ def _read_step(call: Call, name: str) -> tile.Expr:
 
 
 def _evaluate_im2col(op: Im2col, env: Environment) -> None:
+    """Compute the tile of the im2col matrix in numpy."""
     import numpy as np
 
     img, col = op.regions
@@ -239,6 +242,7 @@ def select_cp_async_width(op: Im2col) -> int | None:
 
 @attach_facet(Im2col, "lower")
 def lower_im2col(op: Im2col, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to a TMA load in im2col mode, to a gather by cp.async, or to a nest."""
     buffer = op.regions[1].buffer
     match op.via:
         case "tma":
@@ -326,6 +330,7 @@ def _locate_pixel(place: tile.Expr, stride: int, first: int) -> tile.Expr:
 
 
 def _divide_index(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
+    """Return the quotient or remainder of an index by a constant, simplified for 1."""
     if b == 1:
         return a if op == "floordiv" else tile.int32_const(0)
     return tile.Binary(op, a, tile.int32_const(b), INT32)
@@ -337,6 +342,7 @@ def _build_less_than(a: tile.Expr, b: int) -> tile.Expr:
 
 @attach_facet(Im2col, "demand")
 def list_im2col_demands(op: Im2col, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of filling the tile by the mechanism in `via`."""
     size = op.regions[1].buffer.bytes
     match op.via:
         case "tma":
@@ -350,6 +356,7 @@ def list_im2col_demands(op: Im2col, context: LoweringContext) -> tuple[Demand, .
 
 @attach_facet(Im2col, "agrees")
 def verify_im2col(op: Im2col) -> Iterator[str]:
+    """Yield violations among the images, the matrix and the filter."""
     images, matrix = op.regions
     for region in op.regions:
         yield from verify_whole_buffer(region)

@@ -41,6 +41,7 @@ class Transpose(tile.TileOp):
 
 
 def _tile(call: Call, name: str) -> tile.Region:
+    """Return an argument that must be a whole shared tile of two dimensions."""
     buffer = call.buffer(name)
     is_shared = buffer is None or buffer.scope == "shared"
     region = call.read_region(name) if is_shared else None
@@ -58,6 +59,7 @@ def _tile(call: Call, name: str) -> tile.Region:
 
 
 def _check_transpose(call: Call) -> tile.TileOp:
+    """Return the operation of a call of T.transpose, whose tiles must fit each other."""
     src, dst = _tile(call, "src"), _tile(call, "dst")
     if src.extent[::-1] != dst.extent:
         raise_error(
@@ -74,6 +76,7 @@ def _check_transpose(call: Call) -> tile.TileOp:
 
 
 def _evaluate_transpose(op: Transpose, env: Environment) -> None:
+    """Compute the transpose in numpy."""
     src, dst = op.regions
     transposed = env.read(src).T
     if op.order is not None:
@@ -107,6 +110,7 @@ def make_sweep_layout(op: Transpose, threads: int, copies: int = 1) -> Fragment:
 
 @attach_facet(Transpose, "lower")
 def lower_transpose(op: Transpose, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to a nest that reads columns of the source."""
     source, destination = (r.buffer for r in op.regions)
     row, column = tile.Var("%e0"), tile.Var("%e1")
     from_row = _build_accumulated_row(column) if op.order is not None else column
@@ -134,6 +138,7 @@ def _build_accumulated_row(place: tile.Var) -> tile.Expr:
 
 @attach_facet(Transpose, "demand")
 def list_transpose_demands(op: Transpose, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of loading, permuting and storing each element."""
     source, destination = (r.buffer for r in op.regions)
     elements = math.prod(destination.shape) * context.shared[destination.name].copies
     # Each element, however small, takes a word of a bank; small elements are packed afterwards (in the machine code of
@@ -147,6 +152,7 @@ def list_transpose_demands(op: Transpose, context: LoweringContext) -> tuple[Dem
 
 @attach_facet(Transpose, "agrees")
 def verify_transpose(op: Transpose) -> Iterator[str]:
+    """Yield violations among the two tiles."""
     source, result = op.regions
     for region in op.regions:
         yield from verify_whole_buffer(region)

@@ -22,6 +22,7 @@ ROUNDINGS = ("rn", "rz", "ru", "rd")
 
 
 def _read_operands(call: Arguments, names: str) -> tuple[Expr, ...]:
+    """Return the arguments of these names as float32; refuse float64."""
     operands = []
     for name in names:
         operand = as_expr(call[name])
@@ -42,6 +43,8 @@ def _make_fast(fn: str) -> Callable[[Arguments], Value]:
 
 
 def _make_ieee(fn: str, names: str) -> Callable[[Arguments], Value]:
+    """Make the builder of an IEEE operation with a rounding mode."""
+
     def build_ieee_call(call: Arguments) -> Value:
         mode = call["rounding_mode"].value if "rounding_mode" in call.arguments else "rn"
         if mode not in ROUNDINGS:
@@ -56,6 +59,7 @@ def _make_approximate(name: str, fn: str, doc: str) -> ScalarFunction:
 
 
 def _make_rounded(name: str, names: str, doc: str, *modes: Parameter) -> ScalarFunction:
+    """Make the row of an IEEE operation in the table of functions."""
     parameters = tuple(Parameter(n) for n in names)
     fn = name.removeprefix("ieee_")
     return ScalarFunction(Signature(f"T.{name}", (*parameters, *modes)), doc, _make_ieee(fn, names))

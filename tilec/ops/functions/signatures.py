@@ -127,6 +127,7 @@ def build_dp4a(call: Call) -> tile.Store:
 
 
 def _read_first_element(call: Call, name: str) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
+    """Return buffer and indices of an element, or of the first one of a whole tile."""
     value = call[name].value
     if isinstance(value, tile.Buffer):
         return value, tuple(tile.int32_const(0) for _ in value.extents)

@@ -112,12 +112,14 @@ class Call:
         )
 
     def read_boolean(self, name: str) -> bool:
+        """Return an argument that must be True or False at compile time."""
         value = self[name].value
         if not isinstance(value, bool):
             self.refuse(name, "True or False, known at compile time")
         return value
 
     def read_integer(self, name: str) -> int:
+        """Return an argument that must be an int32 known at compile time."""
         value = self[name].value
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse(name, "an integer known at compile time")
@@ -128,6 +130,7 @@ class Call:
         return as_dtype(self[name])
 
     def read_policy(self, name: str) -> str:
+        """Return the name of a warp policy argument."""
         value = self[name].value
         if not isinstance(value, WarpPolicy):
             self.refuse(name, "T.GemmWarpPolicy.Square, FullRow or FullCol")
@@ -413,12 +416,14 @@ def make_literal(value: int, dtype: DType, span: Span) -> tile.Expr:
 
 
 def _make_box(access: Access, span: Span) -> tile.Region:
+    """Return the box of an access with slices; fail if it leaves its tile."""
     start = tuple(i.start if isinstance(i, IndexRange) else i for i in access.indices)
     extent = tuple(i.extent if isinstance(i, IndexRange) else 1 for i in access.indices)
     return _check_inside(tile.Region(access.buffer, start, extent, span))
 
 
 def _make_corner_box(access: Access, like: tuple[int, ...], span: Span) -> tile.Region:
+    """Return the box of extents `like` that begins at an access; fail if it leaves its tile."""
     start = tuple(i.start if isinstance(i, IndexRange) else i for i in access.indices)
     rank = len(start)
     surplus = like[: max(len(like) - rank, 0)]

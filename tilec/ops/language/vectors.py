@@ -88,6 +88,7 @@ class WideAccess:
 
 
 def _make_wide_access(letters: str, bits: int) -> WideAccess:
+    """Make T.ldg128 and its like; `letters` tells loads from stores, and global from shared."""
     scope: Literal["global", "shared"] = "global" if letters[2] == "g" else "shared"
     stores = letters.startswith("st")
     where = "a tensor" if scope == "global" else "a shared tile"
@@ -166,6 +167,7 @@ def _convert_to_bits(part: tile.Expr, raw: DType) -> tile.Expr:
 
 
 def _join_parts(parts: list[tile.Expr], raw: DType, wide: DType) -> tile.Expr:
+    """Return the bits of several words as one wider word, the first in the lowest bits."""
     total = cast_expr(parts[0], wide)
     for place, part in enumerate(parts[1:], 1):
         moved = _shift_bits("shl", cast_expr(part, wide), make_constant(raw.bits * place, wide))

@@ -96,6 +96,7 @@ def select_mma_kind(dtype: DType, step: int) -> MmaKind:
 
 
 def _read_operand(call: Call, name: str, scope: str) -> Region:
+    """Return an operand that must lie in shared or in tensor memory, as `scope` says."""
     buffer = call.buffer(name)
     made_by = {"shared": "T.alloc_shared", "tmem": "T.alloc_tmem"}[scope]
     if buffer is not None and buffer.scope != scope:
@@ -113,6 +114,7 @@ def _read_operand(call: Call, name: str, scope: str) -> Region:
 
 
 def _check_scaled_gemm(call: Call) -> TileOp:
+    """Return the product of a call of T.tcgen05_gemm_blockscaled."""
     a, b = _read_operand(call, "A", "shared"), _read_operand(call, "B", "shared")
     c, sfa, sfb = (_read_operand(call, name, "tmem") for name in ("C", "SFA_tmem", "SFB_tmem"))
     transposed = call.read_boolean("transpose_A"), call.read_boolean("transpose_B")
@@ -150,6 +152,7 @@ def _check_scaled_gemm(call: Call) -> TileOp:
 
 
 def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple[bool, bool]) -> None:
+    """Refuse element types and storage orders that no block-scaled product takes."""
     for name, region in (("A", a), ("B", b)):
         if region.buffer.dtype not in OPERAND_TYPES:
             raise_error(
@@ -180,6 +183,7 @@ def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple
 
 
 def _read_step(call: Call, name: str, dtype: DType, k: int) -> Granularity:
+    """Return the elements along K that share a scale, if K and the type allow it."""
     step = call.read_integer(name)
     if step not in _GRANULARITIES[dtype]:
         call.refuse(name, f"{' or '.join(map(str, _GRANULARITIES[dtype]))} for {dtype}")
@@ -220,6 +224,7 @@ def decode_scales(
 
 
 def _evaluate_scaled_gemm(op: ScaledGemm, env: Environment) -> None:
+    """Compute the block-scaled product in float64."""
     import numpy as np
 
     a, b, c, sfa, sfb = op.regions
@@ -269,6 +274,7 @@ define_operation(
 
 @attach_facet(ScaledGemm, "lower")
 def lower_scaled_gemm(op: ScaledGemm, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to one tcgen05.mma with scales, and the arrival at its barrier."""
     a, b, c, sfa, sfb = (r.buffer for r in op.regions)
     scales = warp.Scales(sfa, sfb, op.start, op.a_step, op.b_step, (op.a_type, op.b_type), op.kind)
     transposed = op.transpose_A, op.transpose_B
@@ -291,6 +297,7 @@ def list_scaled_gemm_demands(op: ScaledGemm, context: LoweringContext) -> tuple[
 
 
 def _check_scale_copy(call: Call) -> TileOp:
+    """Return the copy of a call of T.tcgen05_cp_warpx4."""
     source, destination = _read_operand(call, "smem_src", "shared"), _read_operand(call, "tmem_dst", "tmem")
     words = source.extent[-1]
     wanted = (ROWS, words // ROWS * SCALES_PER_WORD)
@@ -311,6 +318,7 @@ def _check_scale_copy(call: Call) -> TileOp:
 
 
 def _evaluate_scale_copy(op: ScaleCopy, env: Environment) -> None:
+    """Copy lines of scales to all four quarters of the lanes, in numpy."""
     import numpy as np
 
     source, destination = op.regions
@@ -347,6 +355,7 @@ attach_facet(ScaleCopy, "demand")(list_no_demands)
 
 @attach_facet(ScaledGemm, "agrees")
 def verify_scaled_gemm(op: ScaledGemm) -> Iterator[str]:
+    """Yield violations among the operands, their types and their scales."""
     a, b, c, *scales = op.regions
     if any(len(r.extent) < 2 or any(e != 1 for e in r.extent[:-2]) for r in op.regions):
         yield "every operand is a matrix"
@@ -383,6 +392,7 @@ def verify_scaled_gemm(op: ScaledGemm) -> Iterator[str]:
 
 @attach_facet(ScaleCopy, "agrees")
 def verify_scale_copy(op: ScaleCopy) -> Iterator[str]:
+    """Yield violations among the two regions of a copy of scales."""
     source, destination = op.regions
     words = source.extent[-1]
     if words % ROWS or any(e != 1 for e in source.extent[:-1]) or len(destination.extent) < 2:

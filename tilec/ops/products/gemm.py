@@ -150,6 +150,7 @@ def _check_gemm(call: Call) -> Gemm:
 
 
 def _check_sparse_gemm(call: Call) -> Gemm:
+    """Return the product of a call of T.gemm_sp, whose metadata must fit A."""
     op = _check_product(call, "A_sparse")
     a, metadata = op.regions[0], _read_matrix(call, "E")
     stored = metadata.buffer.dtype
@@ -256,6 +257,7 @@ def _check_product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
 
 
 def _check_tcgen05_gemm(call: Call) -> Gemm:
+    """Return the product of a call with C in tensor memory."""
     op = _check_product(call, "A", "C in tensor memory")
     if op.regions[0].buffer == op.regions[2].buffer:
         raise_error(
@@ -270,6 +272,7 @@ def _check_tcgen05_gemm(call: Call) -> Gemm:
 
 
 def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
+    """Return an operand that must be a matrix in one of the memories that its name allows."""
     buffer = call.buffer(name)
     if buffer is not None and buffer.scope not in _SCOPES[scopes or name]:
         called = {"shared": "shared tile", "tmem": "tile of T.alloc_tmem"}
@@ -299,6 +302,7 @@ def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
 
 
 def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
+    """Refuse element types that no product has together."""
     if a != b and not {a, b} <= _MIXED_TYPES:
         buffers = ((key, call.buffer(key)) for key in ("A", "A_sparse", "B") if key in call.arguments)
         raise_error(
@@ -330,6 +334,7 @@ def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
 def _refuse_shapes(
     call: Call, dimension: str, one: tuple[str, Region, int], other: tuple[str, Region, int], help_text: str | None
 ) -> None:
+    """Fail because two operands have different sizes along M, N or K."""
     text = ", ".join(
         f"{name} is {show_shape(region.extent)} so {dimension} = {size}" for name, region, size in (one, other)
     )
@@ -361,6 +366,7 @@ def _evaluate_gemm(op: Gemm, env: Environment) -> None:
 
 
 def _multiply_block(op: Gemm, columns: NDArray[np.generic], env: Environment) -> None:
+    """Compute the product of one block's A and these columns of B, in numpy."""
     import numpy as np
 
     a, _, c, *metadata = op.regions
@@ -474,6 +480,7 @@ define_operation(
 
 @attach_facet(Gemm, "agrees")
 def verify_gemm(op: Gemm) -> Iterator[str]:
+    """Yield violations among the operands, their types and their memories."""
     a, b, c, *metadata = op.regions
     for region in op.regions:
         if len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2]):

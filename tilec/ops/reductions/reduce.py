@@ -75,6 +75,7 @@ BITWISE_KINDS = ("bitand", "bitor", "bitxor")
 
 
 def _check_reduce(kind: Kind, call: Call) -> TileOp:
+    """Return the reduction of a call of T.reduce_sum and its like."""
     title, help_text = f"{call.name} works on tiles, not on tensors", "T.copy it to a fragment first"
     src, dst = (call.read_tile(name, title, help_text) for name in ("buffer", "out"))
     extents, result = get_kept_extents(src), get_kept_extents(dst)
@@ -135,6 +136,7 @@ def _list_reduce_effects(op: Reduce) -> Effects:
 
 
 def _evaluate_reduce(op: Reduce, env: Environment) -> None:
+    """Compute the reduction in numpy, in the widest type of its kind."""
     import numpy as np
 
     src, dst = op.regions
@@ -157,6 +159,7 @@ def _evaluate_reduce(op: Reduce, env: Environment) -> None:
 
 
 def _make_spelling(kind: Kind, what: str) -> Spelling:
+    """Make T.reduce_sum and its like; `what` is the result in words."""
     return Spelling(
         Signature(
             f"T.reduce_{kind}",
@@ -187,6 +190,7 @@ REDUCE = define_operation(
 
 @attach_facet(Reduce, "lower")
 def lower_reduce(op: Reduce, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to one reduction, with scratch memory where a row crosses warps."""
     source, destination = (r.buffer for r in op.regions)
     dim = op.dim
     layout = context.fragments[source.name]
@@ -231,6 +235,7 @@ def list_reduce_demands(op: Reduce, context: LoweringContext) -> tuple[Demand, .
 
 @attach_facet(Reduce, "agrees")
 def verify_reduce(op: Reduce) -> Iterator[str]:
+    """Yield violations among the two regions, the dimension and the type."""
     source, result = op.regions
     extents = get_kept_extents(source)
     if op.dim >= len(extents):

@@ -121,6 +121,7 @@ def build_contribution(reducer: Reducer, access: Access, value: tile.Expr, call:
 
 
 def _read_whole_reducer(call: Call, name: str) -> tile.Region:
+    """Return all of the fragment that a T.alloc_reducer made."""
     buffer = call.buffer(name)
     if buffer is None or buffer.scope != "fragment" or not (region := call.read_region(name)).is_whole:
         call.refuse(name, "a buffer of T.alloc_reducer")
@@ -128,6 +129,7 @@ def _read_whole_reducer(call: Call, name: str) -> tile.Region:
 
 
 def _check_reducer_init(call: Call) -> tile.TileOp:
+    """Return the operation of a call of T.reducer_init; its kind is filled in later."""
     region = _read_whole_reducer(call, "reducer")
     given = call["init"].value is not None
     seed = as_expr(call["init"], region.buffer.dtype) if given else None
@@ -140,6 +142,7 @@ def _get_seed(op: ReducerInit) -> tile.Expr:
 
 
 def _evaluate_reducer_init(op: ReducerInit, env: Environment) -> None:
+    """Set all parts to the initial value: the reference has one part of each element."""
     import numpy as np
 
     (parts,) = op.regions
@@ -191,6 +194,7 @@ def _count_parts(op: ReducerInit | FinalizeReducer, context: LoweringContext) ->
 
 
 def _check_finalize_reducer(call: Call) -> tile.TileOp:
+    """Return the operation of a call of T.finalize_reducer; its kind is filled in later."""
     source = _read_whole_reducer(call, "reducer")
     given: Argument = call["dst"]
     if given.value is None:
@@ -218,6 +222,7 @@ def _check_finalize_reducer(call: Call) -> tile.TileOp:
 
 
 def _evaluate_finalize_reducer(op: FinalizeReducer, env: Environment) -> None:
+    """Copy the parts: the reference has one part of each element."""
     parts, destination = op.regions
     value: Any = env.read(parts)
     env.write(destination, value)
@@ -251,6 +256,7 @@ ACROSS_COPIES = -1
 
 @attach_facet(FinalizeReducer, "lower")
 def lower_finalize_reducer(op: FinalizeReducer, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to a reduction across the copies of each element."""
     parts, destination = (r.buffer for r in op.regions)
     layout = context.fragments[parts.name]
     scratch = None
@@ -268,6 +274,7 @@ def list_finalize_reducer_demands(op: FinalizeReducer, context: LoweringContext)
 
 @attach_facet(ReducerInit, "agrees")
 def verify_reducer_init(op: ReducerInit) -> Iterator[str]:
+    """Yield violations of the region and the initial value's type."""
     yield from verify_whole_buffer(op.regions[0])
     if (value := op.value) is not None:
         yield from verify_value_dtype(value, op.regions[0])
@@ -275,6 +282,7 @@ def verify_reducer_init(op: ReducerInit) -> Iterator[str]:
 
 @attach_facet(FinalizeReducer, "agrees")
 def verify_finalize_reducer(op: FinalizeReducer) -> Iterator[str]:
+    """Yield violations among the two regions."""
     for region in op.regions:
         yield from verify_whole_buffer(region)
     yield from verify_same_shape(*op.regions)

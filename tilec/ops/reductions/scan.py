@@ -41,6 +41,7 @@ class Scan(tile.TileOp):
 
 
 def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
+    """Return the scan of a call of T.cumsum or T.cummax."""
     title, help_text = f"{call.name} works on tiles, not on tensors", "T.copy it to a tile first"
     src = call.read_tile("src", title, help_text)
     dst = src if call["dst"].value is None else call.read_tile("dst", title, help_text)
@@ -75,6 +76,7 @@ def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
 
 
 def _evaluate_scan(op: Scan, env: Environment) -> None:
+    """Compute the scan in numpy."""
     import numpy as np
 
     src, dst = op.regions
@@ -127,6 +129,7 @@ def _make_whole_region(buffer: tile.Buffer, op: Scan) -> tile.Region:
 
 
 def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
+    """Make T.cumsum or T.cummax; `what` is the combined value in words."""
     return Spelling(
         Signature(
             f"T.{name}",
@@ -162,6 +165,7 @@ def list_scan_demands(op: Scan, context: LoweringContext) -> tuple[Demand, ...]:
 
 @attach_facet(Scan, "agrees")
 def verify_scan(op: Scan) -> Iterator[str]:
+    """Yield violations among the two regions, the dimension and the type."""
     source, result = op.regions
     if op.dim >= len(source.extent):
         yield f"dim is {op.dim}, {source.buffer.name} has {len(source.extent)} dimensions"

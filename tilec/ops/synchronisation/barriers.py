@@ -183,6 +183,7 @@ def _check_allocation(call: Call) -> tile.TileOp:
 
 
 def _check_arrive(call: Call) -> tile.TileOp:
+    """Return the arrival of a call, perhaps at the barrier of another block."""
     op = Arrive(as_barrier(call["mbarrier"], call.name), span=call.span)
     if "cta_id" not in call.arguments or call["cta_id"].value is None:
         return op
@@ -193,6 +194,7 @@ def _check_arrive(call: Call) -> tile.TileOp:
 
 
 def _check_await_barrier(call: Call) -> tile.TileOp:
+    """Return the wait of a call of T.barrier_wait."""
     parity = as_expr(call["parity"])
     if parity.dtype.is_float:
         call.refuse("parity", "0 or 1")
@@ -203,6 +205,7 @@ def _check_await_barrier(call: Call) -> tile.TileOp:
 
 
 def _check_expect_tx(arrives: bool, call: Call) -> tile.TileOp:
+    """Return the announcement of bytes that a call makes, with an arrival if `arrives`."""
     announced = call.read_integer("tx")
     if not 0 < announced <= MAX_ARRIVALS:
         call.refuse("tx", f"a number of bytes, 1 to {MAX_ARRIVALS:,}")
@@ -331,6 +334,7 @@ for _operation in BARRIER_OPERATIONS:
 
 @attach_facet(AllocBarrier, "agrees")
 def verify_allocation(op: AllocBarrier) -> Iterator[str]:
+    """Yield violations among the barriers, their counts and the fields of a pipeline."""
     made, counted = op.barrier.buffer, len(op.counts)
     if made.shape != (counted,):
         yield f"{show_declared(made)} does not match the {counted} barriers of counts"

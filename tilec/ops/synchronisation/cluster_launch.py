@@ -54,6 +54,7 @@ def is_try_cancel(stmt: object) -> TypeGuard[TryCancel]:
 
 
 def _read_answer(argument: Argument, name: str) -> tile.Buffer:
+    """Return an argument that must be a shared tile of four words."""
     value = argument.value
     if not isinstance(value, tile.Buffer) or (value.scope, value.extents, value.dtype) != (
         "shared",
@@ -72,12 +73,14 @@ def _read_answer(argument: Argument, name: str) -> tile.Buffer:
 
 
 def _check_try_cancel(call: Call) -> tile.TileOp:
+    """Return the request of a call of T.clc_try_cancel."""
     answer = _read_answer(call["result"], call.name)
     region = tile.Region(answer, (tile.int32_const(0),), (ANSWER_WORDS,), call["result"].span)
     return TryCancel(region, as_barrier(call["mbarrier"], call.name), UNKNOWN_LEADER, announces=True, span=call.span)
 
 
 def _evaluate_try_cancel(op: TryCancel, env: Environment) -> None:
+    """Write the answer of a failed request."""
     import numpy as np
 
     env.write(op.regions[0], np.zeros(ANSWER_WORDS, np.uint32))
@@ -113,6 +116,8 @@ attach_facet(TryCancel, "demand")(list_no_demands)
 
 
 def _make_query(fn: str) -> Callable[[Call], Value]:
+    """Make the builder of a query of the answer's words."""
+
     def build_query(call: Call) -> Value:
         answer = _read_answer(call["result"], call.name)
         words: tuple[tile.Expr, ...] = tuple(tile.Load(answer, (tile.int32_const(i),)) for i in range(ANSWER_WORDS))
@@ -143,6 +148,7 @@ REFERENCES: dict[str, Callable[..., Any]] = dict.fromkeys(_QUERIES, _evaluate_qu
 
 @attach_facet(TryCancel, "agrees")
 def verify_try_cancel(op: TryCancel) -> Iterator[str]:
+    """Yield a violation if the answer is not a whole tile of four words."""
     answer = op.regions[0]
     if not answer.is_whole or (answer.extent, answer.buffer.dtype) != ((ANSWER_WORDS,), UINT32):
         yield f"{answer.buffer.name} must have the {ANSWER_WORDS} words of an answer"

@@ -113,6 +113,8 @@ def is_for_every_role(stmt: object) -> TypeGuard[Rendezvous]:
 
 
 def _make_spelling(what: str, kind: RendezvousKind) -> Spelling:
+    """Make the `T.*` name of one kind of rendezvous."""
+
     def check_rendezvous(call: Call) -> TileOp:
         return Rendezvous(what=what, span=call.span)
 
@@ -134,6 +136,7 @@ define_operation(
 
 @attach_facet(Rendezvous, "lower")
 def lower_rendezvous(op: Rendezvous, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the waits for copies, then to the barrier of the cluster or the grid."""
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.regions))
     waits = (warp.Await(tiles, True, cursors=context.cursors, span=op.span),) if tiles else ()
     match op.what:

@@ -115,6 +115,7 @@ def make_buffer_region(buffer: tile.Buffer, span: Span) -> tile.Region:
 
 
 def _check_block_barrier(call: Call) -> tile.TileOp:
+    """Return the barrier of a call of T.sync_threads, perhaps a named one."""
     if call["barrier_id"].value is not None and not 0 <= call.read_integer("barrier_id") < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
     if call["arrive_count"].value is None:
@@ -124,6 +125,7 @@ def _check_block_barrier(call: Call) -> tile.TileOp:
 
 
 def _check_wait_copies(call: Call) -> tile.TileOp:
+    """Return the wait of a call of T.ptx_wait_group."""
     pending = call.read_integer("n")
     if pending < 0:
         call.refuse("n", "0 or more")
@@ -201,6 +203,7 @@ def lower_wait_copies(op: WaitCopies, context: LoweringContext) -> tuple[warp.Op
 def _await_tiles(
     op: WaitCopies | BlockBarrier, context: LoweringContext, *, readers: bool
 ) -> tuple[warp.Operation, ...]:
+    """Return the wait for the awaited tiles, if there are any."""
     if not op.awaited:
         return ()
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.awaited))
@@ -209,6 +212,7 @@ def _await_tiles(
 
 @attach_facet(BlockBarrier, "lower")
 def lower_block_barrier(op: BlockBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the wait for copies, then to a barrier of the role or a named one."""
     waits = _await_tiles(op, context, readers=True)
     if op.id is not None:
         assert op.threads is not None

@@ -57,6 +57,7 @@ class NamedArrive(TileOp):
 
 
 def _check_set_registers(call: Call) -> TileOp:
+    """Return the operation of a call that sets the registers of a warpgroup."""
     count = call.read_integer("reg_count")
     if not FEWEST_REGISTERS <= count <= MOST_REGISTERS or count % 8:
         call.refuse("reg_count", f"a multiple of 8, {FEWEST_REGISTERS} to {MOST_REGISTERS}")
@@ -66,6 +67,7 @@ def _check_set_registers(call: Call) -> TileOp:
 
 
 def _check_wait_wgmma(call: Call) -> TileOp:
+    """Return the wait of a call of T.wait_wgmma."""
     pending = call.read_integer("num_mma")
     if pending < 0:
         call.refuse("num_mma", "0 or more")
