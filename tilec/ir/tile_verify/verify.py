@@ -47,10 +47,6 @@ MOST_THREADS = 1024
 """CUDA programming guide, table of technical specifications: maximum dimensions of a grid, threads of a block."""
 
 
-def _largest_extent(extent: tile.Extent) -> int:
-    return extent if isinstance(extent, int) else MAX_INT32
-
-
 def verify_tile(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[str]:
     """Yield every broken rule as a sentence. `as_launched` allows the final grid, in which a loop may be dynamically
     scheduled."""
@@ -245,9 +241,9 @@ class _Checker:
             for start, extent, size in zip(region.start, region.extent, region.buffer.extents, strict=True):
                 if extent < 1 or (is_tile and isinstance(size, int) and extent > size):
                     yield f"a region of {region.buffer.name} has extent {extent} in a dimension of {size}"
-                elif (
-                    is_tile and isinstance(start, tile.Const) and not 0 <= start.value <= _largest_extent(size) - extent
-                ):
+                    continue
+                last = (size if isinstance(size, int) else MAX_INT32) - extent
+                if is_tile and isinstance(start, tile.Const) and not 0 <= start.value <= last:
                     yield f"a region of {region.buffer.name} covers {start.value}:+{extent} in a dimension of {size}"
 
     # ---- expressions -------------------------------------------------------------------------------------------------

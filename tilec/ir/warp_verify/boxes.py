@@ -33,9 +33,10 @@ def check_tma_boxes(program: Program) -> Iterator[str]:
     values = _ResidueAnalysis(find_definitions(operations))
     for op in operations:
         match op:
-            case warp.TmaLoad(map=tensor_map, start=start, destination=buffer):
-                pass
-            case warp.TmaStore(map=tensor_map, start=start, source=buffer):
+            case (
+                warp.TmaLoad(map=tensor_map, start=start, destination=buffer)
+                | warp.TmaStore(map=tensor_map, start=start, source=buffer)
+            ):
                 pass
             case _:
                 continue
@@ -74,12 +75,10 @@ class _ResidueAnalysis:
             return frozenset({0})
         key = (expr, modulus)
         if key not in self.known:
-            self.known[key] = _residues_of_multiples(
-                1, modulus
-            )  # while it is computed: for a variable that depends on itself
-            self.known[key] = (
-                self._remainders_of_sum(expr, modulus) if modulus <= MAX_MODULUS else _residues_of_multiples(1, modulus)
-            )
+            # While it is computed, for a variable that depends on itself.
+            self.known[key] = _residues_of_multiples(1, modulus)
+            if modulus <= MAX_MODULUS:
+                self.known[key] = self._remainders_of_sum(expr, modulus)
         return self.known[key]
 
     def _remainders_of_sum(self, expr: tile.Expr, modulus: int) -> Residues:
@@ -113,21 +112,16 @@ class _ResidueAnalysis:
             case tile.Binary(op="floormod", a=a, b=tile.Const(value=int(by))) if by > 0:
                 if by % modulus == 0:
                     return self.possible_remainders(a, modulus)
-                return (
-                    frozenset(r % modulus for r in self.possible_remainders(a, by)) if by <= MAX_MODULUS else anything
-                )
+                whole = by <= MAX_MODULUS
+                return frozenset(r % modulus for r in self.possible_remainders(a, by)) if whole else anything
             case (
                 tile.Binary(op="bitand", a=a, b=tile.Const(value=int(mask)))
                 | tile.Binary(op="bitand", a=tile.Const(value=int(mask)), b=a)
             ) if modulus & modulus - 1 == 0:
                 return frozenset(r & mask % modulus for r in self.possible_remainders(a, modulus))
             case tile.Cast(a=a, dtype=dtype) if not dtype.is_float and not a.dtype.is_float:
-                # Values wrap around at powers of two.
-                return (
-                    self.possible_remainders(a, modulus)
-                    if dtype.bits >= 32 and modulus & modulus - 1 == 0
-                    else anything
-                )
+                keeps = dtype.bits >= 32 and modulus & modulus - 1 == 0  # values wrap around at powers of two
+                return self.possible_remainders(a, modulus) if keeps else anything
             case _:
                 return anything
 
@@ -141,9 +135,8 @@ class _ResidueAnalysis:
         """Return the possible remainders of one definition of a variable."""
         if not isinstance(one, Steps):
             return self.possible_remainders(one, modulus)
-        return _add_residues(
-            self.possible_remainders(one.start, modulus), _residues_of_multiples(one.step, modulus), modulus
-        )
+        start = self.possible_remainders(one.start, modulus)
+        return _add_residues(start, _residues_of_multiples(one.step, modulus), modulus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +247,8 @@ class _StoreCollector:
         for op in body:
             match op:
                 case warp.TmaStore(start=starts):
-                    self.stores.append(
-                        (op, tuple(tile.substitute_variables(start, names) for start in starts), conditions)
-                    )
+                    starts = tuple(tile.substitute_variables(start, names) for start in starts)
+                    self.stores.append((op, starts, conditions))
                 case warp.Let(var=var, value=value):
                     value = tile.substitute_variables(value, names)
                     names = self._named(var, names)

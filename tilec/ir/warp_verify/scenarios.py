@@ -32,7 +32,7 @@ def build_scenarios(program: Program) -> Iterator[Scenario]:
     and a long one, two in turn, with branches taken and not. One scenario where nothing depends on run-time values."""
     operations = [op for role in program.roles for op in warp.walk_operations(role.body)]
     stages = [op.stages for op in operations if isinstance(op, warp.Pipeline)]
-    loops = any(isinstance(op, warp.Loop) and not _is_fixed(op) for op in operations)
+    loops = any(isinstance(op, warp.Loop) and warp.static_trip_count(op) is None for op in operations)
     branches = any(
         (isinstance(op, warp.Branch) and op.part == "") or (isinstance(op, warp.Loop) and op.phases)
         for op in operations
@@ -46,10 +46,6 @@ def build_scenarios(program: Program) -> Iterator[Scenario]:
         for n, following in zip(counts, (*counts[1:], counts[0]), strict=True):
             for taken in (None, True, False) if branches else (None,):
                 yield Scenario(values, (n, following), taken)
-
-
-def _is_fixed(loop: warp.Loop) -> bool:
-    return warp.static_trip_count(loop) is not None
 
 
 class _Unknown(Exception):

@@ -192,14 +192,6 @@ def _make_extreme(sign: int) -> Callable[[Call], Value]:
     return build_extreme
 
 
-def _compute_next_power_of_2(call: Call) -> Value:
-    return 1 << (max(call.read_integer("n"), 1) - 1).bit_length()
-
-
-def _count_gathered_bytes(call: Call) -> Value:
-    return 4 * call.read_integer("K_box") * call.read_dtype("dtype").bits // 8
-
-
 def _make_row(
     name: str, parameters: str, doc: str, build: Callable[[Call], Value], is_guarded: bool = False
 ) -> ScalarFunction:
@@ -260,7 +252,10 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         ),
         _make_row("T.Select", "condition then orelse", "`then` where the condition holds", _build_if_then_else, True),
         _make_row(
-            "T.tma_gather4_bytes", "K_box dtype", "the bytes of four rows of so many elements", _count_gathered_bytes
+            "T.tma_gather4_bytes",
+            "K_box dtype",
+            "the bytes of four rows of so many elements",
+            lambda call: 4 * call.read_integer("K_box") * call.read_dtype("dtype").bits // 8,
         ),
         *(
             ScalarFunction(make_signature(name), "a size known at launch, by its name", build_sizes)
@@ -268,7 +263,10 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         ),
         _make_row("tilelang.cdiv", "a b", "a / b, rounding up", _build_ceildiv),
         _make_row(
-            "tilelang.next_power_of_2", "n", "the smallest power of two that is not below n", _compute_next_power_of_2
+            "tilelang.next_power_of_2",
+            "n",
+            "the smallest power of two that is not below n",
+            lambda call: 1 << (max(call.read_integer("n"), 1) - 1).bit_length(),
         ),
     )
 }

@@ -47,9 +47,8 @@ def _make_pairs(fn: Callable[[tuple[tile.Expr, ...], DType], tile.Expr]) -> Call
     return build_pair
 
 
-def _build_fma(row: tuple[tile.Expr, ...], dtype: DType) -> tile.Expr:
-    """Build x * y + z, rounded once."""
-    return tile.Call("fma", row, dtype)
+def _make_call(fn: str) -> Callable[[tuple[tile.Expr, ...], DType], tile.Expr]:
+    return lambda row, dtype: tile.Call(fn, row, dtype)
 
 
 def _make_operator(op: tile.BinaryOp) -> Callable[[tuple[tile.Expr, ...], DType], tile.Expr]:
@@ -60,15 +59,10 @@ PAIR_FUNCTIONS: tuple[tuple[str, str, str, Callable[[Call], Value]], ...] = (
     ("add2", "x y", "x + y, for vectors of two floats", _make_pairs(_make_operator("add"))),
     ("sub2", "x y", "x - y, of vectors of two floats", _make_pairs(_make_operator("sub"))),
     ("mul2", "x y", "x * y, of vectors of two floats", _make_pairs(_make_operator("mul"))),
-    ("fma2", "x y z", "x * y + z rounded once, of vectors of two floats", _make_pairs(_build_fma)),
+    ("fma2", "x y z", "x * y + z rounded once, of vectors of two floats", _make_pairs(_make_call("fma"))),
     ("max2", "x y", "the element-wise maximum, for vectors of two floats", _make_pairs(_make_operator("max"))),
     ("min2", "x y", "the element-wise minimum, for vectors of two floats", _make_pairs(_make_operator("min"))),
-    (
-        "abs2",
-        "x",
-        "absolute values, of a vector of two floats",
-        _make_pairs(lambda row, dtype: tile.Call("abs", row, dtype)),
-    ),
+    ("abs2", "x", "absolute values, of a vector of two floats", _make_pairs(_make_call("abs"))),
 )
 """Rows of name, parameters, documentation and builder."""
 
