@@ -194,7 +194,7 @@ def operations(group: str | None = None) -> Iterator[LanguageEntry]:
     """What works on whole tiles, by name, all or of one group; spellings of one operation stand together."""
     assert tilec.ops, "importing it fills the registry"
     for operation in registry.list_operations():
-        if group not in (None, GROUPS.get(operation.effects.__module__, "tiles")):
+        if group not in (None, GROUPS.get(operation.type.__module__, "tiles")):
             continue
         for spelling in operation.spellings:
             checks = tuple(c for c in (spelling.check, spelling.element) if c is not None)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from tilec.analysis.rings import is_pipelined, plan_rings
 from tilec.analysis.tensor_order import find_ordered_tensors
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.text import print_kernel
 from tilec.support.identity import IdentityKey
@@ -72,14 +72,14 @@ def _list_steps(
             continue
         # A while evaluates its condition in each iteration, a for its bounds only once.
         within = (*loops, stmt) if isinstance(stmt, tile.While) else loops
-        parts = (part for expr in list_expressions(stmt) for part in tile.walk_expr(expr))
-        if own := {part.buffer.name for part in parts if isinstance(part, tile.Load)}:
+        if own := {load.buffer.name for load in tile.walk_loads(stmt)}:
             yield stmt, within, (own, set())
         for nested in tile.nested_bodies(stmt):
             yield from _list_steps(nested, (*loops, stmt) if isinstance(stmt, tile.For) else within)
 
 
 def _build_tokens(kernel: tile.Kernel, versioned: frozenset[str]) -> Iterator[Token]:
+    """Yield the memory effects of each statement, with the earlier statements that it conflicts with."""
     steps = list(_list_steps(kernel.body))
     touched = [own for _, _, own in steps]
     for j, (stmt, loops, _) in enumerate(steps):

@@ -75,6 +75,7 @@ def _find_nonnegative_variables(kernel: tile.Kernel) -> Iterator[tile.Var]:
 
 
 def _find_divisor(expr: tile.Expr, multiples: Mapping[tile.Var, int]) -> int:
+    """Return the largest known divisor of an expression, from those of its variables."""
     form = affine_form(expr)
     return math.gcd(
         form.constant, *(coefficient * _find_atom_divisor(atom, multiples) for atom, coefficient in form.terms)
@@ -95,11 +96,7 @@ def _find_atom_divisor(atom: tile.Expr, multiples: Mapping[tile.Var, int]) -> in
         case tile.Binary(op="bitand", a=tile.Const(value=value)) | tile.Binary(op="bitand", b=tile.Const(value=value)):
             return int(value) & -int(value)  # the lowest bit that may be left
         case tile.Cast(a=a, dtype=dtype) if not dtype.is_float and not a.dtype.is_float and dtype.bits >= 32:
-            return _keep_power_of_two(_find_divisor(a, multiples))
+            divisor = _find_divisor(a, multiples)
+            return divisor & -divisor  # the part that remains when values wrap around
         case _:
             return 1
-
-
-def _keep_power_of_two(number: int) -> int:
-    """Return the part of a divisor that remains when values wrap around."""
-    return number & -number

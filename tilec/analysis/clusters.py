@@ -1,4 +1,4 @@
-"""Clusters of blocks: their size, and the rank of a block in its cluster."""
+"""Clusters of blocks: their size, the rank of a block in its cluster, and blocks that take over the work of others."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.language.signature import Argument, Call
+from tilec.ops.synchronisation.cluster_launch import is_try_cancel
 from tilec.ops.synchronisation.rendezvous import Rendezvous
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.rewriting.make_names_unique import UniqueNames
@@ -68,6 +69,7 @@ def build_block_rank(block_vars: Sequence[tile.Var], cluster: tile.Cluster) -> t
 
 
 def uses_rank(statements: tuple[tile.Stmt, ...]) -> bool:
+    """Return whether some expression in these statements names the block's rank in its cluster."""
     return any(
         part == tile.CLUSTER_RANK
         for stmt in tile.walk_statements(statements)
@@ -185,3 +187,33 @@ def check_cluster_support(kernel: tile.Kernel, target: Target) -> None:
                 secondary=(Label(kernel.span, "in this kernel"),),
                 help="compile for sm_90a",
             )
+
+
+# ---- cluster launch control: the work of blocks that have not begun (T.clc_try_cancel) -------------------------------
+
+
+def has_block_requests(kernel: tile.Kernel) -> bool:
+    """Return True if blocks of the kernel do so: then each keeps the machine's number, and is in no cluster."""
+    return any(map(is_try_cancel, tile.walk_statements(kernel.body)))
+
+
+def check_block_request(op: tile.TileOp, kernel: tile.Kernel, target: Target) -> None:
+    """Refuse a request that the target or the kernel does not allow. Errors: `unsupported-operand`."""
+    reason = _why_not_supported(kernel, target)
+    if reason is not None:
+        title, help_ = reason
+        raise_error("unsupported-operand", "this T.clc_try_cancel is not possible", op.span, title, help=help_)
+
+
+def _why_not_supported(kernel: tile.Kernel, target: Target) -> tuple[str, str] | None:
+    """Return why blocks of the kernel cannot take over others' work, and a remedy; None where they can."""
+    if not target.has("cluster.launch_control"):
+        return f"{target.name} has no cluster launch control", "let each block do its own work, or use T.Persistent"
+    if kernel.cluster.blocks > 1:
+        return f"it would cancel a whole cluster of {kernel.cluster.blocks} blocks", "remove cluster_dims"
+    if kernel.raster is not None:
+        help_ = "remove T.use_swizzle, and reorder the indices that T.clc_get_first_ctaid_x gives"
+        return "it gives block indices in hardware order, and T.use_swizzle changes that order", help_
+    if any(isinstance(s, Rendezvous) for s in tile.walk_statements(kernel.body)):
+        return "T.sync_grid waits for all blocks, and cancelled blocks never run", "remove T.sync_grid"
+    return None

@@ -98,6 +98,4 @@ def _find_settings(
 
 def _find_loaded_names(stmt: tile.Stmt) -> frozenset[str]:
     """Return the names that the statement's own expressions load."""
-    return frozenset(
-        e.buffer.name for x in list_expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load)
-    )
+    return frozenset(load.buffer.name for load in tile.walk_loads(stmt))

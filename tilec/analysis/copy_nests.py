@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import itemgetter
 
 from tilec.analysis.trip_count import get_static_trip_count
 from tilec.analysis.usage import find_reads
@@ -69,9 +70,8 @@ def _find_box(
     order: list[_Digits] = []
     for index in indices:
         form = affine_form(index)
-        digits = tuple(
-            sorted(((a, c) for a, c in form.terms if isinstance(a, tile.Var) and a in extents), key=_get_step)
-        )
+        moving = ((a, c) for a, c in form.terms if isinstance(a, tile.Var) and a in extents)
+        digits = tuple(sorted(moving, key=itemgetter(1)))
         rest = [atom for atom, _ in form.terms if atom not in extents]
         if any(e in extents for atom in rest for e in tile.walk_expr(atom)):
             return None
@@ -85,15 +85,9 @@ def _find_box(
         start.append(fold_expr(tile.substitute_variables(index, {var: tile.int32_const(0) for var, _ in digits})))
         extent.append(size)
     variables = [var for digits in order for var, _ in digits]
-    return (
-        (tile.Region(buffer, tuple(start), tuple(extent)), tuple(order))
-        if len(set(variables)) == len(variables)
-        else None
-    )
-
-
-def _get_step(digit: tuple[tile.Var, int]) -> int:
-    return digit[1]
+    if len(set(variables)) < len(variables):
+        return None
+    return tile.Region(buffer, tuple(start), tuple(extent)), tuple(order)
 
 
 TileFill = tuple[tile.Buffer, tuple[tile.Expr, ...]]
@@ -110,6 +104,7 @@ def find_filled_tiles(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
 
 
 def _find_fills(body: tuple[tile.Stmt, ...], extents: LoopExtents) -> Iterator[TileFill]:
+    """Yield the shared tiles that these statements overwrite in full, with the indices of each write."""
     for stmt in body:
         match stmt:
             case tile.TileOp():
@@ -126,9 +121,7 @@ def _find_fills(body: tuple[tile.Stmt, ...], extents: LoopExtents) -> Iterator[T
                 yield from _find_fills(stmt.body, {**extents, stmt.var: trip_count} if counts else extents)
             case tile.If():
                 then, orelse = tuple(_find_fills(stmt.then, extents)), tuple(_find_fills(stmt.orelse, extents))
-                if (
-                    extents
-                ):  # the condition may differ from iteration to iteration: both branches write the same element
+                if extents:  # the condition may differ between iterations: both branches write the same element
                     yield from (fill for fill in then if fill in orelse)
                 else:
                     yield from ((buffer, ()) for buffer in dict(then) if buffer in dict(orelse))
@@ -159,6 +152,7 @@ class GatheredCopy:
         return next((w for w in CP_ASYNC_WIDTHS if w % size == 0 and self._is_possible_run(w // size, together)), None)
 
     def _is_possible_run(self, run: int, together: int) -> bool:
+        """Return whether runs of this many elements are contiguous and aligned in both buffers."""
         if run == 1:
             return True
         if not self.in_rows:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from tilec.analysis.copy_nests import find_filled_tiles
 from tilec.analysis.fragment_prefetch import find_last_use, is_fragment_prefetch
 from tilec.analysis.scalar_definitions import find_scheduled_statements
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.support.identity import cache_by_identity
 from tilec.support.records import dataclass
@@ -268,8 +268,7 @@ def find_touched_outside(kernel: tile.Kernel, *loops: tile.For) -> frozenset[str
             if not any(isinstance(s, tile.For) and s.var in ours for s in tile.walk_statements((stmt,))):
                 names.update(find_accesses(stmt).all_names)
                 continue
-            loads = (e for x in list_expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load))
-            names.update(e.buffer.name for e in loads)
+            names.update(load.buffer.name for load in tile.walk_loads(stmt))
             if not isinstance(stmt, tile.For) or stmt.var not in ours:
                 for inner in tile.nested_bodies(stmt):
                     visit_statements(inner)

@@ -31,6 +31,7 @@ def find_replayed_binds(loop: tile.For) -> tuple[tile.Bind, ...]:
 
 
 def find_scheduled_binds(body: tuple[tile.Stmt, ...]) -> tuple[tile.Bind, ...]:
+    """Return the binds of a loop body that read what the body writes, so that a schedule places them."""
     return tuple(
         s for s, r in zip(body, mark_replayable_binds(body), strict=True) if not r and isinstance(s, tile.Bind)
     )

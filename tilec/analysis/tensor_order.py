@@ -77,6 +77,7 @@ def find_ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
 
 
 def _find_iterations(stmt: tile.For | tile.If | tile.While) -> tuple[_LoopIterations, ...]:
+    """Return the variables that distinguish the iterations of a loop; none for an `if`."""
     match stmt:
         case tile.For(distinct_by=tuple(names)):
             return tuple(map(_LoopIterations, names))

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilec.analysis.trip_count import get_static_trip_count
-from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import UNKNOWN, Interval, affine_form, value_interval
 from tilec.ops import registry
@@ -69,6 +68,7 @@ class RegionAnalysis:
     # ---- what is touched ----
 
     def find_touched(self, stmt: tile.Stmt) -> TouchedBoxes:
+        """Return the boxes of tensors that a statement reads and writes, by name of the tensor."""
         reads: dict[str, tuple[AccessBox, ...]] = {}
         writes: dict[str, tuple[AccessBox, ...]] = {}
         for found, buffer, box in self.find_accesses(stmt, self.ranges):
@@ -80,10 +80,9 @@ class RegionAnalysis:
         self, stmt: tile.Stmt, ranges: dict[tile.Var, Interval]
     ) -> Iterator[tuple[bool, tile.Buffer, AccessBox]]:
         """Yield each access to a tensor, with True if it writes."""
-        for expr in list_expressions(stmt):
-            for part in tile.walk_expr(expr):
-                if isinstance(part, tile.Load) and part.buffer.scope == "global":
-                    yield False, part.buffer, self.build_element_box(part.buffer, part.indices, ranges)
+        for load in tile.walk_loads(stmt):
+            if load.buffer.scope == "global":
+                yield False, load.buffer, self.build_element_box(load.buffer, load.indices, ranges)
         match stmt:
             case tile.TileOp():
                 effects = registry.get_operation(stmt.name).effects(stmt)
@@ -107,6 +106,7 @@ class RegionAnalysis:
     def build_element_box(
         self, buffer: tile.Buffer, indices: Sequence[tile.Expr], ranges: Mapping[tile.Var, Interval]
     ) -> AccessBox:
+        """Return the box of one element, whose indices move within these ranges."""
         return self.build_box(tile.Region(buffer, tuple(indices), (1,) * len(indices)), ranges)
 
     def build_box(self, region: tile.Region, ranges: Mapping[tile.Var, Interval]) -> AccessBox:
@@ -121,6 +121,7 @@ class RegionAnalysis:
         return sides if strides is None else _flatten_box(sides, strides)
 
     def build_side(self, start: tile.Expr, extent: int, ranges: Mapping[tile.Var, Interval]) -> BoxSide:
+        """Return the interval of indices along one dimension, relative to the loop's variable."""
         form = affine_form(tile.substitute_variables(start, self.values))
         coefficient, fixed = 0, []
         first, last = float(form.constant), float(form.constant + extent - 1)
@@ -149,6 +150,7 @@ class RegionAnalysis:
         return min((d for d in found if d is not None), default=None)
 
     def _find_box_distance(self, one: AccessBox, other: AccessBox, least: int) -> int | None:
+        """Return the fewest iterations, `least` or more, after which the two boxes may meet; None if never."""
         first, last = float(least), math.inf if self.count is None else self.count - 1.0
         for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
             low, high = self._bound_iterations(a, b)

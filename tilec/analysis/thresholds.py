@@ -61,6 +61,7 @@ def select_likely_branch(stmt: tile.Stmt, loop: tile.For, kernel: tile.Kernel) -
 
 
 def _find_likely_branch(stmt: tile.If, loop: tile.For, kernel: tile.Kernel) -> tuple[tile.Stmt, ...] | None:
+    """Return the branch that the middle iteration takes; None if the condition depends on data."""
     moving = frozenset({loop.var, *(s.var for s in tile.walk_statements(loop.body) if isinstance(s, tile.Bind))})
     if not _has_thresholds_only(stmt.condition, loop.var, moving):
         return None
@@ -92,6 +93,7 @@ def _find_middle_values(
 
 
 def _find_middle_iteration(loop: tile.For, names: dict[tile.Var, tile.Expr]) -> dict[tile.Var, tile.Expr]:
+    """Return the loop variable's value in the middle iteration, if start and trip count are known."""
     start, count = (fold_expr(tile.substitute_variables(e, names)) for e in (loop.start, build_trip_count(loop)))
     if isinstance(start, tile.Const) and isinstance(count, tile.Const) and int(count.value) > 0:
         return {loop.var: tile.int32_const(int(start.value) + int(count.value) // 2 * loop.step)}
@@ -99,6 +101,7 @@ def _find_middle_iteration(loop: tile.For, names: dict[tile.Var, tile.Expr]) -> 
 
 
 def _has_thresholds_only(condition: tile.Expr, var: tile.Var, moving: frozenset[tile.Var]) -> bool:
+    """Return whether a condition consists of comparisons that change once in the loop."""
     match condition:
         case tile.Unary(op="not", a=a):
             return _has_thresholds_only(a, var, moving)

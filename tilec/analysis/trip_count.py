@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, affine_form
 from tilec.ir.types import INT32
@@ -44,8 +43,7 @@ def _find_strides(loop: tile.For) -> Iterator[tuple[int, int]]:
     """Yield by how much an iteration moves an index, and the extent that it moves in."""
     for stmt in tile.walk_statements(loop.body):
         places = [(r.start, r.buffer.extents) for r in stmt.regions] if isinstance(stmt, tile.TileOp) else []
-        read = (e for expr in list_expressions(stmt) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
-        places += [(load.indices, load.buffer.extents) for load in read]
+        places += [(load.indices, load.buffer.extents) for load in tile.walk_loads(stmt)]
         for indices, extents in places:
             for index, extent in zip(indices, extents, strict=True):
                 if isinstance(extent, int):

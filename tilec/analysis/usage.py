@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from tilec.ir import parts, tile
+from tilec.ir import tile
+from tilec.ir.tile_nodes.walks import list_expressions as list_expressions
 from tilec.ops import registry
 from tilec.support.identity import cache_by_identity
 
@@ -46,38 +47,22 @@ def find_unread_tiles(kernel: tile.Kernel) -> frozenset[str]:
     return frozenset(b.name for b in kernel.buffers if b.scope in ("shared", "fragment") and b not in read)
 
 
-def list_expressions(stmt: tile.Stmt) -> Iterator[tile.Expr]:
-    """Yield the expressions of the statement itself, without those of statements inside it."""
-    match stmt:
-        case tile.TileOp(regions=regions):
-            for region in regions:
-                yield from region.start
-            yield from stmt.expressions
-        case _:
-            yield from parts.expression_fields(stmt).read(stmt)
-
-
-def _find_loads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
-    for expr in list_expressions(stmt):
-        for part in tile.walk_expr(expr):
-            if isinstance(part, tile.Load):
-                yield part.buffer
-
-
 def _walk_reads(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
+    """Yield every buffer that the statement, or one inside it, may read, in program order."""
     if isinstance(stmt, tile.TileOp):
-        yield from _list_buffers(registry.get_operation(stmt.name).effects(stmt).reads)
+        yield from (region.buffer for region in registry.get_operation(stmt.name).effects(stmt).reads)
     elif isinstance(stmt, tile.Store) and stmt.atomic is not None:
         yield stmt.buffer
-    yield from _find_loads(stmt)
+    yield from (load.buffer for load in tile.walk_loads(stmt))
     for body in tile.nested_bodies(stmt):
         for nested in body:
             yield from find_reads(nested)
 
 
 def _walk_writes(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
+    """Yield every buffer that the statement, or one inside it, may write, in program order."""
     if isinstance(stmt, tile.TileOp):
-        yield from _list_buffers(registry.get_operation(stmt.name).effects(stmt).writes)
+        yield from (region.buffer for region in registry.get_operation(stmt.name).effects(stmt).writes)
     elif isinstance(stmt, tile.Store):
         yield stmt.buffer
     elif isinstance(stmt, tile.Print):
@@ -85,8 +70,3 @@ def _walk_writes(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
     for body in tile.nested_bodies(stmt):
         for nested in body:
             yield from find_writes(nested)
-
-
-def _list_buffers(regions: tuple[tile.Region, ...]) -> Iterator[tile.Buffer]:
-    for region in regions:
-        yield region.buffer

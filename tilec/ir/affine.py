@@ -189,6 +189,7 @@ def _floor_quotient(x: float, y: float) -> float:
 
 
 def _interval_of_binary(op: str, a: Interval, b: Interval) -> Interval:
+    """Return the bounds of `a op b` from the bounds of both operands, as if nothing overflowed."""
     match op:
         case "add":
             return (a[0] + b[0], a[1] + b[1])

@@ -132,6 +132,7 @@ _NIBBLES: dict[str, Array] = {
 
 
 def _encode_nibbles(values: Array, dtype: DType) -> Array:
+    """Return the four-bit code of each number, in the low bits of a byte."""
     if not dtype.is_float:
         return values.astype(np.int64).astype(np.uint8) & 15
     size = np.minimum(np.abs(np.nan_to_num(values, nan=6.0)), 6.0)
@@ -144,6 +145,7 @@ def _encode_nibbles(values: Array, dtype: DType) -> Array:
 
 
 def _encode_exponents(values: Array) -> Array:
+    """Return each number as a float8_e8m0fnu, rounded up to a power of two."""
     fraction, exponent = np.frexp(np.abs(np.nan_to_num(values, nan=1.0, posinf=3e38, neginf=3e38)))
     power = np.where(fraction == 0, -127, exponent - (fraction == 0.5))
     return np.where(np.isnan(values), 255, np.clip(power, -127, 127) + 127).astype(np.uint8)
@@ -194,6 +196,7 @@ def _decode_table(form: SmallFloat) -> Array:
 
 
 def _encode_small_floats(values: Array, form: SmallFloat) -> Array:
+    """Return each number as an 8-bit float of this format, rounded to nearest and saturated."""
     magnitude = np.minimum(np.abs(values), form.largest)
     exponent = np.maximum(np.where(magnitude > 0, np.frexp(magnitude)[1] - 1, form.lowest), form.lowest)
     # In steps of the last bit; a carry moves on into the exponent field by itself.

@@ -5,19 +5,8 @@ from __future__ import annotations
 import math
 import struct
 
-from tilec.ir import tile
-from tilec.ir.types import (
-    BFLOAT16,
-    BOOL,
-    FLOAT4_E2M1,
-    FLOAT8_E4M3,
-    FLOAT8_E5M2,
-    FLOAT8_E8M0,
-    FLOAT16,
-    FLOAT32,
-    INT32,
-    DType,
-)
+from tilec.ir import tile, types
+from tilec.ir.types import BOOL, INT32, DType
 from tilec.support.records import dataclass
 from tilec.support.sizes import OPERATIONS, Size
 
@@ -34,13 +23,14 @@ class SmallFloat:
 
 
 SMALL_FLOATS = {
-    FLOAT8_E4M3: SmallFloat(3, -6, 448.0, False),
-    FLOAT8_E5M2: SmallFloat(2, -14, 57344.0, True),
+    types.FLOAT8_E4M3: SmallFloat(3, -6, 448.0, False),
+    types.FLOAT8_E5M2: SmallFloat(2, -14, 57344.0, True),
 }
 """OCP 8-bit floating point specification (OFP8), table 1."""
 
 
 def _round_small(value: float, form: SmallFloat) -> float:
+    """Return the nearest value of an 8-bit format, at most the largest one."""
     if math.isnan(value) or value == 0:
         return value
     if math.isinf(value):
@@ -66,15 +56,15 @@ def round_to(value: float, dtype: DType) -> float:
     float. float8_e8m0fnu, a type for scales, is rounded up."""
     if dtype in SMALL_FLOATS:
         return _round_small(value, SMALL_FLOATS[dtype])
-    if dtype == FLOAT4_E2M1:
+    if dtype == types.FLOAT4_E2M1:
         return E2M1.largest if math.isnan(value) else _round_small(value, E2M1)
-    if dtype == FLOAT8_E8M0:
+    if dtype == types.FLOAT8_E8M0:
         return _round_up_to_power_of_two(value) if value else 2.0**-127
     if math.isinf(value) or math.isnan(value):
         return value
-    if dtype == BFLOAT16:
+    if dtype == types.BFLOAT16:
         # Rounding twice would go wrong in a tie: keep what float32 drops as a sticky lowest bit.
-        single = round_to(value, FLOAT32)
+        single = round_to(value, types.FLOAT32)
         if math.isinf(single):
             return single
         bits: int = struct.unpack("<I", struct.pack("<f", single))[0]
@@ -83,7 +73,7 @@ def round_to(value: float, dtype: DType) -> float:
         bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
         result: float = struct.unpack("<f", struct.pack("<I", bits))[0]
         return result
-    code = {FLOAT16: "<e", FLOAT32: "<f"}.get(dtype)
+    code = {types.FLOAT16: "<e", types.FLOAT32: "<f"}.get(dtype)
     if code is None:
         return value
     try:

@@ -52,6 +52,7 @@ class Fragment:
         return self._offset(self.threads, thread)
 
     def _offset(self, axes: tuple[Axis, ...], number: int) -> tuple[int, ...]:
+        """Return the contribution of a mixed-radix number over these axes to each coordinate."""
         offset = [0] * len(self.shape)
         for axis in axes:
             number, digit = divmod(number, axis.size)
@@ -75,6 +76,7 @@ class Fragment:
         return tuple(tile.int32_const(0) if t is None else t for t in total)
 
     def _digit(self, below: int, size: int) -> tile.Expr:
+        """Return one digit of the thread's index as an expression; `below` is the product of the sizes below it."""
         value: tile.Expr = tile.THREAD
         if below > 1:
             value = tile.Binary("floordiv", value, tile.int32_const(below), INT32)
@@ -211,6 +213,7 @@ def replicated_fragment(threads: int, shape: tuple[int, ...]) -> Fragment:
 
 
 def _merge_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Return the digits without those of size 1, with neighbours that continue one another merged."""
     merged: list[Axis] = []
     for axis in axes:
         if axis.size == 1:

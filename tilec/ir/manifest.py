@@ -137,6 +137,7 @@ class Manifest:
     attributes: tuple[Attribute, ...] = ()
 
     def tensor(self, name: str) -> TensorInfo:
+        """Return the tensor of this name. Raises `KeyError` if there is none."""
         for tensor in self.tensors:
             if tensor.name == name:
                 return tensor
@@ -210,6 +211,7 @@ def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
 
 
 def _oldest_schema(manifest: Manifest) -> int:
+    """Return the lowest schema version that can express the manifest."""
     if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
         return SCHEMA
     return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA
@@ -251,6 +253,7 @@ def _tensor_text(tensor: TensorInfo) -> str:
 
 
 def _join_extents(extents: Shape) -> str:
+    """Return extents as text, as `m x 64 x (n * 2)`."""
     return " x ".join(
         sizes.format_size(e) if isinstance(e, int | str) else f"({sizes.format_size(e)})" for e in extents
     )

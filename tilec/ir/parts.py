@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from functools import cache
+from functools import cache, wraps
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from tilec.ir.operations.interfaces import OperationInterface
 from tilec.support.records import dataclass
@@ -22,6 +22,7 @@ VARIABLES = {"Var": False, "Var | None": False, "tuple[Var, ...]": True}
 """By type of field: True if it holds several."""
 
 
+Found = TypeVar("Found")
 Fields = tuple[tuple[str, bool], ...]
 """The names of fields, each with whether it holds a tuple of parts."""
 
@@ -34,72 +35,63 @@ class PartFields:
     fields: Fields
     read: Callable[[Any], tuple[Any, ...]]
 
-    @classmethod
-    def of(cls, kind: Any, types: dict[str, bool]) -> PartFields:
-        if issubclass(kind, OperationInterface):
-            return cls((), lambda node: ())
-        found = tuple((f.name, types[f.type]) for f in fields(kind) if f.type in types)
-        return cls(found, _make_part_reader(found))
+
+def _cache_by_class(describe: Callable[[Any], Found]) -> Callable[[Any], Found]:
+    """Return the function of a node that describes its class, once for each class."""
+    described: Callable[[Any], Found] = cache(describe)
+    return wraps(describe)(lambda node: described(type(node)))
 
 
-def statement_list_fields(node: Any) -> Fields:
+def _find_part_fields(kind: Any, types: dict[str, bool]) -> PartFields:
+    """Return the fields of a class that have one of these types."""
+    inspected = () if issubclass(kind, OperationInterface) else fields(kind)
+    found = tuple((f.name, types[f.type]) for f in inspected if f.type in types)
+    return PartFields(found, make_part_reader(found))
+
+
+@_cache_by_class
+def expression_fields(kind: Any) -> PartFields:
+    """Return the fields of a node that hold expressions."""
+    return _find_part_fields(kind, EXPRESSIONS)
+
+
+@_cache_by_class
+def declaration_fields(kind: Any) -> PartFields:
+    """Return the fields of a node that hold declared variables."""
+    return _find_part_fields(kind, VARIABLES)
+
+
+@_cache_by_class
+def statement_list_fields(kind: Any) -> Fields:
     """Return the fields of a node that hold lists of statements (True), or nodes with such lists that are no statements
     (False), in execution order."""
-    kind: Any = type(node)
-    return _statement_list_fields(kind)
-
-
-def statement_lists(node: Any) -> tuple[Any, ...]:
-    """Return the lists of statements directly inside a node, in execution order."""
-    kind: Any = type(node)
-    return _make_list_reader(kind)(node)
-
-
-def expression_fields(node: Any) -> PartFields:
-    """Return the fields that hold expressions in nodes of this node's class."""
-    kind: Any = type(node)
-    return _expression_fields(kind)
-
-
-def declaration_fields(node: Any) -> PartFields:
-    """Return the fields that hold declared variables in nodes of this node's class."""
-    kind: Any = type(node)
-    return _declaration_fields(kind)
-
-
-@cache
-def _expression_fields(kind: Any) -> PartFields:
-    return PartFields.of(kind, EXPRESSIONS)
-
-
-@cache
-def _declaration_fields(kind: Any) -> PartFields:
-    return PartFields.of(kind, VARIABLES)
-
-
-@cache
-def _statement_list_fields(kind: Any) -> Fields:
     found = [(f.name, f.type in LISTS) for f in fields(kind) if f.type in LISTS + HOLDERS]
     return tuple(sorted(found, key=lambda item: item[1]))
 
 
-@cache
-def _make_list_reader(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
-    found = _statement_list_fields(kind)
-    if all(is_list for _, is_list in found):
-        return _make_part_reader(tuple((name, False) for name, _ in found))
+@_cache_by_class
+def _list_reader(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that returns the lists of statements directly inside a node of this class."""
+    is_list = {f.name: f.type in LISTS for f in fields(kind) if f.type in LISTS + HOLDERS}
+    if all(is_list.values()):
+        return make_part_reader(tuple((name, False) for name in is_list))
 
     def gather_lists(node: Any) -> tuple[Any, ...]:
         inside: list[Any] = []
-        for name, is_list in found:
+        for name, holds_statements in statement_list_fields(node):
             value = getattr(node, name)
-            inside += (value,) if is_list else (body for holder in value for body in statement_lists(holder))
+            inside += (value,) if holds_statements else (body for holder in value for body in statement_lists(holder))
         return tuple(inside)
 
     return gather_lists
 
 
-def _make_part_reader(parts: Fields) -> Callable[[Any], tuple[Any, ...]]:
+def statement_lists(node: Any) -> tuple[Any, ...]:
+    """Return the lists of statements directly inside a node, in execution order."""
+    return _list_reader(node)(node)
+
+
+def make_part_reader(parts: Fields) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that reads these fields of a node: a bare attrgetter wherever that is enough."""
     if not parts:
         return lambda node: ()

@@ -96,6 +96,7 @@ class _KernelParser:
     # ---- lines -------------------------------------------------------------------------------------------------------
 
     def fail_at(self, what: str, line: _SourceLine | None = None) -> NoReturn:
+        """Fail with `bad-tile-ir` at a line; without one, at the next line to be read."""
         if line is None and not self.lines:
             raise_error("bad-tile-ir", "this is not tile IR: the file is empty")
         line = line or self.lines[min(self.at, len(self.lines) - 1)]
@@ -111,6 +112,7 @@ class _KernelParser:
         return line
 
     def read_kernel(self) -> tile.Kernel:
+        """Return the kernel that all the lines make up."""
         header = self.peek_line(0)
         match = _HEADER.fullmatch(header.text) if header else None
         if header is None or match is None:
@@ -224,6 +226,7 @@ class _KernelParser:
         return int(read.value) if isinstance(read, tile.Const) and read.dtype == INT32 else read
 
     def read_declaration(self, match: re.Match[str], line: _SourceLine) -> tile.Buffer | tile.Var:
+        """Return the buffer or the scalar that a matched declaration declares."""
         scope, name, dtype = match[1], match[2], self.read_dtype(match[3], line)
         if scope == "scalar":
             return tile.Var(name, dtype)
@@ -235,6 +238,7 @@ class _KernelParser:
         return tile.Buffer(name, shape, dtype, _SCOPES[scope], line.span, strides=strides)
 
     def read_dtype(self, name: str, line: _SourceLine | None = None) -> DType:
+        """Return the type of this name, or fail."""
         if name not in TYPES_BY_NAME:
             self.fail_at(f"there is no type '{name}'", line)
         return TYPES_BY_NAME[name]
@@ -242,6 +246,7 @@ class _KernelParser:
     # ---- statements --------------------------------------------------------------------------------------------------
 
     def read_body(self, depth: int) -> tuple[tile.Stmt, ...]:
+        """Return the statements of one depth; what they declare is not visible behind them."""
         before = dict(self.vars)
         stmts: list[tile.Stmt] = []
         while (line := self.peek_line(depth)) and line.text != "else:":
@@ -250,6 +255,7 @@ class _KernelParser:
         return tuple(stmts)
 
     def read_statement(self, line: _SourceLine) -> tile.Stmt:
+        """Return the statement that begins at this line, with those nested in it."""
         if line.text.startswith("if ") and line.text.endswith(":"):
             return self.read_branch(line)
         if line.text.startswith("while ") and line.text.endswith(":"):
@@ -287,6 +293,7 @@ class _KernelParser:
         raise self.fail_at("expected a statement", line)
 
     def read_branch(self, line: _SourceLine) -> tile.If:
+        """Return the `if` at this line, with both of its branches."""
         condition = self.read_expression(line.text[len("if ") : -1], line)
         self.at += 1
         then = self.read_body(line.depth + 1)
@@ -297,6 +304,7 @@ class _KernelParser:
         return tile.If(condition, then, orelse, line.span)
 
     def read_loop(self, names: str, kind: str, text: str, line: _SourceLine) -> tile.For | tile.Parallel:
+        """Return the loop or the parallel nest of this heading."""
         arguments = self.parse_arguments(text, line)
         self.at += 1
         return (
@@ -306,6 +314,7 @@ class _KernelParser:
         )
 
     def read_parallel(self, names: str, arguments: _Arguments, line: _SourceLine) -> tile.Parallel:
+        """Return a parallel nest: its extents, its options by name, and its body."""
         extents = tuple(self.read_literal(argument, int, line) for argument in arguments.positional)
         given = arguments.named
         width, layout, asynchronous, versions = (
@@ -324,6 +333,7 @@ class _KernelParser:
         )  # fmt: skip
 
     def read_versions(self, node: ast.expr, line: _SourceLine) -> dict[str, tile.Expr]:
+        """Return the version of each tile that `{TILE: INDEX, …}` names."""
         if isinstance(node, ast.Dict):
             named = zip(node.keys, node.values, strict=True)
             found = {
@@ -336,6 +346,7 @@ class _KernelParser:
         raise self.fail_at("versions are written {TILE: INDEX, …}", line)
 
     def read_loop_layout(self, node: ast.expr, line: _SourceLine) -> tile.LoopLayout:
+        """Return the layout of a nest from `fragment([EXTENT, …], lambda …: (THREAD, INDEX), COPIES)`."""
         match node:
             case ast.Call(
                 func=ast.Name(id="fragment"),
@@ -360,6 +371,7 @@ class _KernelParser:
         return variables, read
 
     def read_for(self, names: str, kind: str, arguments: _Arguments, line: _SourceLine) -> tile.For:
+        """Return a loop of this kind: its bounds, its options by name, and its body."""
         if not 2 <= len(arguments.positional) <= 3:
             self.fail_at(f"{kind} takes a start, a stop and perhaps a step", line)
         start, stop = (self.read_node(argument, line) for argument in arguments.positional[:2])
@@ -388,6 +400,7 @@ class _KernelParser:
         )  # fmt: skip
 
     def read_scheduling_hints(self, node: ast.expr, line: _SourceLine) -> tile.SchedulingHints:
+        """Return the scheduling hints that a dictionary of lists gives."""
         given = self.read_literal(node, dict, line)
 
         def read_members(name: str, kind: type[T]) -> tuple[T, ...] | None:
@@ -430,6 +443,7 @@ class _KernelParser:
         return tile.Store(element.buffer, element.indices, value, line.span, atomic, _ORDERS[orders[0]], previous)
 
     def read_operation(self, name: str, rest: str, line: _SourceLine) -> tile.TileOp:
+        """Return the operation of this name from its regions and attributes."""
         arguments = self.parse_arguments(rest, line)
         regions = tuple(self.read_region(argument, line) for argument in arguments.positional)
         attributes = {key: self.read_attribute(value, line) for key, value in arguments.named.items()}
@@ -439,6 +453,7 @@ class _KernelParser:
             self.fail_at(str(error), line)
 
     def read_region(self, node: ast.expr, line: _SourceLine) -> tile.Region:
+        """Return a region from `BUFFER[START:+EXTENT, …]`."""
         if not isinstance(node, ast.Subscript):
             self.fail_at(f"'{ast.unparse(node)}' is not a region of a buffer", line)
         buffer = self.find_buffer(node.value, line)
@@ -463,6 +478,7 @@ class _KernelParser:
         return tile.Region(buffer, tuple(start), tuple(extent), line.span)
 
     def read_attribute(self, node: ast.expr, line: _SourceLine) -> tile.Attr:
+        """Return an attribute: a plain value, a list of numbers or texts, or an expression."""
         match node:
             case ast.Constant(value=None | bool() | int() | float() | str() as value):
                 return value
@@ -484,6 +500,7 @@ class _KernelParser:
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def parse_python(self, text: str, line: _SourceLine) -> ast.expr:
+        """Parse the text of an expression, in which a name may begin with %."""
         try:
             return readers.parse_python_expression(_INTERNAL.sub(_PERCENT_LETTER, text))
         except ValueError as error:
@@ -502,6 +519,7 @@ class _KernelParser:
         return self.read_node(self.parse_python(text, line), line)
 
     def read_literal(self, node: ast.expr, kind: type[T], line: _SourceLine) -> T:
+        """Return a literal of exactly this Python type, or fail."""
         try:
             value = ast.literal_eval(node)
         except (ValueError, TypeError):
@@ -511,6 +529,7 @@ class _KernelParser:
         return value
 
     def read_number(self, text: str, line: _SourceLine) -> float:
+        """Return the float that a text spells, as `inf` or `nan`."""
         try:
             return float(text)
         except ValueError:
@@ -521,12 +540,15 @@ class _KernelParser:
         return tuple(self.read_literal(member, int, line) for member in members)
 
     def find_buffer(self, node: ast.expr, line: _SourceLine) -> tile.Buffer:
+        """Return the declared buffer that a node names, or fail."""
         name = _restore_percent(ast.unparse(node))
         if name not in self.buffers:
             self.fail_at(f"no buffer is called '{name}'", line)
         return self.buffers[name]
 
     def read_node(self, node: ast.expr, line: _SourceLine) -> tile.Expr:
+        """Return the typed expression of a node of Python's syntax tree."""
+
         def read_operand(inner: ast.expr) -> tile.Expr:
             return self.read_node(inner, line)
 
@@ -571,6 +593,7 @@ class _KernelParser:
     def read_call(
         self, name: str, args: list[ast.expr], read: Callable[[ast.expr], tile.Expr], line: _SourceLine
     ) -> tile.Expr:
+        """Return what is written as a call: a cast, a constant with its type, or a function."""
         match name, args:
             case "cast", [a, dtype]:
                 return tile.Cast(read(a), self.read_dtype(ast.unparse(dtype), line))

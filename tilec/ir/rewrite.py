@@ -98,6 +98,7 @@ def rewrite_expression(expr: S, visit: Callable[[S], S]) -> S:
 
 
 def _map_fields(node: S, found: Fields, each: Callable[[Any], Any]) -> S:
+    """Return the node with `each` applied to the parts in these fields; the node itself if none changes."""
     whole: Any = node
     changed: dict[str, Any] | None = None
     for name, is_many in found:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import isfinite
-from typing import assert_never
+from typing import Any, assert_never
 
 from tilec.ir import tile
 from tilec.ir.types import BOOL, FLOAT32, INT32
@@ -38,22 +38,21 @@ def print_kernel(kernel: tile.Kernel, *, note: Note | None = None) -> str:
 
 
 def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
+    """Yield the lines of a kernel: header, declarations, options, then its statements."""
     params = ", ".join(p.name for p in kernel.params)
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     block = ", ".join(f"{var.name} < {show_extent(extent)}" for var, extent in grid)
     yield f"kernel {kernel.name}({params}), blocks {block}, {kernel.threads} threads"
-    for param in kernel.params:
-        yield f"  {_declaration_text(param)}"
-    for buffer in kernel.buffers:
-        yield f"  {_declaration_text(buffer)}"
+    yield from (f"  {_declaration_text(declared)}" for declared in (*kernel.params, *kernel.buffers))
     for pinned in kernel.layouts:
         yield f"  layout {pinned.buffer.name}: {_annotated_layout_text(pinned.layout)}"
     for subtile in kernel.subtiles:
         yield f"  subtile {subtile.buffer.name}: {', '.join(map(str, subtile.parts))}"
     if kernel.cluster.blocks > 1:
         yield f"  cluster {', '.join(map(str, kernel.cluster.extents))}"
-    if kernel.raster is not None:
-        yield f"  raster {_raster_text(kernel.raster)}"
+    if (raster := kernel.raster) is not None:
+        direction = "rows" if raster.by_rows else "columns"
+        yield f"  raster {f'panels({raster.panel}, {direction})' if raster.panel else 'none'}"
     if kernel.outputs:
         yield f"  returns {', '.join(kernel.outputs)}"
     if kernel.asks:
@@ -63,11 +62,8 @@ def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
         yield from _statement_lines(stmt, "  ", note)
 
 
-def _raster_text(raster: tile.Raster) -> str:
-    return f"panels({raster.panel}, {'rows' if raster.by_rows else 'columns'})" if raster.panel else "none"
-
-
 def _declaration_text(param: tile.Buffer | tile.Var) -> str:
+    """Return the declaration of a buffer or a scalar."""
     if isinstance(param, tile.Var):
         return f"scalar {param.name}: {param.dtype}"
     return f"{param.scope} {show_declared(param)}"
@@ -85,6 +81,7 @@ def show_extent(extent: tile.Extent) -> str:
 
 
 def _statement_lines(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
+    """Yield the lines of a statement and of those nested in it, each with its comment."""
     first, nested = _split_statement(stmt)
     comment = note(stmt) if note is not None else ""
     yield f"{indent}{first}  # {comment}" if comment else f"{indent}{first}"
@@ -122,6 +119,7 @@ def _split_statement(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.
 
 
 def _parallel_heading(nest: tile.Parallel) -> str:
+    """Return the first line of a parallel nest."""
     parts = [str(extent) for extent in nest.extents]
     if nest.width is not None:
         parts.append(f"width={nest.width}")
@@ -136,6 +134,7 @@ def _parallel_heading(nest: tile.Parallel) -> str:
 
 
 def _annotated_layout_text(layout: tile.LoopLayout | tile.Placement | int) -> str:
+    """Return the layout that an author gives a tile, as text."""
     if isinstance(layout, int):
         return f"swizzle({layout})"
     if isinstance(layout, tile.Placement):
@@ -145,6 +144,7 @@ def _annotated_layout_text(layout: tile.LoopLayout | tile.Placement | int) -> st
 
 
 def _loop_layout_text(layout: tile.LoopLayout) -> str:
+    """Return the layout of a nest or a fragment, as `fragment([EXTENT, …], lambda …)`."""
     pair = f"({show_expr(layout.thread)}, {show_expr(layout.index) if layout.index is not None else None})"
     copies = f", {layout.copies}" if layout.copies > 1 else ""
     return f"fragment({list(layout.shape)}, lambda {_join_names(layout.vars)}: {pair}{copies})"
@@ -155,37 +155,26 @@ def _join_names(variables: tuple[tile.Var, ...]) -> str:
 
 
 def _for_heading(loop: tile.For) -> str:
-    parts = [show_expr(loop.start), show_expr(loop.stop)]
-    if loop.step != 1:
-        parts.append(str(loop.step))
-    if loop.factor is not None:
-        parts.append(f"factor={loop.factor}")
-    if loop.distinct_by is not None:
-        parts.append(f"distinct_by={list(loop.distinct_by)!r}")
-    if loop.dynamically_scheduled:
-        parts.append("dynamically_scheduled=True")
-    if loop.num_stages is not None:
-        parts.append(f"num_stages={loop.num_stages}")
-    if loop.stage is not None:
-        parts.append(f"stage={list(loop.stage)}")
-    if loop.order is not None:
-        parts.append(f"order={list(loop.order)}")
-    if loop.scheduling_hints is not None:
-        parts.append(f"scheduling_hints={_scheduling_hints_dict(loop.scheduling_hints)}")
+    """Return the first line of a loop, with the options that it has."""
+    hints = loop.scheduling_hints
+    listed = None if hints is None else {"asynchronous": hints.asynchronous, "groups": hints.groups, "sync": hints.sync}
+    options = {
+        "factor": loop.factor,
+        "distinct_by": loop.distinct_by,
+        "dynamically_scheduled": loop.dynamically_scheduled or None,
+        "num_stages": loop.num_stages,
+        "stage": loop.stage,
+        "order": loop.order,
+        "scheduling_hints": listed and {name: _as_lists(hint) for name, hint in listed.items() if hint is not None},
+    }
+    parts = [show_expr(loop.start), show_expr(loop.stop), *([str(loop.step)] if loop.step != 1 else [])]
+    parts += [f"{name}={_as_lists(value)!r}" for name, value in options.items() if value is not None]
     return f"for {loop.var.name} in {loop.kind}({', '.join(parts)}):"
 
 
-def _scheduling_hints_dict(
-    scheduling_hints: tile.SchedulingHints,
-) -> dict[str, list[bool] | list[int] | list[list[int]]]:
-    hints: dict[str, list[bool] | list[int] | list[list[int]]] = {}
-    if scheduling_hints.asynchronous is not None:
-        hints["asynchronous"] = list(scheduling_hints.asynchronous)
-    if scheduling_hints.groups is not None:
-        hints["groups"] = list(scheduling_hints.groups)
-    if scheduling_hints.sync is not None:
-        hints["sync"] = [list(waited) for waited in scheduling_hints.sync]
-    return hints
+def _as_lists(value: Any) -> Any:
+    """Return a value with its tuples, and those inside them, as lists."""
+    return [_as_lists(member) for member in value] if isinstance(value, tuple) else value
 
 
 def show_store(store: tile.Store) -> str:
@@ -236,6 +225,7 @@ def show_region(region: tile.Region) -> str:
 
 
 def _dimension_text(start: tile.Expr, extent: int, size: tile.Extent) -> str:
+    """Return one dimension of a region; `:` for a whole dimension."""
     if extent == size and start == tile.Const(0, INT32):
         return ":"
     return show_expr(start) if extent == 1 else f"{show_expr(start)}:+{extent}"

@@ -6,95 +6,43 @@ but each is one hardware mechanism: a TMA load, a wgmma group, an elementwise sw
 Tiles that have several versions in flight are addressed through *cursors*: a position in a ring, held in registers,
 advanced once per logical iteration. Two statements of one role that work on different iterations have different
 cursors.
+
+Code that handles every operation matches over `AnyOperation` and ends in `assert_never`: the type checker then names
+every place that does not handle a new operation yet, and at run time an operation outside the set is refused.
 """
 
 from __future__ import annotations
 
-from tilec.ir.warp_nodes.closed import AnyOperation as AnyOperation, as_known_operation as as_known_operation
-from tilec.ir.warp_nodes.memory import (
-    FIRST_PER_WARPGROUP as FIRST_PER_WARPGROUP,
-    FIRST_PING_PONG as FIRST_PING_PONG,
-    MBARRIER_BYTES as MBARRIER_BYTES,
-    PART_ROWS as PART_ROWS,
-    SMALL_STRIDE as SMALL_STRIDE,
-    Barrier as Barrier,
-    BarrierArray as BarrierArray,
-    Cursor as Cursor,
-    Im2colCorners as Im2colCorners,
-    Ring as Ring,
-    SharedTile as SharedTile,
-    TensorMap as TensorMap,
-    TensorTile as TensorTile,
-    count_arrivals as count_arrivals,
-)
-from tilec.ir.warp_nodes.operations import (
-    Branch as Branch,
-    Break as Break,
-    CpAsync as CpAsync,
-    Elementwise as Elementwise,
-    Forever as Forever,
-    FourRows as FourRows,
-    Gather as Gather,
-    Let as Let,
-    LoadMatrix as LoadMatrix,
-    Loop as Loop,
-    Mma as Mma,
-    NextIteration as NextIteration,
-    Operation as Operation,
-    Phase as Phase,
-    Pipeline as Pipeline,
-    PipelinePosition as PipelinePosition,
-    Reduce as Reduce,
-    Scales as Scales,
-    StoreMatrix as StoreMatrix,
-    TensorCopy as TensorCopy,
-    TensorLoad as TensorLoad,
-    TensorMma as TensorMma,
-    TensorStore as TensorStore,
-    TmaLoad as TmaLoad,
-    TmaStore as TmaStore,
-    TransposeMatrix as TransposeMatrix,
-    Trap as Trap,
-    Wgmma as Wgmma,
-)
-from tilec.ir.warp_nodes.program import Program as Program, Role as Role
-from tilec.ir.warp_nodes.waits import (
-    Advance as Advance,
-    Arrive as Arrive,
-    Await as Await,
-    BarrierWait as BarrierWait,
-    BarSync as BarSync,
-    BulkWait as BulkWait,
-    ClusterArrive as ClusterArrive,
-    ClusterWait as ClusterWait,
-    CopiesArrive as CopiesArrive,
-    CpAsyncCommit as CpAsyncCommit,
-    CpAsyncWait as CpAsyncWait,
-    ExpectBytes as ExpectBytes,
-    GridControl as GridControl,
-    GridSync as GridSync,
-    NamedBarrier as NamedBarrier,
-    PingPongPass as PingPongPass,
-    PingPongWait as PingPongWait,
-    ProxyFence as ProxyFence,
-    RingAcquire as RingAcquire,
-    RingDrain as RingDrain,
-    RingFill as RingFill,
-    RingRelease as RingRelease,
-    RingWait as RingWait,
-    SetRegisters as SetRegisters,
-    TensorArrive as TensorArrive,
-    TensorFence as TensorFence,
-    TensorWait as TensorWait,
-    TryCancel as TryCancel,
-    WarpgroupSync as WarpgroupSync,
-    WgmmaWait as WgmmaWait,
-)
-from tilec.ir.warp_nodes.walk import (
-    final_guard as final_guard,
-    nested_bodies as nested_bodies,
-    scalar_reads as scalar_reads,
-    static_trip_count as static_trip_count,
-    tiles_read_by_own_rows as tiles_read_by_own_rows,
-    walk_operations as walk_operations,
-)
+from typing import cast, get_args
+
+from tilec.ir.warp_nodes import operations, waits
+from tilec.ir.warp_nodes.memory import *  # noqa: F403  (this module has the names of those files)
+from tilec.ir.warp_nodes.operations import *  # noqa: F403
+from tilec.ir.warp_nodes.program import *  # noqa: F403
+from tilec.ir.warp_nodes.waits import *  # noqa: F403
+from tilec.ir.warp_nodes.walk import *  # noqa: F403
+from tilec.support.diagnostics import InternalError
+
+AnyOperation = (
+    waits.Advance | waits.Arrive | waits.Await | waits.BarSync | waits.BarrierWait | operations.Branch
+    | operations.Break | waits.BulkWait | waits.ClusterArrive | waits.ClusterWait | waits.CopiesArrive
+    | operations.CpAsync | waits.CpAsyncCommit | waits.CpAsyncWait | operations.Elementwise | waits.ExpectBytes
+    | operations.Forever | waits.GridControl | waits.GridSync | operations.Let | operations.LoadMatrix
+    | operations.Loop | operations.Mma | waits.NamedBarrier | operations.Pipeline | waits.ProxyFence
+    | operations.Reduce | waits.RingAcquire | waits.RingDrain | waits.RingFill | waits.RingRelease | waits.RingWait
+    | waits.SetRegisters | operations.StoreMatrix | waits.TensorArrive | operations.TensorCopy | operations.TensorLoad
+    | operations.TensorMma | operations.TensorStore | operations.TmaLoad | operations.TmaStore
+    | operations.TransposeMatrix | operations.Trap
+    | waits.TryCancel | waits.PingPongPass | waits.PingPongWait | waits.WarpgroupSync | operations.Wgmma
+    | waits.WgmmaWait | waits.TensorFence | waits.TensorWait
+)  # fmt: skip
+"""The closed set of warp operations."""
+
+_KNOWN_TYPES = frozenset(get_args(AnyOperation))
+
+
+def as_known_operation(op: operations.Operation) -> AnyOperation:
+    """Return the operation as one of the set. Raises `InternalError` for any other."""
+    if type(op) not in _KNOWN_TYPES:
+        raise InternalError(f"{type(op).__name__} is not in the closed set of warp operations")
+    return cast(AnyOperation, op)

@@ -16,6 +16,7 @@ def show_program(program: Program) -> str:
 
 
 def _program_lines(program: Program) -> Iterator[str]:
+    """Yield the lines of a program: its memory, its rings, then each role."""
     names = ", ".join([p.name for p in program.params] + [m.name for m in program.maps])
     grid = " x ".join(map(show_extent, program.grid))
     yield f"program {program.name}({names})"
@@ -46,23 +47,19 @@ def _program_lines(program: Program) -> Iterator[str]:
         yield f"  ring {ring.name}: depth {ring.depth}{_ring_barriers_text(ring)}{shared}{pair}{heard}"
     for made in program.barriers:
         yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
-    for role in (program.common, *program.roles):
-        if role is None:
-            continue
+    for role in (*((program.common,) if program.common else ()), *program.roles):
         yield ""
         registers = f", {role.registers} registers" if role.registers else ""
         single = ", one thread" if role.single_thread else ""
-        ping_pong = (
-            f", warpgroups in ping-pong by barriers {role.ping_pong_barrier} to {max(role.ping_pong_barriers)}"
-            if role.ping_pong_barrier
-            else ""
-        )
+        turns = role.ping_pong_barriers
+        ping_pong = f", warpgroups in ping-pong by barriers {turns[0]} to {turns[-1]}" if turns else ""
         warps = f"warps {role.first_warp} to {role.first_warp + role.warps - 1}"
         yield f"  role {role.name}: {warps}{registers}{single}{ping_pong}"
         yield from _body_lines(role.body, "    ")
 
 
 def _ring_barriers_text(ring: warp.Ring) -> str:
+    """Return who fills and who releases the versions of a ring; empty without barriers."""
     if not ring.has_barriers:
         return ""
     filled = f"{ring.bytes} bytes a version" if ring.bytes else f"{ring.fills} {ring.by}s fill it"
@@ -92,6 +89,7 @@ def show_fragment(layout: Fragment) -> str:
 
 
 def _body_lines(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterator[str]:
+    """Yield the lines of operations, with a heading where the position in a pipeline changes."""
     around = heading
     for op in body:
         if op.moment is not None and heading != (heading := _position_heading(op.moment)):
@@ -168,10 +166,36 @@ def _operand_text(part: tile.Region) -> str:
     return part.buffer.name if part.is_whole else show_region(part)
 
 
+_TEXTS: dict[type[Operation], str] = {
+    warp.Trap: "trap",
+    warp.Break: "break",
+    warp.TensorCopy: "tcgen05.cp {op.destination.name} = {op.source.name}",
+    warp.Reduce: "reduce_{op.kind} {op.destination.name} = {op.source.name} along {op.dim}",
+    warp.BarSync: "barrier {op.id}, {op.threads} threads",
+    warp.WarpgroupSync: "barriers from {op.first} on, one for each warpgroup",
+    warp.CpAsyncCommit: "cp_async commit",
+    warp.CpAsyncWait: "cp_async wait, {op.pending} in flight",
+    warp.WgmmaWait: "wgmma wait, {op.pending} in flight",
+    warp.BulkWait: "tma_store wait, {op.pending} in flight",
+    warp.ProxyFence: "fence to the asynchronous proxy",
+    warp.TensorWait: "tcgen05.wait for every {op.what}",
+    warp.TensorFence: "tcgen05.fence {op.what} a barrier",
+    warp.RingAcquire: "acquire {op.cursor.name}",
+    warp.RingWait: "wait for {op.cursor.name}",
+    warp.RingDrain: "drain {op.cursor.ring}",
+    warp.ClusterWait: "wait for the cluster",
+    warp.GridSync: "wait for the grid at {op.counter}",
+    warp.GridControl: "grid control: {op.what}",
+    warp.PingPongWait: "wait for the ping-pong turn",
+    warp.PingPongPass: "pass the ping-pong turn",
+    warp.SetRegisters: "{op.count} registers",
+}
+"""The texts of operations that are shown by their fields alone."""
+
+
 def _operation_text(op: Operation) -> str:
+    """Return the line of an operation without a body, without its versions and remarks."""
     match op:
-        case warp.Trap():
-            return "trap"
         case warp.Let(var=var, value=value):
             return f"{var.name} = {show_expr(value)}"
         case warp.Elementwise(nest=nest, block=block):
@@ -180,13 +204,10 @@ def _operation_text(op: Operation) -> str:
             to = "" if block is None else f" in block {show_expr(block)} of the cluster"
             return f"elementwise ({extents}) {'; '.join(stores)}{to}"
         case warp.CpAsync(source=source, destination=destination, width=width):
-            into = destination.buffer.name if destination.is_whole else show_region(destination)
-            return f"cp_async.{width} {into} = {_source_text(source)}"
+            return f"cp_async.{width} {_operand_text(destination)} = {_source_text(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):
             looks = f" + [{', '.join(map(show_expr, tap))}]" if tap else ""
-            signals = (
-                f", signals {_barrier_text(op.barrier)}{_block_suffix(op.block)}" if op.barrier is not None else ""
-            )
+            signals = f", signals {_barrier_text(op.barrier)}{_block_suffix(op.block)}" if op.barrier else ""
             to = f" with all along {op.shared}" if op.shared else ""
             box = f"{tensor_map.name}[{', '.join(map(show_expr, start))}]"
             if op.four is not None:
@@ -216,61 +237,20 @@ def _operation_text(op: Operation) -> str:
             scaled = "" if op.scales is None else f", scaled by {op.scales.a.name} and {op.scales.b.name}"
             by = " by a pair of blocks" if op.paired else ""
             return f"tcgen05.mma {c.name} += {left} @ {right}{scaled}{by}, cleared if {show_expr(clear)}"
-        case warp.TensorCopy(source=source, destination=destination):
-            return f"tcgen05.cp {destination.name} = {source.name}"
         case warp.TensorLoad(source=source, destination=destination, column=column):
             return f"tcgen05.ld {destination.name} = {_columns_text(source, column)}"
         case warp.TensorStore(source=source, destination=destination, column=column):
             return f"tcgen05.st {_columns_text(destination, column)} = {source.name}"
-        case warp.Reduce(source=source, destination=destination, kind=kind, dim=dim):
-            return f"reduce_{kind} {destination.name} = {source.name} along {dim}"
-        case warp.BarSync(id=number, threads=threads):
-            return f"barrier {number}, {threads} threads"
-        case warp.WarpgroupSync(first=number):
-            return f"barriers from {number} on, one for each warpgroup"
-        case warp.Break():
-            return "break"
         case warp.Await(tiles=tiles, readers=readers, rendezvous=rendezvous):
-            return (
-                f"await {', '.join(tiles)}{' and readers' if readers else ''}{' of all threads' if rendezvous else ''}"
-            )
-        case warp.CpAsyncCommit():
-            return "cp_async commit"
-        case warp.CpAsyncWait(pending=pending):
-            return f"cp_async wait, {pending} in flight"
-        case warp.WgmmaWait(pending=pending):
-            return f"wgmma wait, {pending} in flight"
-        case warp.BulkWait(pending=pending):
-            return f"tma_store wait, {pending} in flight"
-        case warp.ProxyFence():
-            return "fence to the asynchronous proxy"
-        case warp.TensorWait(what=what):
-            return f"tcgen05.wait for every {what}"
-        case warp.TensorFence(what=what):
-            return f"tcgen05.fence {what} a barrier"
-        case warp.RingAcquire(cursor=cursor):
-            return f"acquire {cursor.name}"
+            threads = " of all threads" if rendezvous else ""
+            return f"await {', '.join(tiles)}{' and readers' if readers else ''}{threads}"
         case warp.RingFill(cursor=cursor, by_tensor_cores=later):
             for_now = " for now" if op.keeps and not op.cursors else ""
             return f"commit {cursor.name}{for_now}{' by tcgen05.commit' if later else ''}"
-        case warp.RingWait(cursor=cursor):
-            return f"wait for {cursor.name}"
         case warp.RingRelease(cursor=cursor, by_tensor_cores=later):
             return f"release {cursor.name}{' by tcgen05.commit' if later else ''}"
-        case warp.RingDrain(cursor=cursor):
-            return f"drain {cursor.ring}"
         case warp.ClusterArrive(relaxed=relaxed):
             return f"arrive at the cluster's barrier{', relaxed' if relaxed else ''}"
-        case warp.ClusterWait():
-            return "wait for the cluster"
-        case warp.GridSync(counter=counter):
-            return f"wait for the grid at {counter}"
-        case warp.GridControl(what=what):
-            return f"grid control: {what}"
-        case warp.PingPongWait():
-            return "wait for the ping-pong turn"
-        case warp.PingPongPass():
-            return "pass the ping-pong turn"
         case warp.Advance(cursor=cursor, behind=behind):
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
         case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps, block=block):
@@ -290,10 +270,8 @@ def _operation_text(op: Operation) -> str:
             return f"wait for {_barrier_text(barrier)}, parity {show_expr(parity)}{known}"
         case warp.NamedBarrier(id=number, threads=threads, waits=waits):
             return f"{'meet' if waits else 'arrive'} at named barrier {number}, {threads} threads"
-        case warp.SetRegisters(count=count):
-            return f"{count} registers"
         case _:
-            return type(op).__name__
+            return _TEXTS.get(type(op), type(op).__name__).format(op=op)
 
 
 def _tile_rows(shown: tile.Buffer, four: warp.FourRows) -> str:
@@ -305,6 +283,7 @@ def _map_rows(tensor_map: warp.TensorMap, four: warp.FourRows, start: tuple[tile
 
 
 def _source_text(source: tile.Region | warp.Gather) -> str:
+    """Return the source of a cp.async: a region, or the element of a gather with its condition."""
     if isinstance(source, tile.Region):
         return show_region(source)
     element = f"{source.buffer.name}[{', '.join(map(show_expr, source.indices))}]"

@@ -28,7 +28,7 @@ from tilec.ops.lowering import (
     list_store_demands,
     make_demand,
 )
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
@@ -60,6 +60,8 @@ class AtomicTile(tile.TileOp):
     by_warpgroups = True
     fragments_lie = "alike"
     reaches_regions = False
+    commutes = True
+    is_elementwise = True
     source: OnChip
     destination: Annotated[tile.Region, In(("global", "shared"))]
     kind: TileCombination
@@ -69,14 +71,6 @@ class AtomicTile(tile.TileOp):
     staged: Yes | None = field(default=None, metadata=BY_PASSES)
     via: Literal["tma_store", "registers"] | None = field(default=None, metadata=BY_PASSES)
     wait: Literal["at once"] | None = field(default=None, metadata=BY_PASSES)
-
-    @property
-    def commutes(self) -> bool:
-        return True
-
-    @property
-    def is_elementwise(self) -> bool:
-        return True
 
     def element(self, place: tuple[tile.Expr, ...], sources: tuple[tile.Expr, ...]) -> tile.Store:
         buffer = self.destination.buffer
@@ -88,6 +82,7 @@ class AtomicTile(tile.TileOp):
 
 
 def _read_order(call: Call, kind: tile.Atomic) -> tile.Order:
+    """Return the memory order of a call, if this combination supports it."""
     name = call["memory_order"].value if "memory_order" in call.arguments else None
     if name is None:
         return "relaxed"
@@ -95,10 +90,11 @@ def _read_order(call: Call, kind: tile.Atomic) -> tile.Order:
     wanted = "acquire" if name == "consume" else name
     if wanted not in known:
         call.refuse("memory_order", " or ".join(f'"{o}"' for o in known))
-    return cast(tile.Order, wanted)
+    return wanted
 
 
 def _check_target(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic) -> None:
+    """Refuse a fragment, and element types that the combination does not support."""
     if buffer.scope == "fragment":
         raise_error(
             "wrong-scope",
@@ -119,6 +115,7 @@ def _check_target(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic)
 
 
 def _read_element(call: Call, name: str, kind: tile.Atomic) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
+    """Return buffer and indices of an argument that must be one element."""
     access = call[name].value
     if not isinstance(access, Access) or access.has_extent:
         raise_error(
@@ -146,6 +143,7 @@ def _build_store(kind: tile.Atomic, call: Call) -> tuple[tile.Store, ...]:
 
 
 def _build_load(call: Call) -> tuple[tile.Store, ...]:
+    """Build an atomic load, which sets the variable `PREVIOUS`."""
     buffer, indices = _read_element(call, "src", "load")
     nothing = make_constant(0, buffer.dtype)
     return (
@@ -163,7 +161,6 @@ def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
         call.refuse("return_prev", "False: only an operation on one element returns the old value")
     if not isinstance(access, Access) or access.has_extent:
         call.refuse("value", f"the first of {lanes} elements")
-    assert isinstance(access, Access)
     found = []
     for lane in range(lanes):
         *rest, last = (i for i in access.indices if isinstance(i, EXPR_TYPES))
@@ -231,6 +228,7 @@ def _divide_index(run: list[tuple[tile.Buffer, tuple[tile.Expr, ...]]], last: ti
 
 
 def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
+    """Return the atomic combination of a whole tile that a call outside T.Parallel makes."""
     value = call["value"].value
     target = call["dst"].value
     if isinstance(target, Access) and not target.has_extent and not isinstance(value, tile.Buffer | Access):
@@ -271,6 +269,7 @@ def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
 
 
 def _refuse_outside_parallel(call: Call) -> tile.TileOp:
+    """Refuse a name that works on single elements only, outside T.Parallel."""
     raise_error(
         "atomic-outside-parallel",
         f"{call.name} works on elements",
@@ -280,12 +279,8 @@ def _refuse_outside_parallel(call: Call) -> tile.TileOp:
     )
 
 
-def _list_atomic_effects(op: AtomicTile) -> Effects:
-    src, dst = op.regions
-    return Effects((src, dst), (dst,))
-
-
 def _evaluate_atomic(op: AtomicTile, env: Environment) -> None:
+    """Combine the source with the destination in numpy."""
     import numpy as np
 
     src, dst = op.regions
@@ -306,6 +301,7 @@ Outside, `value` is a tile and `dst` a tensor or shared tile, or a box of one, o
 
 
 def _make_spelling(name: str, kind: tile.Atomic, what: str, *more: Parameter) -> Spelling:
+    """Make the name of one combination, for elements and for whole tiles."""
     return Spelling(
         Signature(f"T.{name}", (*_VALUE, _ORDER, *more)),
         _DOC.format(what=what),
@@ -315,6 +311,7 @@ def _make_spelling(name: str, kind: tile.Atomic, what: str, *more: Parameter) ->
 
 
 def _make_vector_spelling(lanes: int) -> Spelling:
+    """Make T.atomic_addx2 or T.atomic_addx4."""
     return Spelling(
         Signature(f"T.atomic_addx{lanes}", (*_VALUE, _PREVIOUS, ANNOTATIONS)),
         f"""Add {lanes} adjacent elements from `value` on to those from `dst` on; each addition is atomic.
@@ -326,37 +323,34 @@ def _make_vector_spelling(lanes: int) -> Spelling:
     )
 
 
-ATOMIC = register_operation(
-    Operation(
-        AtomicTile,
-        (
-            _make_spelling("atomic_add", "add", "the sum", _PREVIOUS, Parameter("use_tma", False), ANNOTATIONS),
-            _make_spelling("atomic_max", "max", "the larger one", _PREVIOUS, ANNOTATIONS),
-            _make_spelling("atomic_min", "min", "the smaller one", _PREVIOUS, ANNOTATIONS),
-            _make_spelling("atomic_or", "bitor", "the union of bits"),
-            _make_vector_spelling(2),
-            _make_vector_spelling(4),
-            Spelling(
-                Signature("T.atomic_load", (Parameter("src"), Parameter("memory_order", "seq_cst"))),
-                """Load an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
-                _refuse_outside_parallel,
-                _build_load,
-            ),
-            Spelling(
-                Signature("T.atomic_store", (Parameter("dst"), Parameter("src"), Parameter("memory_order", "seq_cst"))),
-                """Store an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
-                _refuse_outside_parallel,
-                partial(_build_store, "store"),
-            ),
-        ),
-        _list_atomic_effects,
-        _evaluate_atomic,
-    )
+define_operation(
+    AtomicTile,
+    lambda op: Effects(op.regions, op.regions[1:]),
+    _evaluate_atomic,
+    _make_spelling("atomic_add", "add", "the sum", _PREVIOUS, Parameter("use_tma", False), ANNOTATIONS),
+    _make_spelling("atomic_max", "max", "the larger one", _PREVIOUS, ANNOTATIONS),
+    _make_spelling("atomic_min", "min", "the smaller one", _PREVIOUS, ANNOTATIONS),
+    _make_spelling("atomic_or", "bitor", "the union of bits"),
+    _make_vector_spelling(2),
+    _make_vector_spelling(4),
+    Spelling(
+        Signature("T.atomic_load", (Parameter("src"), Parameter("memory_order", "seq_cst"))),
+        """Load an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
+        _refuse_outside_parallel,
+        _build_load,
+    ),
+    Spelling(
+        Signature("T.atomic_store", (Parameter("dst"), Parameter("src"), Parameter("memory_order", "seq_cst"))),
+        """Store an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
+        _refuse_outside_parallel,
+        partial(_build_store, "store"),
+    ),
 )
 
 
 @attach_facet(AtomicTile, "lower")
 def lower_atomic(op: AtomicTile, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to one TMA reduction, or to atomic stores element by element."""
     source, destination = op.regions
     if op.via == "tma_store":
         assert op.kind != "bitor"
@@ -366,6 +360,7 @@ def lower_atomic(op: AtomicTile, context: LoweringContext) -> tuple[warp.Operati
 
 @attach_facet(AtomicTile, "demand")
 def list_atomic_demands(op: AtomicTile, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of the stores, by TMA or by threads."""
     destination = op.regions[1]
     written = math.prod(destination.extent) * destination.buffer.dtype.bytes
     if op.via == "tma_store":

@@ -9,7 +9,7 @@ from tilec.ops.form import Condition
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_no_effects
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
@@ -26,6 +26,7 @@ class DeviceAssert(TileOp):
 
 
 def _check_device_assert(call: Call) -> TileOp:
+    """Return the operation of a call of T.device_assert; fail if its condition is always false."""
     if not isinstance(call["msg"].value, str):
         call.refuse("msg", "a string")
     value = arithmetic.as_condition(call["condition"])
@@ -36,34 +37,26 @@ def _check_device_assert(call: Call) -> TileOp:
 
 
 def _evaluate_device_assert(op: DeviceAssert, env: Environment) -> None:
+    """Fail if the condition does not hold in some thread."""
     import numpy as np
 
     if not np.all(env.scalar(op.condition)):
         raise_error("assertion-failed", f"an assertion of the kernel failed: {op.message}", op.span)
 
 
-DEVICE_ASSERT = register_operation(
-    Operation(
-        DeviceAssert,
-        (
-            Spelling(
-                Signature(
-                    "T.device_assert",
-                    (
-                        Parameter("condition"),
-                        Parameter("msg", ""),
-                        Parameter("no_stack_info", False, hint="the kernel stops without a message"),
-                    ),
-                ),
-                """Stop the whole grid with a launch error if `condition` is false in some thread.
+_NO_STACK_INFO = Parameter("no_stack_info", False, hint="the kernel stops without a message")
 
-                Outside T.Parallel. The GPU does not show `msg`; `tilec emulate` names the line.""",
-                _check_device_assert,
-            ),
-        ),
-        lambda op: Effects((), ()),
-        _evaluate_device_assert,
-    )
+DEVICE_ASSERT = define_operation(
+    DeviceAssert,
+    list_no_effects,
+    _evaluate_device_assert,
+    Spelling(
+        Signature("T.device_assert", (Parameter("condition"), Parameter("msg", ""), _NO_STACK_INFO)),
+        """Stop the whole grid with a launch error if `condition` is false in some thread.
+
+        Outside T.Parallel. The GPU does not show `msg`; `tilec emulate` names the line.""",
+        _check_device_assert,
+    ),
 )
 
 

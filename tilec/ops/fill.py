@@ -17,8 +17,7 @@ from tilec.ir.types import BOOL, INT32
 from tilec.ops.form import Scalar, verify_value_dtype
 from tilec.ops.language.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, list_store_demands, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
-from tilec.support.diagnostics import raise_error
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support.records import dataclass
 
 
@@ -29,16 +28,10 @@ class Fill(TileOp):
     name = "fill"
     by_warpgroups = True
     order_is_known = True
+    touches_boxes = True
+    is_elementwise = True
     tile: Annotated[Region, In(("shared", "fragment", "tmem", "local"))]
     value: Scalar
-
-    @property
-    def touches_boxes(self) -> bool:
-        return True
-
-    @property
-    def is_elementwise(self) -> bool:
-        return True
 
     def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
         return Store(self.tile.buffer, place, cast_expr(self.value, self.tile.buffer.dtype), self.span)
@@ -48,26 +41,13 @@ class Fill(TileOp):
         return tuple(Axis(((0, d),)) for d in range(len(self.tile.extent)))
 
 
-def _read_tile(call: Call) -> Region:
-    buffer = call.buffer("buffer")
-    if buffer is not None and buffer.scope == "global":
-        raise_error(
-            "wrong-scope",
-            f"{call.name} needs a tile, not a tensor",
-            call["buffer"].span,
-            f"{buffer.name} is in global memory",
-            help="fill a tile and T.copy it",
-        )
-    return call.read_region("buffer")
-
-
 def _check_fill(call: Call) -> TileOp:
-    dst = _read_tile(call)
+    dst = call.read_tile("buffer", f"{call.name} needs a tile, not a tensor", "fill a tile and T.copy it")
     return Fill(dst, as_expr(call["value"], dst.buffer.dtype), span=call.span)
 
 
 def _check_clear(call: Call) -> TileOp:
-    dst = _read_tile(call)
+    dst = call.read_tile("buffer", f"{call.name} needs a tile, not a tensor", "fill a tile and T.copy it")
     return Fill(dst, make_constant(0, dst.buffer.dtype), span=call.span)
 
 
@@ -86,35 +66,28 @@ def build_masked_fill(op: Fill) -> Parallel:
     return Parallel(variables, part.buffer.shape, (If(inside, (store,), (), op.span),), op.span)
 
 
-def _list_fill_effects(op: Fill) -> Effects:
-    return Effects((), op.regions)
-
-
 def _evaluate_fill(op: Fill, env: Environment) -> None:
+    """Fill the tile in numpy."""
     import numpy as np
 
     (dst,) = op.regions
     env.write(dst, np.full(dst.extent, env.scalar(op.value)))
 
 
-FILL = register_operation(
-    Operation(
-        Fill,
-        (
-            Spelling(
-                Signature("T.fill", (Parameter("buffer"), Parameter("value"))),
-                """Set every element of `buffer`, a tile or a box of one, to `value`, converted to its dtype.""",
-                _check_fill,
-            ),
-            Spelling(
-                Signature("T.clear", (Parameter("buffer"),)),
-                """Set every element of `buffer`, a tile or a box of one, to 0.""",
-                _check_clear,
-            ),
-        ),
-        _list_fill_effects,
-        _evaluate_fill,
-    )
+define_operation(
+    Fill,
+    lambda op: Effects((), op.regions),
+    _evaluate_fill,
+    Spelling(
+        Signature("T.fill", (Parameter("buffer"), Parameter("value"))),
+        """Set every element of `buffer`, a tile or a box of one, to `value`, converted to its dtype.""",
+        _check_fill,
+    ),
+    Spelling(
+        Signature("T.clear", (Parameter("buffer"),)),
+        """Set every element of `buffer`, a tile or a box of one, to 0.""",
+        _check_clear,
+    ),
 )
 
 
@@ -125,6 +98,7 @@ def lower_fill(op: Fill, context: LoweringContext) -> tuple[warp.Operation, ...]
 
 @attach_facet(Fill, "demand")
 def list_fill_demands(op: Fill, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of the stores, or of setting registers."""
     region = op.regions[0]
     elements = math.prod(region.extent)
     in_memory = list_store_demands(region.buffer, elements * region.buffer.dtype.bytes, context.threads)

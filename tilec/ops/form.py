@@ -28,10 +28,6 @@ Anywhere = Annotated[tile.Region, In(get_args(tile.Scope))]
 MAX_INT32 = (1 << 31) - 1
 
 
-def _is_barrier(value: Any) -> bool:
-    return isinstance(value, tile.Load) and value.buffer.scope == "barrier"
-
-
 def _has_dtype(dtype: Any) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, EXPR_TYPES) and value.dtype == dtype
 
@@ -41,7 +37,12 @@ Scalar = Annotated[
 ]
 Index = Annotated[tile.Expr, schema.Constraint(_has_dtype(INT32), "an expression of int32, as int32(0)", True)]
 Condition = Annotated[tile.Expr, schema.Constraint(_has_dtype(BOOL), "an expression of bool", True)]
-Barrier = Annotated[tile.Load, schema.Constraint(_is_barrier, "an element of a barrier", True)]
+Barrier = Annotated[
+    tile.Load,
+    schema.Constraint(
+        lambda v: isinstance(v, tile.Load) and v.buffer.scope == "barrier", "an element of a barrier", True
+    ),
+]
 Whole = Annotated[int, schema.Range(0, MAX_INT32)]
 Positive = Annotated[int, schema.Range(1, MAX_INT32)]
 Leader = Annotated[int, schema.Range(0, 1023)]
@@ -65,6 +66,7 @@ def show_violations(kernel: tile.Kernel) -> Iterator[str]:
 
 
 def _find_statement_violations(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator[str]:
+    """Yield the violations of one operation: of its fields, then among its regions."""
     if not isinstance(stmt, tile.TileOp):
         return
     try:
@@ -84,6 +86,7 @@ def _find_statement_violations(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator
 
 
 def verify_same_shape(one: tile.Region, other: tile.Region) -> Iterator[str]:
+    """Yield a violation if two regions have different shapes, dimensions of extent 1 aside."""
     if one.shape != other.shape:
         shapes = " and ".join(" × ".join(map(str, region.shape)) for region in (one, other))
         yield f"{show_region(one)} and {show_region(other)} have different shapes: {shapes}"

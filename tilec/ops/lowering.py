@@ -46,6 +46,11 @@ def make_demand(kind: InstructionKind, **parameters: int) -> Demand:
     return Demand(kind, tuple(sorted(parameters.items())))
 
 
+def list_no_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, ...]:
+    """Demand only the issue slot: the time of a wait is that of others."""
+    return ()
+
+
 def list_load_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
     """List the demands of loading `size` bytes of a buffer into the registers of `threads` threads. Buffers in
     registers, tensor memory and barriers demand nothing."""
@@ -60,6 +65,7 @@ def list_store_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[De
 def _list_access_demands(
     buffer: tile.Buffer, in_global: InstructionKind, in_shared: InstructionKind, size: int, threads: int
 ) -> tuple[Demand, ...]:
+    """List the demand of one access, by the memory that the buffer lies in."""
     match buffer.scope:
         case "global":
             return (make_demand(in_global, bytes=size, threads=threads),)

@@ -7,8 +7,8 @@ from __future__ import annotations
 from tilec.ir import warp
 from tilec.ir.tile import Buffer, Stmt, TileOp
 from tilec.ops.form import Anywhere
-from tilec.ops.lowering import Demand, LoweringContext
-from tilec.ops.registry import Effects, Environment, Operation, attach_facet, register_operation
+from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.registry import Effects, Environment, attach_facet, define_operation
 from tilec.ops.synchronisation.sync import make_buffer_region
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
@@ -37,20 +37,16 @@ def is_refused(stmt: Stmt) -> bool:
     return isinstance(stmt, RefusedStatement)
 
 
-def _list_refused_effects(op: RefusedStatement) -> Effects:
-    return Effects(op.touched[: op.reads], op.touched[op.reads :])
-
-
 def _evaluate_refused(op: RefusedStatement, env: Environment) -> None:
     raise InternalError("a kernel with a mistake is run")
 
 
-register_operation(Operation(RefusedStatement, (), _list_refused_effects, _evaluate_refused))
+define_operation(
+    RefusedStatement, lambda op: Effects(op.touched[: op.reads], op.touched[op.reads :]), _evaluate_refused
+)
 
 
-@attach_facet(RefusedStatement, "demand")
-def list_refused_demands(op: RefusedStatement, context: LoweringContext) -> tuple[Demand, ...]:
-    return ()
+attach_facet(RefusedStatement, "demand")(list_no_demands)
 
 
 @attach_facet(RefusedStatement, "lower")

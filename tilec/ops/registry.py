@@ -91,9 +91,25 @@ class Operation(Generic[Op]):
         return self._get_facet("lower")
 
     def _get_facet(self, which: Facet) -> Callable[..., Any]:
+        """Return a facet that must have been attached."""
         if which not in self.facets:
             raise InternalError(f"T.{self.name} has no {which}")
         return self.facets[which]
+
+
+def list_move_effects(op: tile.TileOp) -> Effects:
+    """Return the effects of an operation that reads its first region and writes its second."""
+    source, destination = op.regions
+    return Effects((source,), (destination,))
+
+
+def list_no_effects(op: tile.TileOp) -> Effects:
+    """Return the effects of an operation that touches no memory."""
+    return Effects((), ())
+
+
+def evaluate_nothing(op: tile.TileOp, env: Environment) -> None:
+    """Compute nothing: waits and registers change no result, and `interp`, which runs the roles, models barriers."""
 
 
 _OPERATIONS: dict[str, Operation[Any]] = {}
@@ -109,6 +125,13 @@ def register_operation(operation: Operation[Op]) -> Operation[Op]:
     for spelling in operation.spellings:
         _SPELLINGS[spelling.signature.name.removeprefix("T.")] = spelling
     return operation
+
+
+def define_operation(
+    kind: type[Op], effects: Callable[[Op], Effects], reference: Callable[[Op, Environment], None], *spellings: Spelling
+) -> Operation[Op]:
+    """Register the operation of a class of tile IR, with its effects, its reference and its `T.*` names."""
+    return register_operation(Operation(kind, spellings, effects, reference))
 
 
 def attach_facet(of: type[tile.TileOp], which: Facet) -> Callable[[FacetFunction], FacetFunction]:

@@ -29,6 +29,7 @@ def _contract_body(body: tuple[tile.Stmt, ...], nest: tuple[tile.Var, ...]) -> t
 
 
 def _contract_statement(stmt: tile.Stmt, nest: tuple[tile.Var, ...]) -> tile.Stmt:
+    """Contract the products in a statement; variables of the nest around it are `nest`."""
     inside = stmt.vars if isinstance(stmt, tile.Parallel) else nest
     stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, lambda part: _contract_expr(part, nest)))
     return map_nested_bodies(stmt, lambda body: _contract_body(body, inside))
@@ -54,6 +55,7 @@ def _contract_expr(expr: tile.Expr, nest: tuple[tile.Var, ...]) -> tile.Expr:
 
 
 def _match_product(expr: tile.Expr) -> Product | None:
+    """Return the factors of a product, perhaps negated; None for another expression."""
     match expr:
         case tile.Binary(op="mul", a=a, b=b):
             return a, b, False
@@ -65,6 +67,7 @@ def _match_product(expr: tile.Expr) -> Product | None:
 
 
 def _negate_expr(expr: tile.Expr) -> tile.Expr:
+    """Return the negative of a float expression, with the sign moved into a constant."""
     match expr:
         case tile.Const(value=value, dtype=dtype):
             return tile.Const(-value, dtype)

@@ -9,9 +9,10 @@ Signed arithmetic is taken not to overflow where that simplifies an index, as `(
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
 from tilec.ir import tile
 from tilec.ir.affine import reads_elements
@@ -31,6 +32,7 @@ def _fold_body(body: tuple[tile.Stmt, ...], prune: bool) -> tuple[tile.Stmt, ...
 
 
 def _fold_statement(stmt: tile.Stmt, prune: bool) -> tile.Stmt | tuple[tile.Stmt, ...]:
+    """Fold the constants of a statement; return none where it does nothing and may be pruned."""
     stmt = map_expressions(stmt, fold_expr)
     if prune and isinstance(stmt, tile.If) and isinstance(stmt.condition, tile.Const):
         return _fold_body(stmt.then if stmt.condition.value else stmt.orelse, prune)
@@ -40,6 +42,7 @@ def _fold_statement(stmt: tile.Stmt, prune: bool) -> tile.Stmt | tuple[tile.Stmt
 
 
 def _does_nothing(stmt: tile.Stmt) -> bool:
+    """Return whether a statement has no effect: an empty body, or no iterations."""
     match stmt:
         case tile.Parallel(body=body):
             return not body
@@ -85,6 +88,7 @@ def _simplify_expr(expr: tile.Expr) -> tile.Expr:
 
 
 def _fold_unary(expr: tile.Unary, op: str, a: tile.Expr, dtype: DType) -> tile.Expr:
+    """Fold a unary operation on a constant, or a double negation."""
     if isinstance(a, tile.Const):
         return make_constant(not a.value if op == "not" else -a.value, dtype)
     if isinstance(a, tile.Unary) and a.op == op:
@@ -93,6 +97,7 @@ def _fold_unary(expr: tile.Unary, op: str, a: tile.Expr, dtype: DType) -> tile.E
 
 
 def _fold_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
+    """Return `a op b` simplified; None if no rule applies."""
     if isinstance(a, tile.Const) and isinstance(b, tile.Const):
         value = compute_binary(op, a.value, b.value, dtype)
         return None if value is None else make_constant(value, dtype)
@@ -121,6 +126,7 @@ def _has_exact_reciprocal(value: float, dtype: DType) -> bool:
 
 
 def _fold_integer_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
+    """Return an integer operation simplified; None if no rule applies."""
     if op in ("add", "mul") and isinstance(a, tile.Const):
         # The constant goes to the right, so that the rules below find it there.
         return _fold_binary(op, b, a, dtype) or tile.Binary("add" if op == "add" else "mul", b, a, dtype)
@@ -179,49 +185,25 @@ def _is_constant(expr: tile.Expr, value: int) -> bool:
 # ---- constants -------------------------------------------------------------------------------------------------------
 
 
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
+    "floordiv": operator.floordiv, "floormod": operator.mod, "min": min, "max": max, "and": operator.and_,
+    "or": operator.or_, "bitand": operator.and_, "bitor": operator.or_, "xor": operator.xor, "shl": operator.lshift,
+    "shr": operator.rshift, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
+_ON_INTEGERS = ("floordiv", "floormod", "and", "or", "bitand", "bitor", "xor", "shl", "shr")
+
+
 def compute_binary(op: str, a: int | float | bool, b: int | float | bool, dtype: DType) -> int | float | bool | None:
     """Return the exact value of `a op b`, or None where there is none. `dtype` is the result's."""
-    match op:
-        case "add":
-            return a + b
-        case "sub":
-            return a - b
-        case "mul":
-            return a * b
-        case "div":
-            return a / b if b != 0 else None
-        case "floordiv":
-            return int(a) // int(b) if b != 0 else None
-        case "floormod":
-            return int(a) % int(b) if b != 0 else None
-        case "min":
-            return min(a, b)
-        case "max":
-            return max(a, b)
-        case "and" | "bitand":
-            return int(a) & int(b)
-        case "or" | "bitor":
-            return int(a) | int(b)
-        case "xor":
-            return int(a) ^ int(b)
-        case "shl":
-            return int(a) << int(b) if 0 <= b < dtype.bits else None
-        case "shr":
-            return int(a) >> int(b) if 0 <= b < dtype.bits else None
-        case "lt":
-            return a < b
-        case "le":
-            return a <= b
-        case "gt":
-            return a > b
-        case "ge":
-            return a >= b
-        case "eq":
-            return a == b
-        case "ne":
-            return a != b
-        case _:
-            raise AssertionError(f"no binary operation {op}")
+    if op in ("div", "floordiv", "floormod") and b == 0:
+        return None
+    if op in ("shl", "shr") and not 0 <= b < dtype.bits:
+        return None
+    sides = (int(a), int(b)) if op in _ON_INTEGERS else (a, b)
+    result: int | float | bool = _OPERATORS[op](*sides)
+    return result
 
 
 def compute_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | float | bool | None:
@@ -248,36 +230,21 @@ def compute_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | float
 
 
 _FUNCTIONS: dict[str, Callable[..., float]] = {
-    "exp": math.exp,
+    "exp": math.exp, "log": math.log, "log2": math.log2, "log10": math.log10, "sqrt": math.sqrt, "tanh": math.tanh,
+    "sinh": math.sinh, "cosh": math.cosh, "atan": math.atan, "fmod": math.fmod, "abs": abs, "sin": math.sin,
+    "cos": math.cos, "tan": math.tan, "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "pow": math.pow,
+    "nearbyint": round, "erf": math.erf,
     "exp2": lambda x: 2.0**x,
-    "log": math.log,
-    "log2": math.log2,
-    "sqrt": math.sqrt,
+    "exp10": lambda x: 10.0**x,
     "rsqrt": lambda x: 1 / math.sqrt(x),
     "reciprocal": lambda x: 1 / x,
-    "tanh": math.tanh,
-    "sinh": math.sinh,
-    "cosh": math.cosh,
-    "atan": math.atan,
-    "fmod": math.fmod,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
-    "abs": abs,
-    "sin": math.sin,
-    "cos": math.cos,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "pow": math.pow,
-    "tan": math.tan,
-    "trunc": math.trunc,
-    "nearbyint": round,
     "round": lambda x: math.copysign(math.floor(abs(x) + 0.5), x),
-    "exp10": lambda x: 10.0**x,
-    "log10": math.log10,
-    "erf": math.erf,
-}
+}  # fmt: skip
 
 
 def _fold_call(fn: str, args: tuple[tile.Expr, ...], dtype: DType) -> tile.Const | None:
+    """Return the value of a function of constants; None if it has none, or is not folded."""
     values = [a.value for a in args if isinstance(a, tile.Const)]
     if len(values) < len(args) or fn not in _FUNCTIONS:
         return None

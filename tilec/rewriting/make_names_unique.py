@@ -20,6 +20,7 @@ class UniqueNames:
     """The last number given out behind each name: those below stay taken."""
 
     def take(self, name: str) -> str:
+        """Return the name if it is free, else with the next number behind it; it is taken from then on."""
         candidate, count = name, self.counts.get(name, 0)
         while candidate in self.taken:
             count += 1

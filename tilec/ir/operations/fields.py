@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
-from operator import attrgetter
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from tilec.ir.parts import make_part_reader
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 
@@ -55,31 +56,13 @@ class OperationFields:
                 made[operand.name] = regions[place:]
             elif place < len(regions) or operand.optional:
                 made[operand.name] = regions[place] if place < len(regions) else None
-        if len(self.collect_regions(made)) != len(regions):
+        if len(_collect_regions(self.operands, made.get)) != len(regions):
             raise InternalError(f"{len(regions)} regions for the fields {', '.join(o.name for o in self.operands)}")
         return made
 
-    def collect_regions(self, made: dict[str, Any]) -> list[Any]:
-        """Return the regions of these fields, in order."""
-        found: list[Any] = []
-        for operand in self.operands:
-            value: Any = made.get(operand.name)
-            found += value if operand.many else () if value is None else (value,)
-        return found
 
-
-_SHAPES: dict[object, OperationFields] = {}
-
-
-def describe_fields(operation: type) -> OperationFields:
-    """Return the fields of an operation's class, from a cache."""
-    found = _SHAPES.get(operation)
-    if found is None:
-        found = _SHAPES[operation] = _describe_fields(operation)
-    return found
-
-
-def _describe_fields(operation: Any) -> OperationFields:
+def _inspect_fields(operation: Any) -> OperationFields:
+    """Find the fields of an operation's class by the types of its annotations."""
     hints = get_type_hints(operation, include_extras=True)
     operands: list[Operand] = []
     attributes: list[tuple[str, Any]] = []
@@ -91,6 +74,10 @@ def _describe_fields(operation: Any) -> OperationFields:
     attributes.sort(key=lambda item: item[0])
     expressions = tuple(key for key, _ in attributes if any(map(is_dataclass, _union_members(hints[key]))))
     return OperationFields(tuple(operands), tuple(attributes), expressions, _make_region_reader(operands))
+
+
+describe_fields: Callable[[type], OperationFields] = cache(_inspect_fields)
+"""Returns the fields of an operation's class, from a cache."""
 
 
 def _union_members(hint: Any) -> Iterator[Any]:
@@ -105,6 +92,7 @@ def _union_members(hint: Any) -> Iterator[Any]:
 
 
 def _parse_operand(name: str, hint: Any) -> Operand | None:
+    """Return the operand that a field is, by its name and type; None for an attribute."""
     is_union = get_origin(hint) in (Union, UnionType)
     optional = is_union and NoneType in get_args(hint)
     kind = next(a for a in get_args(hint) if a is not NoneType) if is_union else hint
@@ -116,21 +104,21 @@ def _parse_operand(name: str, hint: Any) -> Operand | None:
     return Operand(name, places[0].scopes, optional, many) if places else None
 
 
+def _collect_regions(operands: Iterable[Operand], read: Callable[[str], Any]) -> list[Any]:
+    """Return the regions of these operands in order; `read` returns the value of a field."""
+    found: list[Any] = []
+    for operand in operands:
+        value = read(operand.name)
+        found += value if operand.many else () if value is None else (value,)
+    return found
+
+
 def _make_region_reader(operands: list[Operand]) -> Callable[[Any], tuple[Any, ...]]:
-    names = [operand.name for operand in operands]
-    if not operands:
-        return lambda op: ()
-    if len(names) == 1 and operands[0].many:
-        return attrgetter(*names)
-    if not any(operand.optional or operand.many for operand in operands):
-        read = attrgetter(*names)
-        return read if len(names) > 1 else lambda op: (read(op),)
+    """Return a function that returns the regions of an operation with these operands."""
+    if not any(operand.optional for operand in operands):
+        return make_part_reader(tuple((operand.name, operand.many) for operand in operands))
 
     def gather_regions(op: Any) -> tuple[Any, ...]:
-        found: list[Any] = []
-        for operand in operands:
-            value = getattr(op, operand.name)
-            found += value if operand.many else () if value is None else (value,)
-        return tuple(found)
+        return tuple(_collect_regions(operands, lambda name: getattr(op, name)))
 
     return gather_regions

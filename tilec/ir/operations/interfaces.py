@@ -59,6 +59,12 @@ class OperationInterface:
     by_warpgroups: ClassVar[bool] = False
     """True if each warpgroup can perform its part without the others; an operation that folds gives the dimension in
     `folded`."""
+    is_elementwise: ClassVar[bool] = False
+    """True if it is a nest of what `element` returns, and nothing else."""
+    touches_boxes: ClassVar[bool] = False
+    """True if it touches exactly the boxes of a tensor that are its regions; else perhaps all of the tensor."""
+    commutes: ClassVar[bool] = False
+    """True if several of it to one place may come in any order."""
     moves: ClassVar[bool] = False
     """True if it is called with a source and a destination."""
 
@@ -118,11 +124,6 @@ class OperationInterface:
         return False
 
     @property
-    def is_elementwise(self) -> bool:
-        """True if it is a nest of what `element` returns, and nothing else."""
-        return False
-
-    @property
     def prefetched(self) -> int | None:
         """The number of versions of the tile, for a load that is prefetched in a loop without a pipeline."""
         return None
@@ -133,18 +134,8 @@ class OperationInterface:
         return False
 
     @property
-    def touches_boxes(self) -> bool:
-        """True if it touches exactly the boxes of a tensor that are its regions; else perhaps all of the tensor."""
-        return False
-
-    @property
     def only_adds(self) -> bool:
         """True if the new value of its destination depends on the old one."""
-        return False
-
-    @property
-    def commutes(self) -> bool:
-        """True if several of it to one place may come in any order."""
         return False
 
     @property

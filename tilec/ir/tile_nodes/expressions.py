@@ -52,6 +52,7 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
+        """The size of the buffer in memory; raises as `shape` does."""
         total = self.dtype.bytes
         for extent in self.shape:
             total *= extent

@@ -9,20 +9,7 @@ from typing import Any, Literal, Self
 
 from tilec.ir.operations.fields import describe_fields
 from tilec.ir.operations.interfaces import OperationInterface
-from tilec.ir.tile_nodes.expressions import (
-    THREAD,
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Ptx,
-    Select,
-    Unary,
-    Var,
-)
+from tilec.ir.tile_nodes.expressions import THREAD, Buffer, Const, Expr, Load, Var
 from tilec.ir.types import INT32
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
@@ -48,23 +35,7 @@ class Region:
         return self.extent == self.buffer.extents and all(isinstance(s, Const) and s.value == 0 for s in self.start)
 
 
-Attr = (
-    int
-    | float
-    | bool
-    | str
-    | tuple[int | str, ...]
-    | Const
-    | Var
-    | Unary
-    | Binary
-    | Call
-    | Ptx
-    | Cast
-    | Select
-    | Load
-    | None
-)
+Attr = int | float | bool | str | tuple[int | str, ...] | Expr | None
 
 
 @dataclass(frozen=True, slots=True)

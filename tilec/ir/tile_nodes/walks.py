@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from tilec.ir import parts
 from tilec.ir.rewrite import map_expressions
-from tilec.ir.tile_nodes.expressions import Const, Expr, Var
-from tilec.ir.tile_nodes.statements import Stmt
+from tilec.ir.tile_nodes.expressions import Const, Expr, Load, Var
+from tilec.ir.tile_nodes.statements import Stmt, TileOp
 from tilec.ir.types import BOOL
 
 
@@ -48,6 +48,21 @@ def walk_statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
         yield stmt
         for nested in parts.statement_lists(stmt):
             yield from walk_statements(nested)
+
+
+def list_expressions(stmt: Stmt) -> Iterator[Expr]:
+    """Yield the expressions of the statement itself, without those of statements inside it."""
+    if isinstance(stmt, TileOp):
+        for region in stmt.regions:
+            yield from region.start
+        yield from stmt.expressions
+    else:
+        yield from parts.expression_fields(stmt).read(stmt)
+
+
+def walk_loads(stmt: Stmt) -> Iterator[Load]:
+    """Yield the elements that the statement's own expressions load."""
+    return (e for expr in list_expressions(stmt) for e in walk_expr(expr) if isinstance(e, Load))
 
 
 def is_true(expr: Expr) -> bool:

@@ -71,29 +71,8 @@ def _touched_buffers(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
             found |= dict.fromkeys(region.buffer for region in stmt.regions)
         if isinstance(stmt, tile.Store):
             found[stmt.buffer] = None
-        for load in _loads_of_statement(stmt):
-            found[load.buffer] = None
+        found |= dict.fromkeys(load.buffer for load in tile.walk_loads(stmt))
     return found
-
-
-def _loads_of_statement(stmt: tile.Stmt) -> Iterator[tile.Load]:
-    exprs: tuple[tile.Expr, ...]
-    match stmt:
-        case tile.TileOp(regions=regions):
-            exprs = (*(start for region in regions for start in region.start), *stmt.expressions)
-        case tile.Store(indices=indices, value=value):
-            exprs = (*indices, value)
-        case tile.Print(values=values):
-            exprs = values
-        case tile.Bind(value=value):
-            exprs = (value,)
-        case tile.For(start=start, stop=stop):
-            exprs = (start, stop)
-        case tile.If(condition=condition) | tile.While(condition=condition):
-            exprs = (condition,)
-        case _:
-            exprs = ()
-    return (e for x in exprs for e in tile.walk_expr(x) if isinstance(e, tile.Load))
 
 
 # ---- registers -------------------------------------------------------------------------------------------------------
@@ -107,6 +86,7 @@ def _digit_sums(axes: tuple[Axis, ...], dim: int) -> tuple[int, ...]:
 
 
 def _check_fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iterator[str]:
+    """Yield violations of rules 1 and 2 by the layout of one fragment."""
     if layout.shape != buffer.shape:
         yield f"{buffer.name} is {buffer.shape}, its layout {layout.shape}"
     else:
@@ -154,6 +134,7 @@ def _is_stmatrix_layout(layout: Fragment) -> bool:
 
 
 def _check_shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
+    """Yield violations of rules 1 and 3 by the layout of one shared tile."""
     name = buffer.name
     if layout.shape != buffer.shape or layout.element_bytes * 8 != max(buffer.dtype.bits, 8):
         yield f"{name} is {buffer.dtype}{list(buffer.shape)}, its layout {layout.element_bytes} bytes × {layout.shape}"
@@ -185,6 +166,7 @@ def _check_shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
 def _check_nest(
     nest: tile.Parallel, layout: Fragment, fragments: Mapping[str, Fragment], threads: int
 ) -> Iterator[str]:
+    """Yield violations of rules 4 and 5 by one nest."""
     extents = (threads, *nest.extents[1:]) if nest.is_per_thread else nest.extents
     if layout.shape != extents:
         yield f"a nest over {extents} is swept as {layout.shape}"
@@ -192,7 +174,7 @@ def _check_nest(
     yield from (f"the nest: {message}" for message in _check_digits(layout, extents, threads))
     seen: set[tuple[tile.Buffer, tuple[tile.Expr, ...]]] = set()
     for stmt in tile.walk_statements(nest.body):
-        uses = [(load.buffer, load.indices) for load in _loads_of_statement(stmt)]
+        uses = [(load.buffer, load.indices) for load in tile.walk_loads(stmt)]
         if isinstance(stmt, tile.Store) and stmt.atomic is None:
             uses.append((stmt.buffer, stmt.indices))
         for buffer, indices in uses:

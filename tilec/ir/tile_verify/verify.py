@@ -47,10 +47,6 @@ MOST_THREADS = 1024
 """CUDA programming guide, table of technical specifications: maximum dimensions of a grid, threads of a block."""
 
 
-def _largest_extent(extent: tile.Extent) -> int:
-    return extent if isinstance(extent, int) else MAX_INT32
-
-
 def verify_tile(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[str]:
     """Yield every broken rule as a sentence. `as_launched` allows the final grid, in which a loop may be dynamically
     scheduled."""
@@ -67,6 +63,7 @@ def tile_violations(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterat
 
 
 def _check_launch(kernel: tile.Kernel) -> Iterator[str]:
+    """Yield violations of the limits of grid, block and cluster."""
     if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
         yield f"{len(kernel.grid)} grid extents for {len(kernel.block_vars)} block variables"
     if any(isinstance(e, int) and not 1 <= e <= most for e, most in zip(kernel.grid, MOST_BLOCKS, strict=False)):
@@ -88,6 +85,7 @@ class _Checker:
         self.buffers: set[tile.Buffer] = set()
 
     def check_declarations(self, kernel: tile.Kernel) -> Iterator[Violation]:
+        """Declare parameters, buffers and block variables, and yield violations by them."""
         for param in kernel.params:
             yield from self._check_declaration(param)
             if isinstance(param, tile.Buffer) and param.scope != "global":
@@ -123,6 +121,7 @@ class _Checker:
             yield (what.span, message) if isinstance(what, tile.Buffer) else message
 
     def _declare_name(self, what: tile.Buffer | tile.Var) -> Iterator[str]:
+        """Make a name visible; yield violations if it is taken or its buffer has an impossible shape."""
         if what.name in self.names:
             yield f"the name {what.name} is used twice"
         self.names.add(what.name)
@@ -141,6 +140,7 @@ class _Checker:
     # ---- statements --------------------------------------------------------------------------------------------------
 
     def check_body(self, body: tuple[tile.Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
+        """Yield violations in a list of statements; what they declare is not visible behind them."""
         before = set(self.visible)
         for stmt in body:
             for violation in self._check_statement(stmt, in_parallel):
@@ -148,6 +148,7 @@ class _Checker:
         self.visible = before
 
     def _check_statement(self, stmt: tile.Stmt, in_parallel: bool) -> Iterator[Violation]:
+        """Yield violations by one statement and those nested in it."""
         if in_parallel and isinstance(stmt, tile.TileOp | tile.For | tile.While | tile.Break | tile.Parallel):
             yield f"a {'TileOp' if isinstance(stmt, tile.TileOp) else type(stmt).__name__} is inside Parallel"
         match stmt:
@@ -221,6 +222,7 @@ class _Checker:
     def _check_nested(
         self, body: tuple[tile.Stmt, ...], variables: tuple[tile.Var, ...], in_parallel: bool
     ) -> Iterator[Violation]:
+        """Yield violations in the body of a loop or nest, in which these variables are visible."""
         before = set(self.visible)
         for var in variables:
             if var != tile.THREAD:  # visible everywhere
@@ -229,6 +231,7 @@ class _Checker:
         self.visible = before
 
     def _check_tile_op(self, op: tile.TileOp, regions: tuple[tile.Region, ...]) -> Iterator[str]:
+        """Yield violations by the regions of an operation: rules 5 and 11."""
         for region in regions:
             yield from self._check_access(region.buffer, region.start)
             if len(region.extent) != len(region.buffer.extents):
@@ -238,14 +241,15 @@ class _Checker:
             for start, extent, size in zip(region.start, region.extent, region.buffer.extents, strict=True):
                 if extent < 1 or (is_tile and isinstance(size, int) and extent > size):
                     yield f"a region of {region.buffer.name} has extent {extent} in a dimension of {size}"
-                elif (
-                    is_tile and isinstance(start, tile.Const) and not 0 <= start.value <= _largest_extent(size) - extent
-                ):
+                    continue
+                last = (size if isinstance(size, int) else MAX_INT32) - extent
+                if is_tile and isinstance(start, tile.Const) and not 0 <= start.value <= last:
                     yield f"a region of {region.buffer.name} covers {start.value}:+{extent} in a dimension of {size}"
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def check_expression(self, expr: tile.Expr) -> Iterator[str]:
+        """Yield violations by an expression and everything below it."""
         for child in tile.direct_operands(expr):
             yield from self.check_expression(child)
         match expr:
@@ -278,11 +282,13 @@ class _Checker:
                 assert_never(expr)
 
     def _check_access(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Iterator[str]:
+        """Yield violations by the indices of an access and what they are made of."""
         for index in indices:
             yield from self.check_expression(index)
         yield from self._check_indices(buffer, indices)
 
     def _check_indices(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Iterator[str]:
+        """Yield a violation if the buffer is not declared, or the indices are not one int32 a dimension."""
         if buffer not in self.buffers:
             yield f"{buffer.name} is not declared"
         if len(indices) != len(buffer.extents):
@@ -299,6 +305,7 @@ def _check_element_access(buffer: tile.Buffer) -> Iterator[str]:
 
 
 def _check_binary(expr: tile.Binary) -> Iterator[str]:
+    """Yield violations of the types of a binary operation."""
     a, b, dtype = expr.a.dtype, expr.b.dtype, expr.dtype
     logical = expr.op in ("and", "or")
     wanted = BOOL if logical or expr.op in tile.COMPARISONS else a
@@ -322,6 +329,7 @@ def _check_breaks(body: tuple[tile.Stmt, ...], allowed: bool) -> Iterator[tuple[
 
 
 def _check_loop(loop: tile.For) -> Iterator[str]:
+    """Yield violations by the bounds, the options and the manual schedule of a loop."""
     if not 1 <= loop.step <= MAX_INT32:
         yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
@@ -368,13 +376,8 @@ _IEEE_OPERANDS = {"add": 2, "sub": 2, "mul": 2, "fdiv": 2, "fmaf": 3}
 _SHUFFLES = ("shfl_xor", "shfl_up", "shfl_down", "shfl_sync")
 _FOLDS = ("warp_sum", "warp_max", "warp_min", "warp_and", "warp_or")
 _VOTES = {
-    "vote_any": BOOL,
-    "vote_all": BOOL,
-    "ballot": UINT32,
-    "block_count": INT32,
-    "block_and": BOOL,
-    "block_or": BOOL,
-}
+    "ballot": UINT32, "block_count": INT32, **dict.fromkeys(("vote_any", "vote_all", "block_and", "block_or"), BOOL)
+}  # fmt: skip
 _MATCHES = ("match_any", "match_all")
 
 
@@ -390,6 +393,7 @@ def find_call_error(call: tile.Call) -> str | None:
 
 
 def _call_predicate(fn: str) -> Callable[[tile.Call, tuple[DType, ...]], bool] | None:
+    """Return the test that a call of this function must pass; None for an unknown function."""
     if fn == "reinterpret":
         return lambda call, types: [t.bits for t in types] == [call.dtype.bits]
     if fn in tile.BIT_COUNTS:
@@ -425,16 +429,8 @@ def _is_phase(call: tile.Call, types: tuple[DType, ...]) -> bool:
     return call.dtype == BOOL and isinstance(at, tile.Load) and at.buffer.scope == "barrier" and types[1:] == (INT32,)
 
 
-def _is_fold(call: tile.Call, types: tuple[DType, ...]) -> bool:
-    is_bitwise = call.fn in ("warp_and", "warp_or")
-    return types == (call.dtype,) and call.dtype.bits == 32 and not (is_bitwise and call.dtype.is_float)
-
-
-def _is_match(call: tile.Call, types: tuple[DType, ...]) -> bool:
-    return call.dtype == UINT32 and len(types) == 1 and types[0].bits in (32, 64) and not types[0].is_float
-
-
 def _is_shuffle(call: tile.Call, types: tuple[DType, ...]) -> bool:
+    """Return whether a shuffle has a 32-bit value, an int32 lane and a possible width."""
     if len(types) != 3 or types[0] != call.dtype or types[0].bits != 32 or types[1:] != (INT32, INT32):
         return False
     width = call.args[2]

@@ -97,6 +97,7 @@ class SharedTile:
 
     @property
     def stride(self) -> int:
+        """The distance in bytes between two versions."""
         if self.depth == 1:
             return self.layout.bytes
         unit = SMALL_STRIDE if self.layout.bytes <= SMALL_STRIDE and not self.layout.swizzle else 1024

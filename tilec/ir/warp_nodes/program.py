@@ -7,15 +7,8 @@ from dataclasses import field
 
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Extent, Var
-from tilec.ir.warp_nodes.memory import (
-    MBARRIER_BYTES,
-    BarrierArray,
-    Ring,
-    SharedTile,
-    TensorMap,
-    TensorTile,
-    count_arrivals,
-)
+from tilec.ir.warp_nodes import memory
+from tilec.ir.warp_nodes.memory import MBARRIER_BYTES, BarrierArray, Ring, SharedTile, TensorMap, TensorTile
 from tilec.ir.warp_nodes.operations import Operation, TensorMma
 from tilec.ir.warp_nodes.waits import Arrive, NamedBarrier
 from tilec.ir.warp_nodes.walk import walk_operations
@@ -45,16 +38,13 @@ class Role:
 
     def arrivals(self, by: Arrivals) -> int:
         """Return how often the role arrives at an mbarrier for one event."""
-        return 1 if self.single_thread else count_arrivals(self.warps, by)
+        return 1 if self.single_thread else memory.count_arrivals(self.warps, by)
 
     @property
     def ping_pong_barriers(self) -> tuple[int, ...]:
         """The named barriers at which its warpgroups wait for their turns."""
-        return (
-            ()
-            if self.ping_pong_barrier is None
-            else tuple(range(self.ping_pong_barrier, self.ping_pong_barrier + self.warps // 4))
-        )
+        first = self.ping_pong_barrier
+        return () if first is None else tuple(range(first, first + self.warps // 4))
 
 
 @dataclass(frozen=True, slots=True)

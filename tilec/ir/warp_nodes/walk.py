@@ -7,24 +7,9 @@ from collections.abc import Iterator
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ir.parts import statement_lists
+from tilec.ir.warp_nodes import operations, waits
 from tilec.ir.warp_nodes.memory import Barrier
-from tilec.ir.warp_nodes.operations import (
-    Branch,
-    CpAsync,
-    Gather,
-    Let,
-    LoadMatrix,
-    Loop,
-    Mma,
-    Operation,
-    TensorLoad,
-    TensorMma,
-    TensorStore,
-    TmaLoad,
-    TmaStore,
-    Wgmma,
-)
-from tilec.ir.warp_nodes.waits import Arrive, BarrierWait, CopiesArrive, TensorArrive, TryCancel
+from tilec.ir.warp_nodes.operations import Branch, CpAsync, Let, Loop, Operation, Wgmma
 
 
 def static_trip_count(loop: Loop) -> int | None:
@@ -67,29 +52,29 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = (start, stop)
         case Branch(condition=condition):
             exprs = (condition,)
-        case Mma(a=a, b=b) | Wgmma(a=a, b=b):
+        case operations.Mma(a=a, b=b) | Wgmma(a=a, b=b):
             exprs = (*a.start, *b.start)
-        case LoadMatrix(source=source):
+        case operations.LoadMatrix(source=source):
             exprs = source.start
         case CpAsync(source=tile.Region(start=starts), destination=destination):
             exprs = (*starts, *destination.start)
-        case TmaStore(start=starts, four=four):
+        case operations.TmaStore(start=starts, four=four):
             exprs = starts if four is None else (*starts, *four.rows, four.at)
-        case CpAsync(source=Gather(indices=indices, condition=condition)):
+        case CpAsync(source=operations.Gather(indices=indices, condition=condition)):
             exprs = (*indices, condition)
-        case TmaLoad(start=starts, tap=tap, four=four):
+        case operations.TmaLoad(start=starts, tap=tap, four=four):
             exprs = (*starts, *tap) if four is None else (*starts, *four.rows, four.at)
-        case TensorMma(clear=clear, scales=scales):
+        case operations.TensorMma(clear=clear, scales=scales):
             exprs = (clear,) if scales is None else (clear, scales.start)
-        case TensorLoad(column=column) | TensorStore(column=column):
+        case operations.TensorLoad(column=column) | operations.TensorStore(column=column):
             exprs = (column,)
-        case TensorArrive(barrier=barrier) | TryCancel(barrier=Barrier() as barrier):
+        case waits.TensorArrive(barrier=barrier) | waits.TryCancel(barrier=Barrier() as barrier):
             exprs = (barrier.index,)
-        case BarrierWait(barrier=barrier, parity=parity, unless=unless):
+        case waits.BarrierWait(barrier=barrier, parity=parity, unless=unless):
             exprs = (barrier.index, parity) if unless is None else (barrier.index, parity, unless)
-        case Arrive(barrier=barrier, condition=asked, block=block):
+        case waits.Arrive(barrier=barrier, condition=asked, block=block):
             exprs = tuple(e for e in (barrier.index, asked, block) if e is not None)
-        case CopiesArrive(barrier=barrier, condition=asked):
+        case waits.CopiesArrive(barrier=barrier, condition=asked):
             exprs = (barrier.index,) if asked is None else (barrier.index, asked)
         case _:
             return ()

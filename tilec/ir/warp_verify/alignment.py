@@ -40,6 +40,7 @@ def check_alignment(program: Program) -> Iterator[str]:
 
 
 def _check_swizzle_atom(tile: SharedTile) -> Iterator[str]:
+    """Yield a violation if versions of a swizzled tile begin inside the swizzle's pattern."""
     atom = ATOM_ROWS * tile.layout.swizzle
     step = _version_step(tile)
     if atom and step % atom:

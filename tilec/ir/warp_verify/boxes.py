@@ -33,9 +33,10 @@ def check_tma_boxes(program: Program) -> Iterator[str]:
     values = _ResidueAnalysis(find_definitions(operations))
     for op in operations:
         match op:
-            case warp.TmaLoad(map=tensor_map, start=start, destination=buffer):
-                pass
-            case warp.TmaStore(map=tensor_map, start=start, source=buffer):
+            case (
+                warp.TmaLoad(map=tensor_map, start=start, destination=buffer)
+                | warp.TmaStore(map=tensor_map, start=start, source=buffer)
+            ):
                 pass
             case _:
                 continue
@@ -57,6 +58,7 @@ def _residues_of_multiples(of: int, modulus: int) -> Residues:
 
 
 def _add_residues(a: Residues, b: Residues, modulus: int) -> Residues:
+    """Return the possible remainders of a sum from those of its two terms."""
     if len(a) == modulus or len(b) == modulus:
         return _residues_of_multiples(1, modulus)
     return frozenset((x + y) % modulus for x in a for y in b)
@@ -73,15 +75,14 @@ class _ResidueAnalysis:
             return frozenset({0})
         key = (expr, modulus)
         if key not in self.known:
-            self.known[key] = _residues_of_multiples(
-                1, modulus
-            )  # while it is computed: for a variable that depends on itself
-            self.known[key] = (
-                self._remainders_of_sum(expr, modulus) if modulus <= MAX_MODULUS else _residues_of_multiples(1, modulus)
-            )
+            # While it is computed, for a variable that depends on itself.
+            self.known[key] = _residues_of_multiples(1, modulus)
+            if modulus <= MAX_MODULUS:
+                self.known[key] = self._remainders_of_sum(expr, modulus)
         return self.known[key]
 
     def _remainders_of_sum(self, expr: tile.Expr, modulus: int) -> Residues:
+        """Return the possible remainders of an expression, term by term."""
         terms, constant = self.definitions.sum(expr)
         total = frozenset({constant % modulus})
         for atom, factor in terms.items():
@@ -93,6 +94,7 @@ class _ResidueAnalysis:
         return total
 
     def _remainders_of_atom(self, expr: tile.Expr, modulus: int) -> Residues:
+        """Return the possible remainders of a term that is no sum."""
         anything = _residues_of_multiples(1, modulus)
         match expr:
             case tile.Var():
@@ -110,35 +112,31 @@ class _ResidueAnalysis:
             case tile.Binary(op="floormod", a=a, b=tile.Const(value=int(by))) if by > 0:
                 if by % modulus == 0:
                     return self.possible_remainders(a, modulus)
-                return (
-                    frozenset(r % modulus for r in self.possible_remainders(a, by)) if by <= MAX_MODULUS else anything
-                )
+                whole = by <= MAX_MODULUS
+                return frozenset(r % modulus for r in self.possible_remainders(a, by)) if whole else anything
             case (
                 tile.Binary(op="bitand", a=a, b=tile.Const(value=int(mask)))
                 | tile.Binary(op="bitand", a=tile.Const(value=int(mask)), b=a)
             ) if modulus & modulus - 1 == 0:
                 return frozenset(r & mask % modulus for r in self.possible_remainders(a, modulus))
             case tile.Cast(a=a, dtype=dtype) if not dtype.is_float and not a.dtype.is_float:
-                # Values wrap around at powers of two.
-                return (
-                    self.possible_remainders(a, modulus)
-                    if dtype.bits >= 32 and modulus & modulus - 1 == 0
-                    else anything
-                )
+                keeps = dtype.bits >= 32 and modulus & modulus - 1 == 0  # values wrap around at powers of two
+                return self.possible_remainders(a, modulus) if keeps else anything
             case _:
                 return anything
 
     def _remainders_of_quotient(self, expr: tile.Expr, by: int, modulus: int) -> Residues:
+        """Return the possible remainders of an expression divided by a constant, rounded down."""
         if by * modulus > MAX_MODULUS:
             return _residues_of_multiples(1, modulus)
         return frozenset(r // by for r in self.possible_remainders(expr, by * modulus))
 
     def _remainders_of_definition(self, one: tile.Expr | Steps, modulus: int) -> Residues:
+        """Return the possible remainders of one definition of a variable."""
         if not isinstance(one, Steps):
             return self.possible_remainders(one, modulus)
-        return _add_residues(
-            self.possible_remainders(one.start, modulus), _residues_of_multiples(one.step, modulus), modulus
-        )
+        start = self.possible_remainders(one.start, modulus)
+        return _add_residues(start, _residues_of_multiples(one.step, modulus), modulus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +186,7 @@ class Definitions:
                 return 0
 
     def _only_value(self, var: tile.Var) -> tile.Expr | None:
+        """Return the value of a variable with one definition that reads no memory; else None."""
         found = self.values.get(var, [])
         if len(found) != 1 or isinstance(found[0], Steps):
             return None
@@ -248,9 +247,8 @@ class _StoreCollector:
         for op in body:
             match op:
                 case warp.TmaStore(start=starts):
-                    self.stores.append(
-                        (op, tuple(tile.substitute_variables(start, names) for start in starts), conditions)
-                    )
+                    starts = tuple(tile.substitute_variables(start, names) for start in starts)
+                    self.stores.append((op, starts, conditions))
                 case warp.Let(var=var, value=value):
                     value = tile.substitute_variables(value, names)
                     names = self._named(var, names)
@@ -271,11 +269,13 @@ class _StoreCollector:
         return names
 
     def _named(self, var: tile.Var, names: dict[tile.Var, tile.Expr]) -> dict[tile.Var, tile.Expr]:
+        """Return the names with a new one for this definition of the variable."""
         new = replace(var, name=f"{var.name}@{len(self.definitions)}")
         self.definitions[new] = []
         return {**names, var: new}
 
     def _define(self, var: tile.Var, names: dict[tile.Var, tile.Expr], value: tile.Expr | Steps) -> None:
+        """Record the value of a variable under its current name."""
         new = names[var]
         assert isinstance(new, tile.Var)
         self.definitions[new] = [value]
@@ -338,6 +338,7 @@ class _BoundsAnalysis:
         return self.found[expr]
 
     def _bounds_of_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
+        """Return the bounds of a sum of terms, each with its factor, and a constant."""
         low: float = constant
         high: float = constant
         for atom, factor in terms.items():
@@ -347,6 +348,7 @@ class _BoundsAnalysis:
         return _bounds_of_result((low, high), dtype, any(map(_reads_memory, terms)))
 
     def _bounds_of_atom(self, expr: tile.Expr) -> Bounds:
+        """Return the bounds of a term that is no sum."""
         match expr:
             case tile.Var():
                 return self._bounds_of_variable(expr)
@@ -379,6 +381,7 @@ class _BoundsAnalysis:
         return _union_of_bounds(*found) if found else self.known.get(var, _bounds_of_type(var))
 
     def _bounds_of_definition(self, one: tile.Expr | Steps) -> Bounds:
+        """Return the bounds of one definition of a variable."""
         if not isinstance(one, Steps):
             return self.find_bounds(one)
         (least, largest), (lowest, highest) = self.find_bounds(one.start), self.find_bounds(one.stop)
@@ -411,6 +414,7 @@ def _bounds_of_remainder(dividend: Bounds, divisor: Bounds) -> Bounds:
 
 
 def _divide_down(number: float, by: float) -> float:
+    """Return the quotient rounded down, of numbers that may be infinite."""
     if math.isinf(number):
         return number
     if math.isinf(by):

@@ -51,6 +51,7 @@ def _all_roles(program: Program) -> tuple[Role, ...]:
 
 
 def _check_rings(program: Program) -> Iterator[str]:
+    """Yield violations of rule 2."""
     names = [ring.name for ring in program.rings]
     yield from (f"two rings are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     depths = {t.buffer.name: t.depth for t in program.shared} | {t.buffer.name: t.depth for t in program.tensor}
@@ -79,6 +80,7 @@ _RING_OPERATIONS = (warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRel
 
 
 def _check_cursors(program: Program) -> Iterator[str]:
+    """Yield violations of rule 3."""
     rings = {ring.name for ring in program.rings}
     found: dict[str, tuple[Cursor, Role]] = {}
     for role in _all_roles(program):
@@ -107,6 +109,7 @@ def _buffer_names(program: Program) -> frozenset[str]:
 
 
 def _check_operands(op: Operation, role: Role, program: Program, known: frozenset[str]) -> Iterator[str]:
+    """Yield violations of rule 4 by one operation."""
     reads, writes, _, _ = effects_without_scalars(op)
     for name in sorted((reads | writes | set(warp.scalar_reads(op))) - known):
         yield f"touches {name}, which the program does not declare"
@@ -122,6 +125,7 @@ def _check_operands(op: Operation, role: Role, program: Program, known: frozense
 
 
 def _check_structure(op: Operation) -> Iterator[str]:
+    """Yield violations of rule 5 by one operation."""
     match op:
         case warp.Loop(step=step, following=None) if step < 1:
             yield f"has step {step}"
@@ -145,6 +149,7 @@ class _ScopeChecker:
     """Finds variables that are used where nothing declares them."""
 
     def check_body(self, body: tuple[Operation, ...], around: set[str]) -> Iterator[str]:
+        """Yield violations of rule 6 in a list of operations, in which the names `around` are declared."""
         visible = set(around)
         for op in body:
             for name in sorted(_used_variables(op) - visible):
@@ -201,6 +206,7 @@ def _redeclared_names(op: Operation, visible: set[str]) -> Iterator[str]:
 
 
 def _free_variables(value: Any) -> set[str]:
+    """Return the names of variables in a value that it does not declare itself, except the machine's."""
     if isinstance(value, _EXPRESSIONS):
         found = {e.name for e in tile.walk_expr(value) if isinstance(e, tile.Var)}
         return {name for name in found if not name.startswith(MACHINE_PREFIX)}
@@ -215,6 +221,7 @@ def _free_variables(value: Any) -> set[str]:
 
 
 def _free_in_nest(body: tuple[tile.Stmt, ...]) -> set[str]:
+    """Return the names of variables that the statements of a nest use and do not declare."""
     found: set[str] = set()
     own: set[str] = set()
     for stmt in body:

@@ -47,15 +47,9 @@ def effects_without_scalars(op: Operation) -> tuple[set[str], set[str], str | No
         return set(), set(), None, set()
     match op:
         case warp.Elementwise(nest=nest):
-            stores = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)]
-            exprs = [e for s in stores for e in (s.value, *s.indices)]
-            exprs += [
-                v for s in tile.walk_statements(nest.body) for v in (getattr(s, "condition", None),) if v is not None
-            ]
-            exprs += [v for s in tile.walk_statements(nest.body) if isinstance(s, tile.Print) for v in s.values]
-            exprs += [s.value for s in tile.walk_statements(nest.body) if isinstance(s, tile.Bind)]
-            reads = {e.buffer.name for x in exprs for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
-            return reads, {s.buffer.name for s in stores}, None, set()
+            inside = list(tile.walk_statements(nest.body))
+            reads = {load.buffer.name for stmt in inside for load in tile.walk_loads(stmt)}
+            return reads, {s.buffer.name for s in inside if isinstance(s, tile.Store)}, None, set()
         case warp.CpAsync(source=s, destination=into):
             return {s.buffer.name}, {into.buffer.name}, "cp.async", set()
         case warp.TmaLoad(destination=d):

@@ -35,21 +35,21 @@ class Actor:
 
 
 @dataclass(slots=True)
-class _PastAccess:
-    """The last access of its kind. `time` is the actor's count when it had completed, `fenced` the count when a proxy
-    fence had followed. `iteration` is the version's number, not modulo the ring's depth, and `at` the index of its
-    statement in the text."""
+class PastAccess:
+    """An access, kept as the last of its kind. `time` is the actor's count when it had completed, `fenced` the count
+    when a proxy fence had followed. `iteration` is the version's number, not modulo the ring's depth, and `at` the
+    index of its statement in the text."""
 
     op: Operation
     write: bool
     by_async: bool
-    atomic: bool
-    time: int | None
-    fenced: int | None
     iteration: int | None
-    at: int | None
+    atomic: bool = False
     queue: str | None = None
     group: int = 0
+    time: int | None = None
+    fenced: int | None = None
+    at: int | None = None
 
 
 class AccessOrder:
@@ -66,9 +66,9 @@ class AccessOrder:
         self.known: list[dict[Actor, int]] = [{Actor(role): 1} for role in range(len(names))]
         self.asked: dict[Actor, int] = {}
         self.handed_on: PhaseClocks[Signal, Actor] = PhaseClocks()
-        self.past: dict[tuple[str, int], dict[tuple[Actor, bool, str | None], _PastAccess]] = {}
-        self.unfenced: list[list[_PastAccess]] = [[] for _ in names]
-        self.under_way: list[list[_PastAccess]] = [[] for _ in names]
+        self.past: dict[tuple[str, int], dict[tuple[Actor, bool, str | None], PastAccess]] = {}
+        self.unfenced: list[list[PastAccess]] = [[] for _ in names]
+        self.under_way: list[list[PastAccess]] = [[] for _ in names]
 
     # ---- signals -----------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class AccessOrder:
         """Record that TMA fills a tile of a version, which it signals by the bytes that arrive."""
         actor = Actor(role, "tma", place)
         self.asked[actor] = self.asked.get(actor, 0) + 1
-        message = self._access(actor, op, tile, place[1], iteration, True, True, False, self.asked[actor])
+        message = self._record(actor, tile, place[1], PastAccess(op, True, True, iteration, time=self.asked[actor]))
         self.handed_on.arrive((*place, "full"), phase, self.known[role], {actor: self.asked[actor]})
         return message
 
@@ -115,54 +115,31 @@ class AccessOrder:
         actor = Actor(role, "tensor cores")
         time = self.asked[actor] = self.asked.get(actor, 0) + 1
         for tile, (slot, iteration) in slots.items():
-            message = self._access(actor, op, tile, slot, iteration, tile == op.c.name, True, False, time)
-            if message:
+            if message := self._record(
+                actor, tile, slot, PastAccess(op, tile == op.c.name, True, iteration, time=time)
+            ):
                 return message
         return ""
 
-    def touch(
-        self,
-        role: int,
-        op: Operation,
-        tile: str,
-        slot: int,
-        iteration: int | None,
-        write: bool,
-        by_async: bool,
-        atomic: bool,
-        queue: str | None,
-        group: int,
-    ) -> str:
+    def touch(self, role: int, tile: str, slot: int, access: PastAccess) -> str:
         """Record an access by the role's own threads, or by an operation in one of their queues."""
         if tile not in self.tiles and tile not in self.in_tensor:
             return ""  # private to the role, or in global memory
-        time = None if queue is not None else self.known[role][Actor(role)]
-        return self._access(Actor(role), op, tile, slot, iteration, write, by_async, atomic, time, queue, group)
+        access.time = None if access.queue is not None else self.known[role][Actor(role)]
+        return self._record(Actor(role), tile, slot, access)
 
-    def _access(
-        self,
-        actor: Actor,
-        op: Operation,
-        tile: str,
-        slot: int,
-        iteration: int | None,
-        write: bool,
-        by_async: bool,
-        atomic: bool,
-        time: int | None,
-        queue: str | None = None,
-        group: int = 0,
-    ) -> str:
+    def _record(self, actor: Actor, tile: str, slot: int, access: PastAccess) -> str:
+        """Record an access, and return its violation of the order with earlier accesses, or none."""
         past = self.past.setdefault((tile, slot), {})
-        at = self.place(op, tile)
+        op, at = access.op, self.place(access.op, tile)
         known, where = self.known[actor.role], f"line {op.span.line}: {op_name(op)} on {tile}"
         for (other, _, _), earlier in past.items():
-            if not (write or earlier.write) or (atomic and earlier.atomic):
+            if not (access.write or earlier.write) or (access.atomic and earlier.atomic):
                 continue
             if tile in self.copied and other.role != actor.role:
                 continue
             before = f"{op_name(earlier.op)}, line {earlier.op.span.line}"
-            is_same_version = iteration is not None and earlier.iteration == iteration
+            is_same_version = access.iteration is not None and earlier.iteration == access.iteration
             if is_same_version and at is not None and earlier.at is not None and earlier.at > at:
                 return f"{where} comes after {before}, which is after it in the text"
             if self._is_ordered_elsewhere(actor, other):
@@ -170,16 +147,16 @@ class AccessOrder:
             whose = f"of role {self.names[other.role]}" if other.role != actor.role else f"by {other.unit}"
             if earlier.time is None or known.get(other, 0) < earlier.time:
                 return f"{where} does not wait for {before}, {whose}"
-            is_for_other_proxy = by_async and earlier.write and not earlier.by_async and tile in self.tiles
+            is_for_other_proxy = access.by_async and earlier.write and not earlier.by_async and tile in self.tiles
             if is_for_other_proxy and (earlier.fenced is None or known.get(other, 0) < earlier.fenced):
                 return f"{where} has no proxy fence after {before}, {whose}"
-        made = _PastAccess(op, write, by_async, atomic, time, None, iteration, at, queue, group)
-        past[(actor, write, queue)] = made
+        access.at = at
+        past[(actor, access.write, access.queue)] = access
         if actor.unit == "threads":
-            if time is None:
-                self.under_way[actor.role].append(made)
-            if write and not by_async:
-                self.unfenced[actor.role].append(made)
+            if access.time is None:
+                self.under_way[actor.role].append(access)
+            if access.write and not access.by_async:
+                self.unfenced[actor.role].append(access)
         return ""
 
     def _is_ordered_elsewhere(self, actor: Actor, other: Actor) -> bool:
@@ -194,6 +171,7 @@ class AccessOrder:
 
 
 def _outermost_first(moment: warp.PipelinePosition | None) -> list[warp.PipelinePosition]:
+    """Return the positions in all pipelines around an operation, the outermost first."""
     found: list[warp.PipelinePosition] = []
     while moment is not None:
         found.insert(0, moment)

@@ -3,7 +3,7 @@ programs uses it where operations of one role touch a tensor without a barrier b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +39,7 @@ def are_disjoint(
 def _are_always_disjoint(
     one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
+    """Return whether no two threads reach one element, for each sample of the fixed variables."""
     ops = zip((one, other), writes, strict=True)
     sides = [(op, indices, write) for op, write in ops for _, indices in accessed_elements(op, tensor, write)]
     tried = 0
@@ -67,7 +68,7 @@ def _accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tupl
     """Return the elements that each iteration of a nest reads (False) and writes (True), by the name of the tensor."""
     found: dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]] = {}
     for stmt in tile.walk_statements(nest.body):
-        for load in _loads_of_statement(stmt):
+        for load in tile.walk_loads(stmt):
             found.setdefault((load.buffer.name, False), []).append((load.buffer, load.indices))
         if isinstance(stmt, tile.Store):
             found.setdefault((stmt.buffer.name, True), []).append((stmt.buffer, stmt.indices))
@@ -77,12 +78,6 @@ def _accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tupl
 @cache_by_identity(_CACHED_NESTS)
 def _touches_registers(nest: tile.Parallel) -> bool:
     return any(buffer.in_registers for reached in _accesses_by_tensor(nest).values() for buffer, _ in reached)
-
-
-def _loads_of_statement(stmt: tile.Stmt) -> Iterator[tile.Load]:
-    parts = (getattr(stmt, key, None) for key in ("value", "condition"))
-    exprs = [e for e in (*parts, *getattr(stmt, "values", ()), *getattr(stmt, "indices", ())) if e is not None]
-    yield from (e for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
 def _index_values(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]) -> list[int] | None:
@@ -121,6 +116,7 @@ def _threads_of_iterations(op: warp.Elementwise, write: bool) -> _Iterations:
 
 @lru_cache(maxsize=64)
 def _enumerate_iterations(layout: Fragment, extents: tuple[int, ...], first_only: bool) -> _Iterations:
+    """Return thread and number of each iteration of a layout; with `first_only` without replicas."""
     import numpy as np
 
     threads = [thread for thread in range(layout.thread_count) if not (first_only and _is_replica(layout, thread))]

@@ -47,6 +47,7 @@ class TensorParts:
 
 @lru_cache(maxsize=1024)
 def _variables_of_accesses(op: warp.Operation, tensor: str, write: bool) -> tuple[str, ...]:
+    """Return the names of variables in the indices by which an operation reaches a tensor."""
     exprs = (index for _, indices, _, _ in _box_accesses(op, tensor, write) for index in indices)
     return tuple(dict.fromkeys(e.name for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Var)))
 
@@ -68,6 +69,7 @@ def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> It
 
 
 def _loops_over(program: warp.Program, tensors: frozenset[str]) -> Iterator[str]:
+    """Yield the variables of outermost loops in which some of these tensors are touched."""
     for role in program.roles:
         for loop in _outermost_loops(role.body):
             inner = (operation_effects(op) for op in warp.walk_operations(loop.body))
@@ -76,6 +78,7 @@ def _loops_over(program: warp.Program, tensors: frozenset[str]) -> Iterator[str]
 
 
 def _outermost_loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
+    """Yield the loops of a body that are in no other loop, outside of endless ones."""
     for op in body:
         if isinstance(op, warp.Loop):
             yield op
@@ -105,6 +108,7 @@ def _merge_ranges(one: Range | None, other: Range | None) -> Range | None:
 
 
 def _are_disjoint(one: tuple[Range | None, ...], other: tuple[Range | None, ...]) -> bool:
+    """Return whether two boxes are apart along some dimension."""
     for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
         # Ranges that depend on different fixed variables cannot be compared.
         if a is not None and b is not None and a[2] == b[2] and (a[1] < b[0] or b[1] < a[0]):
@@ -163,6 +167,7 @@ def _box_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Acc
 
 
 def _index_values(index: tile.Expr, known: Mapping[str, int], over: Mapping[tile.Var, int]) -> list[int] | None:
+    """Return the values of an index over the operation's own variables; None if it depends on more."""
     mine = [e for e in dict.fromkeys(tile.walk_expr(index)) if isinstance(e, tile.Var)]
     own = [var for var in mine if var in over]
     values: dict[tile.Var, tile.Expr] = {

@@ -3,7 +3,8 @@ and the operations that a role executes in each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 
 from tilec.ir import tile, warp
 from tilec.ir.warp import Operation, Program
@@ -31,7 +32,7 @@ def build_scenarios(program: Program) -> Iterator[Scenario]:
     and a long one, two in turn, with branches taken and not. One scenario where nothing depends on run-time values."""
     operations = [op for role in program.roles for op in warp.walk_operations(role.body)]
     stages = [op.stages for op in operations if isinstance(op, warp.Pipeline)]
-    loops = any(isinstance(op, warp.Loop) and not _is_fixed(op) for op in operations)
+    loops = any(isinstance(op, warp.Loop) and warp.static_trip_count(op) is None for op in operations)
     branches = any(
         (isinstance(op, warp.Branch) and op.part == "") or (isinstance(op, warp.Loop) and op.phases)
         for op in operations
@@ -47,15 +48,20 @@ def build_scenarios(program: Program) -> Iterator[Scenario]:
                 yield Scenario(values, (n, following), taken)
 
 
-def _is_fixed(loop: warp.Loop) -> bool:
-    return warp.static_trip_count(loop) is not None
-
-
 class _Unknown(Exception):
     """The control flow depends on data."""
 
 
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv,
+    "floormod": operator.mod, "min": min, "max": max, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
+    "ge": operator.ge, "eq": operator.eq, "ne": operator.ne, "and": operator.and_, "bitand": operator.and_,
+    "or": operator.or_, "bitor": operator.or_,
+}  # fmt: skip
+
+
 def _evaluate_integer(expr: tile.Expr, values: dict[str, int]) -> int:
+    """Return the value of an integer expression. Raises `_Unknown` if it depends on data."""
     match expr:
         case tile.Const(value=value):
             return int(value)
@@ -74,44 +80,10 @@ def _evaluate_integer(expr: tile.Expr, values: dict[str, int]) -> int:
             left, right = _evaluate_integer(a, values), _evaluate_integer(b, values)
             if right == 0 and op in ("floordiv", "floormod"):
                 raise _Unknown  # the machine's result is unspecified, and unused
-            return _apply_operator(op, left, right)
+            if op not in _OPERATORS:
+                raise _Unknown
+            return int(_OPERATORS[op](left, right))
         case tile.Call() | tile.Ptx() | tile.Load():
-            raise _Unknown
-
-
-def _apply_operator(op: str, a: int, b: int) -> int:
-    match op:
-        case "add":
-            return a + b
-        case "sub":
-            return a - b
-        case "mul":
-            return a * b
-        case "floordiv":
-            return a // b
-        case "floormod":
-            return a % b
-        case "min":
-            return min(a, b)
-        case "max":
-            return max(a, b)
-        case "lt":
-            return int(a < b)
-        case "le":
-            return int(a <= b)
-        case "gt":
-            return int(a > b)
-        case "ge":
-            return int(a >= b)
-        case "eq":
-            return int(a == b)
-        case "ne":
-            return int(a != b)
-        case "and" | "bitand":
-            return a & b
-        case "or" | "bitor":
-            return a | b
-        case _:
             raise _Unknown
 
 
@@ -122,11 +94,7 @@ class Execution:
     `values` are the variables' values at the last operation."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        period: int,
-        skips: dict[tuple[str, int], int],
-        long: frozenset[str] = frozenset(),
+        self, scenario: Scenario, period: int, skips: dict[tuple[str, int], int], long: frozenset[str] = frozenset()
     ) -> None:
         self.scenario = scenario
         self.period = period
@@ -142,6 +110,7 @@ class Execution:
         self.left = False  # whether a break has left the innermost loop
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
+        """Yield the operations of a body in the order of execution, without its control flow."""
         for op in body:
             if self.is_leaving():
                 return
@@ -209,6 +178,7 @@ class Execution:
         return op.bodies[iteration * len(op.bodies) // trip_count]
 
     def is_leaving(self) -> bool:
+        """Return whether a break has left the innermost loop, which the type checker cannot know of `left`."""
         return self.left
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
@@ -230,6 +200,7 @@ class Execution:
             return 0, min(self.scenario.trip_count[0], 2)
 
     def decide(self, op: warp.Branch, values: dict[str, int]) -> bool:
+        """Return whether a branch is taken: by the scenario, else by its value, else True."""
         if self.scenario.taken is not None:
             return self.scenario.taken
         try:

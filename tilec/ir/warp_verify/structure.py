@@ -166,6 +166,7 @@ def _row_digits(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
 
 
 def _differing_bits(lanes: set[int]) -> int:
+    """Return the bits in which some of these lane numbers differ."""
     first = min(lanes)
     bits = 0
     for lane in lanes:
@@ -191,13 +192,7 @@ def check_replicas(program: Program) -> Iterator[str]:
             if isinstance(op, warp.Elementwise) and any(a.dim < 0 and a.size > 1 for a in op.layout.threads):
                 inside = list(tile.walk_statements(op.nest.body))
                 stored = {s.buffer for s in inside if isinstance(s, tile.Store)}
-                read = {
-                    e.buffer
-                    for s in inside
-                    for x in _expressions_of(s)
-                    for e in tile.walk_expr(x)
-                    if isinstance(e, tile.Load)
-                }
+                read = {load.buffer for s in inside if not isinstance(s, tile.Print) for load in tile.walk_loads(s)}
                 read |= {s.buffer for s in inside if isinstance(s, tile.Store) and s.previous is not None}
                 memory_read = sorted(b.name for b in stored & read if not b.in_registers)
                 if memory_read and any(b.in_registers for b in stored):
@@ -205,18 +200,6 @@ def check_replicas(program: Program) -> Iterator[str]:
                     yield (
                         f"{where} sets registers in every replica from {memory_read[0]}, which only one replica stores"
                     )
-
-
-def _expressions_of(stmt: tile.Stmt) -> tuple[tile.Expr, ...]:
-    match stmt:
-        case tile.Store(indices=indices, value=value):
-            return (*indices, value)
-        case tile.If(condition=condition):
-            return (condition,)
-        case tile.Bind(value=value):
-            return (value,)
-        case _:
-            return ()
 
 
 def check_early_start(program: Program) -> Iterator[str]:

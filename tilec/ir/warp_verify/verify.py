@@ -65,9 +65,9 @@ from tilec.ir.warp_verify.barrier_machine import run_together
 from tilec.ir.warp_verify.boxes import check_box_starts, check_tma_boxes
 from tilec.ir.warp_verify.conflicts import Conflicts, TensorFences
 from tilec.ir.warp_verify.effects import atomic_buffers, op_name, operation_effects
-from tilec.ir.warp_verify.order import AccessOrder
+from tilec.ir.warp_verify.order import AccessOrder, PastAccess
 from tilec.ir.warp_verify.regions import TensorParts, are_always_disjoint
-from tilec.ir.warp_verify.run_state import Access, RingVersion, RoleState
+from tilec.ir.warp_verify.run_state import Access, Reached, RingVersion, RoleState
 from tilec.ir.warp_verify.scenarios import Execution, Scenario, build_scenarios
 from tilec.ir.warp_verify.structure import (
     Overlaps,
@@ -110,6 +110,7 @@ def verify_program(program: Program) -> tuple[tuple[str, ...], tuple[SplitRole, 
 
 
 def _find_violations(program: Program, skips: dict[str, SplitRole]) -> Iterator[str]:
+    """Yield the violations of a program, and record in `skips` the roles that were cut short."""
     if program.common is not None:
         yield from _find_violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
     yield from check_partition(program)
@@ -131,7 +132,7 @@ def _find_violations(program: Program, skips: dict[str, SplitRole]) -> Iterator[
         known = tuple(scenario.values.items())
         if known in same_for_all_iterations and scenario.taken is None:
             continue
-        run = _VerifierRun(program, scenario, overlaps, parts, steps)
+        run = _VerifierRun(program, scenario, overlaps, parts, steps, whole=False)
         is_broken = any(run.find_violations())
         for divided_role in run.skips:
             skips.setdefault(divided_role.role, divided_role)
@@ -191,17 +192,15 @@ class _VerifierRun:
             program, ["" if program.explicit_roles else part.name.split()[0] for _, part in numbered]
         )
         for state in self.roles:
-            same = (
-                other
-                for other in self.roles
-                if other.role.ping_pong_barrier == state.role.ping_pong_barrier is not None
-            )
-            state.mates = tuple(other for other in same if other is not state)
+            turns = state.role.ping_pong_barrier
+            same = (s for s in self.roles if s is not state and s.role.ping_pong_barrier == turns is not None)
+            state.mates = tuple(same)
         self.overlaps = overlaps
         self.skips: list[SplitRole] = []
         self.covered: dict[str, str] = {}  # tiles whose memory another tile reuses, and that tile
 
     def find_violations(self) -> Iterator[str]:
+        """Run all roles together, and yield the violation that stops them or what is left at the end."""
         try:
             how = run_together(
                 self.roles, self.advance_role, lambda state: state.done, lambda state: state.executed > self.steps
@@ -260,9 +259,8 @@ class _VerifierRun:
                 state.missing[place] = set(self.rings[cursor.ring].buffers)
                 return ""
             case warp.TensorMma():
-                return (
-                    self.issue_product(state, op) if op.leader is None else ""
-                )  # with a leader, ordered by the kernel's own barriers
+                # With a leader it is ordered by the kernel's own barriers.
+                return self.issue_product(state, op) if op.leader is None else ""
             case warp.TmaLoad(destination=tile) | warp.TryCancel(answer=tile):
                 return self.fill_by_tma(state, op, tile.name) if op.barrier is None else ""  # as above
             case warp.TensorCopy():
@@ -349,22 +347,23 @@ class _VerifierRun:
                 return self.access_buffers(state, op)
 
     def find_position(self, state: RoleState, cursor: warp.Cursor) -> tuple[Ring, RingVersion, int]:
+        """Return the ring of a cursor, the version that it points at, and the number of wraps."""
         ring = self.rings[cursor.ring]
         phase, slot = divmod(state.positions.get(cursor.name, 0), ring.depth)
         return ring, self.versions[(ring.name, slot)], phase
 
     def fill_by_tma(self, state: RoleState, op: Operation, buffer: str) -> str:
-        ring = self.ring_of[buffer]
-        cursor = next((c for c in op.cursors if c.ring == ring.name), None)
-        if cursor is None or state.positions.get(cursor.name, 0) >= state.acquired.get(ring.name, 0):
+        """Let TMA fill a tile of the acquired version; the last tile completes the full barrier."""
+        ring, cursor = self.ring_of[buffer], self.find_cursor(op, buffer)
+        position = None if cursor is None else state.positions.get(cursor.name, 0)
+        if position is None or position >= state.acquired.get(ring.name, 0):
             return f"line {op.span.line}: {buffer} is filled before its version is acquired"
-        missing = state.missing.get((ring.name, state.positions.get(cursor.name, 0)), set())
+        missing = state.missing.get((ring.name, position), set())
         if buffer not in missing:
             return f"line {op.span.line}: {buffer} is filled twice"
         missing.remove(buffer)
-        _, version, _ = self.find_position(state, cursor)
-        position = state.positions.get(cursor.name, 0)
         place = (ring.name, position % ring.depth)
+        version = self.versions[place]
         if message := self.order.load(state.index, op, buffer, place, position, version.full.phase):
             return message
         if not missing:
@@ -448,6 +447,7 @@ class _VerifierRun:
         return ""
 
     def release_version(self, state: RoleState, op: warp.RingRelease, cursor: warp.Cursor) -> str:
+        """Let a consumer give up a version and arrive at its empty barrier."""
         ring, version, phase = self.find_position(state, cursor)
         if message := self.check_handover(state, op):
             return message
@@ -464,6 +464,7 @@ class _VerifierRun:
         return self.arrive_at_barrier(state, op, "empty", state.role.arrivals(ring.by) * blocks)
 
     def wait_for_groups(self, state: RoleState, queue: str, pending: int) -> str:
+        """Complete the groups of a queue, except for the `pending` newest."""
         done = state.groups.get(queue, 0) - pending
         self.order.complete(state.index, queue, done)
         for access in self.all_accesses(state):
@@ -476,6 +477,7 @@ class _VerifierRun:
             yield from accesses
 
     def access_buffers(self, state: RoleState, op: Operation) -> str:
+        """Check an operation's accesses against earlier ones, then record them; return a violation or none."""
         reads, writes, queue, async_reads = operation_effects(op)
         group = 0
         if queue is not None:
@@ -497,14 +499,14 @@ class _VerifierRun:
                 if earlier.atomic and name in atomic:
                     continue  # in any order
                 message = self.conflicts.after(state, op, name, earlier, write, queue, name in async_reads)
-                if message and not self.is_elsewhere(state, op, name, earlier, write):
+                if message and not are_always_disjoint(earlier.reached, self.find_reached(state, op, name, write)):
                     return message
         for name, write in accesses:
             through = self.find_cursor(op, name)
             number = None if through is None else state.positions.get(through.name, 0)
             slot = 0 if number is None else number % self.ring_of[name].depth
-            how = name in async_reads, name in atomic, queue, group
-            if message := self.order.touch(state.index, op, name, slot, number, write, *how):
+            past = PastAccess(op, write, name in async_reads, number, name in atomic, queue, group)
+            if message := self.order.touch(state.index, name, slot, past):
                 return message
         for name, write in accesses:
             kept = kept_of[name]
@@ -515,20 +517,19 @@ class _VerifierRun:
                     kept.clear()
                 kept[:] = kept[-8:]
             if write and (ring := self.ring_of.get(name)) is not None:
-                cursor = next((c.name for c in op.cursors if c.ring == ring.name), "")
-                state.missing.get((ring.name, state.positions.get(cursor, 0)), set()).discard(name)
+                through = self.find_cursor(op, name)
+                position = 0 if through is None else state.positions.get(through.name, 0)
+                state.missing.get((ring.name, position), set()).discard(name)
             now = state.interval, state.part
             own_rows = name in self.overlaps.own_rows(op)
             access = Access(op, write, name in async_reads, queue, group, *now, name in atomic, own_rows)
-            access.reached = self.parts.reached(op, name, write, self.executions[state.index].values)
+            access.reached = self.find_reached(state, op, name, write)
             kept.append(access)
         return ""
 
-    def is_elsewhere(self, state: RoleState, op: Operation, name: str, earlier: Access, write: bool) -> bool:
-        """Return whether the two accesses reach different parts of a tensor."""
-        return are_always_disjoint(
-            earlier.reached, self.parts.reached(op, name, write, self.executions[state.index].values)
-        )
+    def find_reached(self, state: RoleState, op: Operation, name: str, write: bool) -> Reached:
+        """Return the part of a tensor that an operation reaches with the current values of variables."""
+        return self.parts.reached(op, name, write, self.executions[state.index].values)
 
     def find_cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
         """Return the cursor through which an operation reaches a tile with versions."""
@@ -542,7 +543,7 @@ class _VerifierRun:
         ring = self.ring_of.get(name)
         if ring is None or (ring.depth == 1 and not ring.has_barriers):
             return 0
-        cursor = next((c for c in op.cursors if c.ring == ring.name), None)
+        cursor = self.find_cursor(op, name)
         if cursor is None:
             return f"line {op.span.line}: {op_name(op)} touches {name} without a version"
         position = state.positions.get(cursor.name, 0)
@@ -561,10 +562,8 @@ class _VerifierRun:
             begun = max(other.acquired.get(ring.name, 0) for other in self.roles)
             for version in range(ring.depth):
                 done = self.versions[(ring.name, version)]
-                if (
-                    ring.has_barriers
-                    and not len(range(version, begun, ring.depth)) == done.full.phase == done.empty.phase
-                ):
+                times = len(range(version, begun, ring.depth))
+                if ring.has_barriers and not times == done.full.phase == done.empty.phase:
                     return f"line {op.span.line}: {name} reuses the memory of {ring.name}, which is not released yet"
                 for other in self.roles:
                     place = (tile, version)
@@ -600,6 +599,7 @@ class _VerifierRun:
         return ""
 
     def find_leftovers(self) -> Iterator[str]:
+        """Yield violations at the end of a run: turns, operations in flight, versions never released."""
         if self.next_in_ping_pong or any(state.has_tensor_cores for state in self.roles):
             yield f"the last ping-pong turn is passed to warpgroup {self.next_in_ping_pong}, not to the first one"
         for state in self.roles:

@@ -11,15 +11,28 @@ from tilec.ir.expr import cast_expr as converted
 from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.operations.interfaces import Axis, Doer
 from tilec.ops.form import Announces, AnyMemory, Barrier, Leader, Positive, Whole, Yes, verify_same_shape
-from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
+from tilec.ops.language.signature import (
+    ANNOTATIONS,
+    EVICTION_POLICY,
+    LOOP_LAYOUT,
+    PREFERRED_INSTRUCTION,
+    Call,
+    Parameter,
+    Signature,
+)
 from tilec.ops.language.values import Access, show_shape
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.ops.synchronisation.barriers import as_barrier
 from tilec.support import schema
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
-_OWN_CHOICE = "tilec chooses it from the operands"
+SIDES = (Parameter("src"), Parameter("dst"))
+_WIDTH = Parameter("coalesced_width", None, keyword_only=True)
+_DISABLE_TMA = Parameter("disable_tma", False, keyword_only=True)
+_BARRIER = Parameter("barrier", None, keyword_only=True)
+_CLUSTER_MASK = Parameter("cluster_mask", None, supported=False, keyword_only=True)
+_LEADER_SCOPE = Parameter("leader_scope_threads", None, keyword_only=True, hint="tilec chooses it from the operands")
 _AXES = schema.Constraint(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", "xyz"), "axes of the cluster")
 
 
@@ -44,6 +57,8 @@ class Copy(tile.TileOp):
     fragments_lie = "alike"
     moves = True
     order_is_known = True
+    touches_boxes = True
+    is_elementwise = True
     source: AnyMemory
     destination: AnyMemory
     prefetch_distance: Whole | None = None
@@ -82,16 +97,8 @@ class Copy(tile.TileOp):
         return self.asynchronous is not None
 
     @property
-    def touches_boxes(self) -> bool:
-        return True
-
-    @property
     def copies_from_tensor(self) -> bool:
         return self.source.buffer.scope == "global"
-
-    @property
-    def is_elementwise(self) -> bool:
-        return True
 
     def element(self, place: tuple[tile.Expr, ...], sources: tuple[tile.Expr, ...]) -> tile.Store:
         buffer = self.destination.buffer
@@ -110,6 +117,7 @@ class Copy(tile.TileOp):
 
 
 def _check_copy(call: Call) -> Copy:
+    """Return the copy of a call of T.copy, whose two sides must have one shape."""
     src, dst = read_regions(call)
     if src.shape != dst.shape:
         raise_error(
@@ -138,6 +146,7 @@ def refuse_scopes(op: tile.TileOp, message: str, help: str) -> NoReturn:
 
 
 def _check_async_copy(call: Call) -> tile.TileOp:
+    """Return the copy of T.async_copy: from a tensor to a shared tile."""
     op = _check_copy(call)
     if tuple(r.buffer.scope for r in op.regions) != ("global", "shared"):
         refuse_scopes(op, "T.async_copy copies from a tensor to a shared tile only", help="write T.copy")
@@ -199,90 +208,52 @@ def _rank_missing_extents(call: Call, name: str) -> int:
     return 1 if value.is_vector else 0 if value.has_extent else 2
 
 
-def _list_copy_effects(op: Copy) -> Effects:
-    src, dst = op.regions
-    return Effects((src,), (dst,))
-
-
 def _evaluate_copy(op: Copy, env: Environment) -> None:
     src, dst = op.regions
     env.write(dst, env.read(src).reshape(dst.extent))
 
 
-COPY = register_operation(
-    Operation(
-        Copy,
-        (
-            Spelling(
-                Signature(
-                    "T.copy",
-                    (
-                        Parameter("src"),
-                        Parameter("dst"),
-                        Parameter("coalesced_width", None, keyword_only=True),
-                        Parameter("disable_tma", False, keyword_only=True),
-                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
-                        Parameter("prefer_instruction", None, keyword_only=True, hint=_OWN_CHOICE),
-                        ANNOTATIONS,
-                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
-                    ),
-                ),
-                """Copy `src` to `dst`, each a tensor, a shared tile, a fragment or a box of one, of the same shape.
-
-                Dimensions of extent 1 do not count. An index without extent, `A[i, j]`, takes the shape of the other
-                side, aligned at the last dimension. Elements are converted to the dtype of `dst`. Elements outside a
-                tensor read as 0 and are not written. disable_tma=True excludes TMA; `coalesced_width` is the number of
-                adjacent elements that one thread moves at once, where threads move them.
-                """,
-                _check_copy,
-            ),
-            Spelling(
-                Signature(
-                    "T.async_copy",
-                    (
-                        Parameter("src"),
-                        Parameter("dst"),
-                        Parameter("coalesced_width", None, keyword_only=True),
-                        ANNOTATIONS,
-                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
-                    ),
-                ),
-                """Begin a copy from a tensor to a shared tile, as a group of its own for T.ptx_wait_group.
-
-                It uses cp.async or TMA. Statements that use `dst` wait for it even where the kernel has no
-                T.ptx_wait_group, with a warning.
-                """,
-                _check_async_copy,
-            ),
-            Spelling(
-                Signature(
-                    "T.tma_copy",
-                    (
-                        Parameter("src"),
-                        Parameter("dst"),
-                        Parameter("barrier", None, keyword_only=True),
-                        Parameter("cluster_mask", None, supported=False, keyword_only=True),
-                        Parameter("leader_scope_threads", None, keyword_only=True, hint=_OWN_CHOICE),
-                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """Begin a copy from a tensor to a shared tile by TMA, and announce its bytes to `barrier`.
-
-                One of the threads that execute this issues it. The phase of the barrier completes with its last bytes
-                and arrivals; T.barrier_wait waits for that. From a tile to a tensor it is T.copy.
-                """,
-                _check_tma_copy,
-            ),
+define_operation(
+    Copy,
+    list_move_effects,
+    _evaluate_copy,
+    Spelling(
+        Signature(
+            "T.copy", (*SIDES, _WIDTH, _DISABLE_TMA, EVICTION_POLICY, PREFERRED_INSTRUCTION, ANNOTATIONS, LOOP_LAYOUT)
         ),
-        _list_copy_effects,
-        _evaluate_copy,
-    )
+        """Copy `src` to `dst`, each a tensor, a shared tile, a fragment or a box of one, of the same shape.
+
+        Dimensions of extent 1 do not count. An index without extent, `A[i, j]`, takes the shape of the other
+        side, aligned at the last dimension. Elements are converted to the dtype of `dst`. Elements outside a
+        tensor read as 0 and are not written. disable_tma=True excludes TMA; `coalesced_width` is the number of
+        adjacent elements that one thread moves at once, where threads move them.
+        """,
+        _check_copy,
+    ),
+    Spelling(
+        Signature("T.async_copy", (*SIDES, _WIDTH, ANNOTATIONS, LOOP_LAYOUT)),
+        """Begin a copy from a tensor to a shared tile, as a group of its own for T.ptx_wait_group.
+
+        It uses cp.async or TMA. Statements that use `dst` wait for it even where the kernel has no
+        T.ptx_wait_group, with a warning.
+        """,
+        _check_async_copy,
+    ),
+    Spelling(
+        Signature("T.tma_copy", (*SIDES, _BARRIER, _CLUSTER_MASK, _LEADER_SCOPE, EVICTION_POLICY, ANNOTATIONS)),
+        """Begin a copy from a tensor to a shared tile by TMA, and announce its bytes to `barrier`.
+
+        One of the threads that execute this issues it. The phase of the barrier completes with its last bytes
+        and arrivals; T.barrier_wait waits for that. From a tile to a tensor it is T.copy.
+        """,
+        _check_tma_copy,
+    ),
 )
 
 
 @attach_facet(Copy, "agrees")
 def verify_copy(op: Copy) -> Iterator[str]:
+    """Yield violations among the regions and attributes of a copy."""
     source, destination = op.regions
     yield from verify_same_shape(source, destination)
     is_load = (source.buffer.scope, destination.buffer.scope) == ("global", "shared")

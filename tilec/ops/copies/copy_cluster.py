@@ -8,15 +8,25 @@ from dataclasses import replace
 
 from tilec.ir.tile import TileOp
 from tilec.ir.warp import Operation as WarpOperation
-from tilec.ops.copies.copy import Copy, read_regions
+from tilec.ops.copies.copy import SIDES, Copy, read_regions
 from tilec.ops.form import Scalar, Shared, verify_same_shape
-from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
+from tilec.ops.language.signature import (
+    ANNOTATIONS,
+    EVICTION_POLICY,
+    IGNORED_WIDTH,
+    LOOP_LAYOUT,
+    Call,
+    Parameter,
+    Signature,
+    as_expr,
+)
 from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
-_OWN_CHOICE = "tilec chooses it from the operands"
+_BLOCK, _MASK = (Parameter(name, None, keyword_only=True) for name in ("dst_block", "cluster_mask"))
+_REMOTE_BARRIER = Parameter("remote_barrier", None, supported=False, keyword_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +36,14 @@ class Send(TileOp):
     name = "send"
     by_warpgroups = True
     reaches_regions = False
+    reaches_blocks = True
     source: Shared
     destination: Shared
     block: Scalar
 
-    @property
-    def reaches_blocks(self) -> bool:
-        return True
-
 
 def _check_send(call: Call) -> TileOp:
+    """Return what T.copy_cluster does: a copy to another block, or a load for several blocks."""
     given = [name for name in ("dst_block", "cluster_mask") if call[name].value is not None]
     if len(given) != 1:
         raise_error(
@@ -73,50 +81,31 @@ def _check_send(call: Call) -> TileOp:
     return Send(src, dst, block, span=call.span)
 
 
-def _list_send_effects(op: Send) -> Effects:
-    src, dst = op.regions
-    return Effects((src,), (dst,))
-
-
 def _evaluate_send(op: Send, env: Environment) -> None:
     src, dst = op.regions
     env.peer(int(env.scalar(op.block))).write(dst, env.read(src).reshape(dst.extent))
 
 
-register_operation(
-    Operation(
-        Send,
-        (
-            Spelling(
-                Signature(
-                    "T.copy_cluster",
-                    (
-                        Parameter("src"),
-                        Parameter("dst"),
-                        Parameter("dst_block", None, keyword_only=True),
-                        Parameter("cluster_mask", None, keyword_only=True),
-                        Parameter("remote_barrier", None, supported=False, keyword_only=True),
-                        Parameter("eviction_policy", None, keyword_only=True, hint=_OWN_CHOICE),
-                        Parameter("coalesced_width", None, keyword_only=True, hint=_OWN_CHOICE),
-                        ANNOTATIONS,
-                        Parameter("loop_layout", None, keyword_only=True, hint=_OWN_CHOICE),
-                    ),
-                ),
-                """Copy between blocks of a cluster, or load a tile for several of them.
-
-                With dst_block=n the shared tile `src` is copied to the tile `dst` of block n of the cluster, which may
-                read it after the next T.cluster_sync; a T.cluster_sync before it must ensure that block n no longer
-                reads the tile. With cluster_mask=m a box of the tensor is loaded into `dst` of every block whose bit is
-                set: the first of these blocks gives the box, and blocks outside the mask load their own. If the
-                mask has all blocks along an axis, and a producer warp loads the tile, each block loads one slice for
-                all.
-                """,
-                _check_send,
-            ),
+define_operation(
+    Send,
+    list_move_effects,
+    _evaluate_send,
+    Spelling(
+        Signature(
+            "T.copy_cluster",
+            (*SIDES, _BLOCK, _MASK, _REMOTE_BARRIER, EVICTION_POLICY, IGNORED_WIDTH, ANNOTATIONS, LOOP_LAYOUT),
         ),
-        _list_send_effects,
-        _evaluate_send,
-    )
+        """Copy between blocks of a cluster, or load a tile for several of them.
+
+        With dst_block=n the shared tile `src` is copied to the tile `dst` of block n of the cluster, which may
+        read it after the next T.cluster_sync; a T.cluster_sync before it must ensure that block n no longer
+        reads the tile. With cluster_mask=m a box of the tensor is loaded into `dst` of every block whose bit is
+        set: the first of these blocks gives the box, and blocks outside the mask load their own. If the
+        mask has all blocks along an axis, and a producer warp loads the tile, each block loads one slice for
+        all.
+        """,
+        _check_send,
+    ),
 )
 
 
@@ -128,6 +117,7 @@ def lower_send(op: Send, context: LoweringContext) -> tuple[WarpOperation, ...]:
 
 @attach_facet(Send, "demand")
 def list_send_demands(op: Send, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of loading and storing each element in shared memory."""
     src, dst = op.regions
     read, written = (r.buffer.dtype.bytes for r in (src, dst))
     elements = math.prod(dst.extent)
@@ -139,6 +129,7 @@ def list_send_demands(op: Send, context: LoweringContext) -> tuple[Demand, ...]:
 
 @attach_facet(Send, "agrees")
 def verify_send(op: Send) -> Iterator[str]:
+    """Yield violations among the regions and the block of a send."""
     yield from verify_same_shape(*op.regions)
     if op.block.dtype.kind not in ("int", "uint"):
         yield "block is the number of a block of the cluster"

@@ -52,6 +52,7 @@ def can_use_ldmatrix(source: Region, destination: Region, layout: Fragment) -> b
 
 @attach_facet(Copy, "lower")
 def lower_copy(op: Copy, context: LoweringContext) -> tuple[Operation, ...]:
+    """Lower a copy to the warp operations of the mechanism in its `via`."""
     source, destination = op.regions
     match op.via:
         case "tma":
@@ -78,6 +79,7 @@ def lower_copy(op: Copy, context: LoweringContext) -> tuple[Operation, ...]:
 
 
 def _uses_ldmatrix(op: Copy, context: LoweringContext) -> bool:
+    """Return whether a copy through registers is made by ldmatrix."""
     source, destination = op.regions
     layout = context.fragments.get(destination.buffer.name)
     if layout is None or not can_use_ldmatrix(source, destination, layout):
@@ -107,6 +109,7 @@ def _add_barrier(load: TmaLoad, op: Copy) -> TmaLoad:
 
 
 def _build_cp_async(op: Copy, context: LoweringContext) -> CpAsync:
+    """Build the cp.async of a copy, in the widest chunks that its alignment allows."""
     source, destination = op.regions
     size = source.buffer.dtype.bytes
     layout = context.shared[destination.buffer.name]
@@ -134,6 +137,7 @@ def _select_chunk_bytes(source: Region, destination: Region, layout: SharedLayou
 
 @attach_facet(Copy, "demand")
 def list_copy_demands(op: Copy, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of a copy by the mechanism in its `via`."""
     source, destination = op.regions
     elements = math.prod(destination.extent)
     read, written = elements * source.buffer.dtype.bytes, elements * destination.buffer.dtype.bytes

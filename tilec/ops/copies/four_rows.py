@@ -14,13 +14,12 @@ from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.expr import cast_expr
 from tilec.ir.operations.fields import BY_PASSES
-from tilec.ir.operations.interfaces import Doer
 from tilec.ir.types import INT32
 from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Global, Index, Leader, Shared, verify_same_dtype
-from tilec.ops.language.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
+from tilec.ops.language.signature import ANNOTATIONS, EVICTION_POLICY, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import describe_value, show_shape
 from tilec.ops.lowering import Demand, LoweringContext, make_demand, make_tensor_map
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -34,6 +33,9 @@ class Gather4(tile.TileOp):
 
     name = "gather4"
     moves = True
+    signals_barrier = True
+    copies_from_tensor = True
+    done_by = "one thread"
     source: Global
     destination: Shared
     announces: Announces
@@ -47,21 +49,9 @@ class Gather4(tile.TileOp):
     via: Literal["tma"] | None = field(default=None, metadata=BY_PASSES)
 
     @property
-    def signals_barrier(self) -> bool:
-        return True
-
-    @property
     def rows(self) -> tuple[tile.Expr, ...]:
         """The four indices."""
         return self.row0, self.row1, self.row2, self.row3
-
-    @property
-    def copies_from_tensor(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +80,7 @@ FourRows = Gather4 | Scatter4
 
 
 def _check_gather(call: Call) -> tile.TileOp:
+    """Return the operation of a call of T.tma_gather4."""
     tensor, region = _read_tensor(call, "src"), _read_tile(call, "dst")
     line, rows = _read_row_region(call, tensor, region), _read_rows(call)
     barrier = as_barrier(call["barrier"], call.name)
@@ -117,10 +108,10 @@ def _read_row_region(call: Call, tensor: tile.Buffer, region: tile.Region) -> ti
 
 
 def _read_tensor(call: Call, name: str) -> tile.Buffer:
+    """Return an argument that must be a whole matrix in global memory."""
     value = call[name].value
     if not isinstance(value, tile.Buffer) or value.scope != "global" or len(value.extents) != 2:
         call.refuse(name, "a whole tensor of two dimensions")
-    assert isinstance(value, tile.Buffer)
     return value
 
 
@@ -137,6 +128,7 @@ def _read_tile(call: Call, name: str) -> tile.Region:
 
 
 def _refuse_tile(call: Call, name: str, region: tile.Region, label: str) -> NoReturn:
+    """Refuse an argument that is not four whole rows of a shared tile."""
     raise_error(
         "wrong-argument",
         f"{call.name}: `{name}` must be four whole rows of a shared tile",
@@ -148,15 +140,16 @@ def _refuse_tile(call: Call, name: str, region: tile.Region, label: str) -> NoRe
 
 
 def _read_rows(call: Call) -> tuple[tile.Expr, tile.Expr, tile.Expr, tile.Expr]:
+    """Return the four row indices."""
     rows = call["rows"]
     if not isinstance(rows.value, tuple) or len(rows.value) != ROWS:
         call.refuse("rows", "a list of four indices")
-    assert isinstance(rows.value, tuple)
     first, second, third, fourth = (_read_index(call, Argument(row, rows.span)) for row in rows.value)
     return first, second, third, fourth
 
 
 def _read_index(call: Call, argument: Argument) -> tile.Expr:
+    """Return an integer argument as an int32 expression."""
     index = as_expr(argument)
     if index.dtype.kind not in ("int", "uint"):
         raise_error(
@@ -165,12 +158,8 @@ def _read_index(call: Call, argument: Argument) -> tile.Expr:
     return cast_expr(index, INT32)
 
 
-def _list_four_rows_effects(op: FourRows) -> Effects:
-    source, destination = op.regions
-    return Effects((source,), (destination,))
-
-
 def _evaluate_four_rows(op: FourRows, env: Environment) -> None:
+    """Copy the four rows in numpy, each by its own index."""
     source, destination = op.regions
     for number, index in enumerate(op.rows):
         row = int(env.scalar(index))
@@ -190,50 +179,42 @@ def _select_row(region: tile.Region, row: int, number: int) -> tile.Region:
 
 _COMMON = (
     Parameter("swizzle", None, keyword_only=True, hint="tilec chooses the layout of a tile from all its accesses"),
-    Parameter("eviction_policy", None, keyword_only=True, hint="tilec chooses it from the operands"),
+    EVICTION_POLICY,
     ANNOTATIONS,
 )
 _OPERANDS = tuple(map(Parameter, ("src", "dst", "col", "rows")))
 
-GATHER4 = register_operation(
-    Operation(
-        Gather4,
-        (
-            Spelling(
-                Signature("T.tma_gather4", (*_OPERANDS, Parameter("barrier", keyword_only=True), *_COMMON)),
-                """Begin a copy of four rows of a matrix to a shared tile by TMA, and announce their bytes to `barrier`.
+define_operation(
+    Gather4,
+    list_move_effects,
+    _evaluate_four_rows,
+    Spelling(
+        Signature("T.tma_gather4", (*_OPERANDS, Parameter("barrier", keyword_only=True), *_COMMON)),
+        """Begin a copy of four rows of a matrix to a shared tile by TMA, and announce their bytes to `barrier`.
 
-                `src` is a tensor of two dimensions; `rows` are four independent row indices, and `col` the first column
-                of each row. `dst` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`.
-                Elements outside the tensor read as 0. One thread issues it and the barrier completes when it is done,
-                as with T.tma_copy. It needs sm_100a.
-                """,
-                _check_gather,
-            ),
-        ),
-        _list_four_rows_effects,
-        _evaluate_four_rows,
-    )
+        `src` is a tensor of two dimensions; `rows` are four independent row indices, and `col` the first column
+        of each row. `dst` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`.
+        Elements outside the tensor read as 0. One thread issues it and the barrier completes when it is done,
+        as with T.tma_copy. It needs sm_100a.
+        """,
+        _check_gather,
+    ),
 )
 
-SCATTER4 = register_operation(
-    Operation(
-        Scatter4,
-        (
-            Spelling(
-                Signature("T.tma_scatter4", (*_OPERANDS, *_COMMON)),
-                """Copy four rows of a shared tile to four rows of a matrix by TMA, each to its own index.
+define_operation(
+    Scatter4,
+    list_move_effects,
+    _evaluate_four_rows,
+    Spelling(
+        Signature("T.tma_scatter4", (*_OPERANDS, *_COMMON)),
+        """Copy four rows of a shared tile to four rows of a matrix by TMA, each to its own index.
 
-                `dst` is a tensor of two dimensions; `rows` are the indices of its rows and `col` the first column of
-                each. `src` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`. Elements
-                outside the tensor are not written. Copies of this kind to one row have no order. It needs sm_100a.
-                """,
-                _check_scatter,
-            ),
-        ),
-        _list_four_rows_effects,
-        _evaluate_four_rows,
-    )
+        `dst` is a tensor of two dimensions; `rows` are the indices of its rows and `col` the first column of
+        each. `src` is a tile of four rows, or four whole rows of one, `tile[4 * i : 4 * i + 4, :]`. Elements
+        outside the tensor are not written. Copies of this kind to one row have no order. It needs sm_100a.
+        """,
+        _check_scatter,
+    ),
 )
 
 
@@ -250,6 +231,7 @@ def _build_four_rows(op: FourRows, region: tile.Region) -> warp.FourRows:
 
 @attach_facet(Gather4, "lower")
 def lower_gather(op: Gather4, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower T.tma_gather4 to one TMA load of four rows."""
     source, destination = op.regions
     load = warp.TmaLoad(
         make_tensor_map(source, destination.buffer, context), source.start, destination.buffer,
@@ -261,6 +243,7 @@ def lower_gather(op: Gather4, context: LoweringContext) -> tuple[warp.Operation,
 
 @attach_facet(Scatter4, "lower")
 def lower_scatter(op: Scatter4, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower T.tma_scatter4 to one TMA store of four rows, and its wait if it waits at once."""
     source, destination = op.regions
     store = warp.TmaStore(
         make_tensor_map(destination, source.buffer, context), destination.start, source.buffer,
@@ -284,6 +267,7 @@ def list_scatter_demands(op: Scatter4, context: LoweringContext) -> tuple[Demand
 
 
 def verify_four_rows(op: FourRows) -> Iterator[str]:
+    """Yield violations among the tensor, the tile and their types."""
     tensor, region = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     if len(tensor.extent) != 2 or tensor.extent != (1, region.extent[-1]):
         yield f"{tensor.buffer.name} {show_shape(tensor.extent)} stands for a row of {region.extent[-1]} elements"

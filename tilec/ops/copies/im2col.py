@@ -18,7 +18,7 @@ from tilec.ops.form import Global, Index, Positive, Shared, verify_same_dtype, v
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import show_shape
 from tilec.ops.lowering import TMA_ALIGNMENT, VECTOR_BYTES, Demand, LoweringContext, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support import schema
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -71,6 +71,7 @@ class Im2col(tile.TileOp):
     moves = True
     order_is_known = True
     reaches_regions = False
+    is_load = True
     images: Global
     matrix: Shared
     column: Index
@@ -83,10 +84,6 @@ class Im2col(tile.TileOp):
     prefetched: Positive | None = field(default=None, metadata=BY_PASSES)
     via: Literal["tma", "cp_async", "registers"] | None = field(default=None, metadata=BY_PASSES)
 
-    @property
-    def is_load(self) -> bool:
-        return True
-
 
 def get_geometry(op: Im2col) -> FilterGeometry:
     _, *sides, channels = op.regions[0].extent
@@ -94,6 +91,7 @@ def get_geometry(op: Im2col) -> FilterGeometry:
 
 
 def _check_im2col(call: Call) -> tile.TileOp:
+    """Return the operation of a call of T.im2col, if the filter fits the images."""
     img, col = call.read_region("img"), call.read_region("col")
     if img.buffer.scope != "global" or len(img.extent) not in CORNER_RANGES or not img.is_whole:
         _refuse_operand(call, "img", img, "a whole tensor of images, (images, [depth,] height, width, channels)")
@@ -138,6 +136,7 @@ def _check_im2col(call: Call) -> tile.TileOp:
 
 
 def _refuse_operand(call: Call, name: str, region: tile.Region, wanted: str) -> None:
+    """Refuse a region in the wrong memory or of the wrong shape."""
     raise_error(
         "wrong-scope",
         f"{call.name}: `{name}` must be {wanted}",
@@ -155,12 +154,8 @@ def _read_step(call: Call, name: str) -> tile.Expr:
     return cast_expr(step, INT32)
 
 
-def _list_im2col_effects(op: Im2col) -> Effects:
-    img, col = op.regions
-    return Effects((img,), (col,))
-
-
 def _evaluate_im2col(op: Im2col, env: Environment) -> None:
+    """Compute the tile of the im2col matrix in numpy."""
     import numpy as np
 
     img, col = op.regions
@@ -181,45 +176,33 @@ def _evaluate_im2col(op: Im2col, env: Environment) -> None:
     env.write(col, np.where(inside, images[indices], 0).astype(images.dtype))
 
 
-_PARAMETERS = tuple(
-    Parameter(name) for name in ("img", "col", "nhw_step", "c_step", "kernel", "stride", "dilation", "pad")
-)
+_PARAMETERS = tuple(map(Parameter, ("img", "col", "nhw_step", "c_step", "kernel", "stride", "dilation", "pad")))
+_EVICTION_POLICY = Parameter("eviction_policy", None, hint="tilec chooses it from the operands")
 
-IM2COL = register_operation(
-    Operation(
-        Im2col,
-        (
-            Spelling(
-                Signature("T.im2col", _PARAMETERS),
-                """Fill the shared tile `col` with a tile of the im2col matrix.
+define_operation(
+    Im2col,
+    list_move_effects,
+    _evaluate_im2col,
+    Spelling(
+        Signature("T.im2col", _PARAMETERS),
+        """Fill the shared tile `col` with a tile of the im2col matrix.
 
-                A row stands for a position of a square filter. `img` is (images, height, width, channels). Rows are
-                counted along the width of the result, then down, then from image to image; a column is a tap of the
-                filter and a channel, counted along the channels, then the width of the filter, then its height. `col`
-                is tile `nhw_step` of the rows and tile `c_step` of the columns of that matrix. The filter has `kernel`
-                × `kernel` taps, `dilation` pixels apart, and moves by `stride`; each image has a border of `pad` pixels
-                of 0. Elements outside the matrix are 0. Volumes are (images, depth, height, width, channels), their
-                filters cubes, and depth is counted after the height. Where TMA feeds a pipeline and the tile's columns
-                divide the channels, it is one copy in TMA's im2col mode.
-                """,
-                _check_im2col,
-            ),
-            Spelling(
-                Signature(
-                    "T.c2d_im2col",
-                    (
-                        *_PARAMETERS,
-                        Parameter("eviction_policy", None, hint="tilec chooses it from the operands"),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """T.im2col by its old name.""",
-                _check_im2col,
-            ),
-        ),
-        _list_im2col_effects,
-        _evaluate_im2col,
-    )
+        A row stands for a position of a square filter. `img` is (images, height, width, channels). Rows are
+        counted along the width of the result, then down, then from image to image; a column is a tap of the
+        filter and a channel, counted along the channels, then the width of the filter, then its height. `col`
+        is tile `nhw_step` of the rows and tile `c_step` of the columns of that matrix. The filter has `kernel`
+        × `kernel` taps, `dilation` pixels apart, and moves by `stride`; each image has a border of `pad` pixels
+        of 0. Elements outside the matrix are 0. Volumes are (images, depth, height, width, channels), their
+        filters cubes, and depth is counted after the height. Where TMA feeds a pipeline and the tile's columns
+        divide the channels, it is one copy in TMA's im2col mode.
+        """,
+        _check_im2col,
+    ),
+    Spelling(
+        Signature("T.c2d_im2col", (*_PARAMETERS, _EVICTION_POLICY, ANNOTATIONS)),
+        """T.im2col by its old name.""",
+        _check_im2col,
+    ),
 )
 
 
@@ -259,6 +242,7 @@ def select_cp_async_width(op: Im2col) -> int | None:
 
 @attach_facet(Im2col, "lower")
 def lower_im2col(op: Im2col, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to a TMA load in im2col mode, to a gather by cp.async, or to a nest."""
     buffer = op.regions[1].buffer
     match op.via:
         case "tma":
@@ -346,6 +330,7 @@ def _locate_pixel(place: tile.Expr, stride: int, first: int) -> tile.Expr:
 
 
 def _divide_index(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
+    """Return the quotient or remainder of an index by a constant, simplified for 1."""
     if b == 1:
         return a if op == "floordiv" else tile.int32_const(0)
     return tile.Binary(op, a, tile.int32_const(b), INT32)
@@ -357,6 +342,7 @@ def _build_less_than(a: tile.Expr, b: int) -> tile.Expr:
 
 @attach_facet(Im2col, "demand")
 def list_im2col_demands(op: Im2col, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of filling the tile by the mechanism in `via`."""
     size = op.regions[1].buffer.bytes
     match op.via:
         case "tma":
@@ -370,6 +356,7 @@ def list_im2col_demands(op: Im2col, context: LoweringContext) -> tuple[Demand, .
 
 @attach_facet(Im2col, "agrees")
 def verify_im2col(op: Im2col) -> Iterator[str]:
+    """Yield violations among the images, the matrix and the filter."""
     images, matrix = op.regions
     for region in op.regions:
         yield from verify_whole_buffer(region)

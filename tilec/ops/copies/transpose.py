@@ -18,7 +18,7 @@ from tilec.ops.form import Shared, verify_whole_buffer
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.language.values import show_shape
 from tilec.ops.lowering import VECTOR_BYTES, Demand, LoweringContext, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
@@ -42,6 +42,7 @@ class Transpose(tile.TileOp):
 
 
 def _tile(call: Call, name: str) -> tile.Region:
+    """Return an argument that must be a whole shared tile of two dimensions."""
     buffer = call.buffer(name)
     is_shared = buffer is None or buffer.scope == "shared"
     region = call.read_region(name) if is_shared else None
@@ -59,6 +60,7 @@ def _tile(call: Call, name: str) -> tile.Region:
 
 
 def _check_transpose(call: Call) -> tile.TileOp:
+    """Return the operation of a call of T.transpose, whose tiles must fit each other."""
     src, dst = _tile(call, "src"), _tile(call, "dst")
     if src.extent[::-1] != dst.extent:
         raise_error(
@@ -74,12 +76,8 @@ def _check_transpose(call: Call) -> tile.TileOp:
     return Transpose(src, dst, span=call.span)
 
 
-def _list_transpose_effects(op: Transpose) -> Effects:
-    src, dst = op.regions
-    return Effects((src,), (dst,))
-
-
 def _evaluate_transpose(op: Transpose, env: Environment) -> None:
+    """Compute the transpose in numpy."""
     src, dst = op.regions
     transposed = env.read(src).T
     if op.order is not None:
@@ -87,22 +85,18 @@ def _evaluate_transpose(op: Transpose, env: Environment) -> None:
     env.write(dst, transposed)
 
 
-TRANSPOSE = register_operation(
-    Operation(
-        Transpose,
-        (
-            Spelling(
-                Signature("T.transpose", (Parameter("src"), Parameter("dst"), ANNOTATIONS)),
-                """Transpose `src` into `dst`, both whole shared tiles of two dimensions.
+define_operation(
+    Transpose,
+    list_move_effects,
+    _evaluate_transpose,
+    Spelling(
+        Signature("T.transpose", (Parameter("src"), Parameter("dst"), ANNOTATIONS)),
+        """Transpose `src` into `dst`, both whole shared tiles of two dimensions.
 
-                Elements are converted to the dtype of `dst`.
-                """,
-                _check_transpose,
-            ),
-        ),
-        _list_transpose_effects,
-        _evaluate_transpose,
-    )
+        Elements are converted to the dtype of `dst`.
+        """,
+        _check_transpose,
+    ),
 )
 
 
@@ -180,6 +174,7 @@ def _build_accumulated_row(place: tile.Var) -> tile.Expr:
 
 @attach_facet(Transpose, "demand")
 def list_transpose_demands(op: Transpose, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of loading, permuting and storing each element."""
     source, destination = (r.buffer for r in op.regions)
     elements = math.prod(destination.shape) * context.shared[destination.name].copies
     if build_matrix_transpose(op, context) is not None:
@@ -200,6 +195,7 @@ def list_transpose_demands(op: Transpose, context: LoweringContext) -> tuple[Dem
 
 @attach_facet(Transpose, "agrees")
 def verify_transpose(op: Transpose) -> Iterator[str]:
+    """Yield violations among the two tiles."""
     source, result = op.regions
     for region in op.regions:
         yield from verify_whole_buffer(region)

@@ -17,6 +17,7 @@ _UNSIGNED: dict[int, DType] = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
 
 
 def _read_operand(call: Call) -> tile.Expr:
+    """Return the integer argument `x`; refuse other types."""
     operand = as_expr(call["x"])
     if operand.dtype.kind not in ("int", "uint") or operand.dtype.bits not in _UNSIGNED:
         raise_error(
@@ -41,6 +42,7 @@ def _build_popcount(call: Call) -> Value:
 
 
 def _build_clz(call: Call) -> Value:
+    """Build T.clz, counted in the type of its operand."""
     operand = _read_operand(call)
     zeros = tile.Call("clz", (_extend_to_word(operand),), INT32)
     added = max(32 - operand.dtype.bits, 0)
@@ -58,6 +60,7 @@ def _build_ffs(call: Call) -> Value:
 
 
 def _build_fns(call: Call) -> Value:
+    """Build T.__fns, whose operands have 32 bits at most."""
     mask, base, offset = (as_expr(call[name]) for name in ("mask", "base", "offset"))
     for name, operand in (("mask", mask), ("base", base), ("offset", offset)):
         if operand.dtype.kind not in ("int", "uint") or operand.dtype.bits > 32:
@@ -76,23 +79,21 @@ FUNCTIONS |= {
     f"T.{name}": ScalarFunction(Signature(f"T.{name}", (Parameter("x"),)), doc, build)
     for name, doc, build in (
         ("popcount", "the number of bits of the integer x that are 1, in its dtype", _build_popcount),
-        (
-            "clz",
-            "the number of leading 0 bits of the integer x, counted in its dtype; int32",
-            _build_clz,
-        ),
+        ("clz", "the number of leading 0 bits of the integer x, counted in its dtype; int32", _build_clz),
         ("__ffs", "the position of the lowest 1 bit of the integer x, counted from 1; 0 if x is 0; int32", _build_ffs),
     )
 }
 
 
 def _count_ones(x: Any) -> Any:
+    """Count the 1 bits of each integer."""
     import numpy as np
 
     return np.bitwise_count(x)
 
 
 def _count_leading_zeros(x: Any) -> Any:
+    """Count the leading 0 bits of each integer."""
     for shift in (1, 2, 4, 8, 16, 32):
         if shift < x.dtype.itemsize * 8:
             x = x | x >> x.dtype.type(shift)
@@ -100,6 +101,7 @@ def _count_leading_zeros(x: Any) -> Any:
 
 
 def _find_nth_one(mask: Any, base: Any, offset: Any) -> Any:
+    """Return the position of the offset-th 1 bit from `base` on, of each mask."""
     import numpy as np
 
     mask, base, offset = (x[..., None] for x in np.broadcast_arrays(mask, base, offset))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tilec.ir.expr import cast_expr
@@ -22,6 +23,7 @@ ROUNDINGS = ("rn", "rz", "ru", "rd")
 
 
 def _read_operands(call: Arguments, names: str) -> tuple[Expr, ...]:
+    """Return the arguments of these names as float32; refuse float64."""
     operands = []
     for name in names:
         operand = as_expr(call[name])
@@ -37,11 +39,9 @@ def _read_operands(call: Arguments, names: str) -> tuple[Expr, ...]:
     return tuple(operands)
 
 
-def _make_fast(fn: str) -> Callable[[Arguments], Value]:
-    return lambda call: Call(f"fast_{fn}", _read_operands(call, "x"), FLOAT32)
-
-
 def _make_ieee(fn: str, names: str) -> Callable[[Arguments], Value]:
+    """Make the builder of an IEEE operation with a rounding mode."""
+
     def build_ieee_call(call: Arguments) -> Value:
         mode = call["rounding_mode"].value if "rounding_mode" in call.arguments else "rn"
         if mode not in ROUNDINGS:
@@ -52,10 +52,13 @@ def _make_ieee(fn: str, names: str) -> Callable[[Arguments], Value]:
 
 
 def _make_approximate(name: str, fn: str, doc: str) -> ScalarFunction:
-    return ScalarFunction(Signature(f"T.{name}", (Parameter("x"),)), doc, _make_fast(fn))
+    """Make the row of a hardware approximation in the table of functions."""
+    signature = Signature(f"T.{name}", (Parameter("x"),))
+    return ScalarFunction(signature, doc, lambda call: Call(f"fast_{fn}", _read_operands(call, "x"), FLOAT32))
 
 
 def _make_rounded(name: str, names: str, doc: str, *modes: Parameter) -> ScalarFunction:
+    """Make the row of an IEEE operation in the table of functions."""
     parameters = tuple(Parameter(n) for n in names)
     fn = name.removeprefix("ieee_")
     return ScalarFunction(Signature(f"T.{name}", (*parameters, *modes)), doc, _make_ieee(fn, names))
@@ -103,7 +106,7 @@ def _round_directed(mode: str, nearest: Any, excess: Any) -> Any:
     return raised if mode == "ru" else lowered
 
 
-def _compute_rounded(fn: str, mode: str, operands: tuple[Any, ...]) -> Any:
+def _compute_rounded(fn: str, mode: str, *operands: Any) -> Any:
     """Compute a function of float32 with one rounding. In float64, products of float32 and the remainders of quotients
     and roots are exact. For sums the rounding error of float64 is computed separately (Knuth's TwoSum)."""
     import numpy as np
@@ -138,8 +141,8 @@ def compute_fma(x: Any, y: Any, z: Any, dtype: DType) -> Any:
     if dtype == FLOAT64:
         return _compute_double_fma(x, y, z)
     if dtype == FLOAT32:
-        return _compute_rounded("fmaf", "rn", (x, y, z))
-    down, up = (_compute_rounded("fmaf", mode, (x, y, z)) for mode in ("rd", "ru"))
+        return _compute_rounded("fmaf", "rn", x, y, z)
+    down, up = (_compute_rounded("fmaf", mode, x, y, z) for mode in ("rd", "ru"))
     is_odd = np.asarray(down).view(np.uint32) & 1 == 1
     return np.where(is_odd, down, up)
 
@@ -177,10 +180,6 @@ def _compute_two_sum(a: Any, b: Any) -> tuple[Any, Any]:
     return total, (a - (total - added)) + (b - added)
 
 
-def _make_reference(fn: str, mode: str) -> Callable[..., Any]:
-    return lambda *operands: _compute_rounded(fn, mode, operands)
-
-
 def make_references() -> dict[str, Callable[..., Any]]:
     """Return the references by the name of the call in tile IR."""
     import numpy as np
@@ -190,5 +189,5 @@ def make_references() -> dict[str, Callable[..., Any]]:
         "exp10": lambda x: np.power(10.0, x.astype(np.float64)), "rcp": lambda x: 1 / x,
     }  # fmt: skip
     names = ("add", "sub", "mul", "fmaf", "frcp", "fsqrt", "fdiv", "frsqrt")
-    rounded = {f"ieee_{fn}_{mode}": _make_reference(fn, mode) for fn in names for mode in ROUNDINGS}
+    rounded = {f"ieee_{fn}_{mode}": partial(_compute_rounded, fn, mode) for fn in names for mode in ROUNDINGS}
     return {**{f"fast_{fn}": function for fn, function in fast.items()}, **rounded}

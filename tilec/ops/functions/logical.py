@@ -23,6 +23,8 @@ MAX_ELEMENTS = 1024
 
 
 def _make_fold(op: LogicalOp) -> Callable[[Call], Value]:
+    """Make the builder of T.any_of or T.all_of."""
+
     def build_fold(call: Call) -> Value:
         region = call.read_region("buffer")
         if region.buffer.scope == "fragment":
@@ -42,6 +44,7 @@ def _make_fold(op: LogicalOp) -> Callable[[Call], Value]:
 
 
 def _list_truth_values(region: tile.Region) -> Iterator[tile.Expr]:
+    """Yield for each element of a region whether it is not 0."""
     for at in product(*map(range, region.extent)):
         load = tile.Load(
             region.buffer, tuple(add_exprs(s, tile.int32_const(i)) for s, i in zip(region.start, at, strict=True))

@@ -72,6 +72,7 @@ def call_builtin(name: str, arguments: Sequence[Argument], keywords: Mapping[str
 
 
 def _check_known(what: str, argument: Argument, name: str) -> None:
+    """Refuse an argument that is known only at run time, unless the function accepts it."""
     parts = argument.value
     for value in parts if isinstance(parts, tuple) and not name.startswith(("len", "zip", "enum")) else (parts,):
         if is_runtime(value) and name not in _TYPES and name not in ("isinstance", "print"):
@@ -86,6 +87,7 @@ def _check_known(what: str, argument: Argument, name: str) -> None:
 
 
 def _evaluate_builtin(name: str, values: list[Value], keywords: dict[str, Value], span: Span) -> Value:
+    """Return the result of a Python function on compile-time values."""
     if name == "print":
         return None
     if keywords and (name, *keywords) != ("sorted", "reverse") and name not in ("enumerate", "min", "max", "dict"):
@@ -178,6 +180,7 @@ def _concatenate_tuples(first: tuple[Value, ...], others: Iterable[Value]) -> tu
 
 
 def _resolve_types(member: Value, span: Span) -> tuple[type, ...]:
+    """Return the Python types that the second argument of isinstance() names."""
     if isinstance(member, Member) and member.path in _TYPES:
         return _TYPES[member.path]
     if isinstance(member, Member):
@@ -186,6 +189,7 @@ def _resolve_types(member: Value, span: Span) -> tuple[type, ...]:
 
 
 def _build_dictionary(values: list[Value], keywords: dict[str, Value], span: Span) -> Dictionary:
+    """Return the result of dict(), from pairs, dictionaries and keywords."""
     pairs: list[tuple[Value, Value]] = []
     for value in values:
         if isinstance(value, Dictionary):
@@ -360,6 +364,7 @@ def call_method(
 
 
 def _call_dictionary_method(owner: Dictionary, name: str, values: list[Any]) -> Value:
+    """Return the result of a method of a dictionary."""
     match name, values:
         case "keys", []:
             return tuple(e.key for e in owner.entries)

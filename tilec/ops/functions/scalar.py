@@ -69,6 +69,7 @@ def convert_to_dtype(argument: Argument, dtype: DType) -> Expr:
 
 
 def _build_cast(call: Call) -> Value:
+    """Build T.cast, of a scalar or a vector."""
     dtype, lanes = as_element_type(call["dtype"])
     if lanes > 1 or isinstance(call["value"].value, Lanes):
         return vectors.convert_vector(call["value"], VectorType(dtype, lanes))
@@ -76,6 +77,8 @@ def _build_cast(call: Call) -> Value:
 
 
 def _make_math(fn: str) -> Callable[[Call], Value]:
+    """Make the builder of a mathematical function of floats."""
+
     def build_math_call(call: Call) -> Value:
         operands = []
         for name in call.arguments:
@@ -93,6 +96,7 @@ def _make_operator(op: Operator) -> Callable[[Call], Value]:
 
 
 def _build_abs(call: Call) -> Value:
+    """Build T.abs of a number, a float or an integer."""
     argument = call["x"]
     if isinstance(argument.value, int | float):
         return abs(argument.value)
@@ -106,6 +110,7 @@ def _build_abs(call: Call) -> Value:
 
 
 def _build_ceildiv(call: Call) -> Value:
+    """Build T.ceildiv: the quotient rounded up."""
     a, b = call["a"], call["b"]
     if isinstance(a.value, int) and isinstance(b.value, int):
         if b.value == 0:
@@ -116,6 +121,8 @@ def _build_ceildiv(call: Call) -> Value:
 
 
 def _make_classifier(what: str) -> Callable[[Call], Value]:
+    """Make the builder of T.isnan, T.isinf or T.isfinite."""
+
     def build_classification(call: Call) -> Value:
         value = call["x"].value
         if isinstance(value, int | float):
@@ -152,6 +159,7 @@ def _build_reinterpret(call: Call) -> Value:
 
 
 def _build_infinity(call: Call) -> Value:
+    """Build T.infinity of a float type that has one."""
     dtype = call.read_dtype("dtype")
     if not dtype.is_float or dtype.bits <= 8:  # conversions to 8-bit floats saturate
         raise_error(
@@ -172,6 +180,8 @@ _LARGEST_FLOAT = {
 
 
 def _make_extreme(sign: int) -> Callable[[Call], Value]:
+    """Make the builder of T.max_value (sign 1) or T.min_value (sign -1)."""
+
     def build_extreme(call: Call) -> Value:
         dtype = call.read_dtype("dtype")
         if dtype.is_float:
@@ -182,17 +192,10 @@ def _make_extreme(sign: int) -> Callable[[Call], Value]:
     return build_extreme
 
 
-def _compute_next_power_of_2(call: Call) -> Value:
-    return 1 << (max(call.read_integer("n"), 1) - 1).bit_length()
-
-
-def _count_gathered_bytes(call: Call) -> Value:
-    return 4 * call.read_integer("K_box") * call.read_dtype("dtype").bits // 8
-
-
 def _make_row(
     name: str, parameters: str, doc: str, build: Callable[[Call], Value], is_guarded: bool = False
 ) -> ScalarFunction:
+    """Make a row of the table of functions; `parameters` are names separated by blanks."""
     return ScalarFunction(Signature(name, tuple(Parameter(p) for p in parameters.split())), doc, build, is_guarded)
 
 
@@ -249,7 +252,10 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         ),
         _make_row("T.Select", "condition then orelse", "`then` where the condition holds", _build_if_then_else, True),
         _make_row(
-            "T.tma_gather4_bytes", "K_box dtype", "the bytes of four rows of so many elements", _count_gathered_bytes
+            "T.tma_gather4_bytes",
+            "K_box dtype",
+            "the bytes of four rows of so many elements",
+            lambda call: 4 * call.read_integer("K_box") * call.read_dtype("dtype").bits // 8,
         ),
         *(
             ScalarFunction(make_signature(name), "a size known at launch, by its name", build_sizes)
@@ -257,7 +263,10 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         ),
         _make_row("tilelang.cdiv", "a b", "a / b, rounding up", _build_ceildiv),
         _make_row(
-            "tilelang.next_power_of_2", "n", "the smallest power of two that is not below n", _compute_next_power_of_2
+            "tilelang.next_power_of_2",
+            "n",
+            "the smallest power of two that is not below n",
+            lambda call: 1 << (max(call.read_integer("n"), 1) - 1).bit_length(),
         ),
     )
 }

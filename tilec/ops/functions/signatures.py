@@ -127,10 +127,10 @@ def build_dp4a(call: Call) -> tile.Store:
 
 
 def _read_first_element(call: Call, name: str) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
+    """Return buffer and indices of an element, or of the first one of a whole tile."""
     value = call[name].value
     if isinstance(value, tile.Buffer):
         return value, tuple(tile.int32_const(0) for _ in value.extents)
     if not isinstance(value, Access) or value.has_extent:
         call.refuse(name, "a tile, or its first element")
-    assert isinstance(value, Access)
     return value.buffer, tuple(i for i in value.indices if isinstance(i, EXPR_TYPES))

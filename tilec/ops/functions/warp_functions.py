@@ -59,6 +59,7 @@ def _read_predicate(call: Arguments, running: tile.Expr | None, otherwise: bool)
 
 
 def _read_number(call: Arguments) -> tile.Expr:
+    """Return the argument `value`; refuse a truth value."""
     value = as_expr(call["value"])
     if value.dtype == BOOL:
         call.refuse("value", "a number")
@@ -93,6 +94,8 @@ _UNSIGNED: dict[int, DType] = {16: UINT16, 64: UINT64}
 
 
 def _make_shuffle(fn: str, lane: str) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+    """Make the builder of a shuffle; `lane` names the parameter that selects the lane."""
+
     def build_shuffle(call: Arguments, _: tile.Expr | None) -> tile.Expr:
         _check_full_mask(call)
         width = call["width"].value
@@ -114,6 +117,8 @@ def _make_shuffle(fn: str, lane: str) -> Callable[[Arguments, tile.Expr | None],
 def _make_reduction(
     fn: str, kind: str, integers_only: bool = False
 ) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+    """Make the builder of a reduction over the warp."""
+
     def build_reduction(call: Arguments, running: tile.Expr | None) -> tile.Expr:
         value = _read_number(call)
         if integers_only and value.dtype.is_float:
@@ -136,6 +141,8 @@ def _make_reduction(
 def _make_vote(
     fn: str, dtype: DType, otherwise: bool, result: DType
 ) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+    """Make the builder of a vote; threads that do not make the call vote `otherwise`."""
+
     def build_vote(call: Arguments, running: tile.Expr | None) -> tile.Expr:
         _check_full_mask(call)
         return cast_expr(tile.Call(fn, (_read_predicate(call, running, otherwise),), dtype), result)
@@ -148,6 +155,8 @@ def _build_active_mask(call: Arguments, running: tile.Expr | None) -> tile.Expr:
 
 
 def _make_match(fn: str) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+    """Make the builder of a comparison of values among the lanes of a warp."""
+
     def build_match(call: Arguments, _: tile.Expr | None) -> tile.Expr:
         _check_full_mask(call)
         value = _read_number(call)
@@ -173,6 +182,7 @@ def _make_row(
     build: Callable[[Arguments, tile.Expr | None], tile.Expr],
     is_block_wide: bool = False,
 ) -> WarpFunction:
+    """Make a row of the table of warp functions."""
     return WarpFunction(Signature(name, parameters), doc, build, is_block_wide)
 
 
@@ -225,6 +235,8 @@ def _split_into_warps(values: Any) -> Any:
 
 
 def _make_shuffle_reference(partner: Callable[[Any, Any, int], Any]) -> Callable[..., Any]:
+    """Make the reference of a shuffle; `partner` returns the lane that is read."""
+
     def compute_shuffle(value: Any, by: Any, width: Any) -> Any:
         import numpy as np
 
@@ -239,6 +251,8 @@ def _make_shuffle_reference(partner: Callable[[Any, Any, int], Any]) -> Callable
 
 
 def _make_butterfly_reference(combine: str) -> Callable[[Any], Any]:
+    """Make the reference of a warp reduction by the numpy function of this name."""
+
     def compute_butterfly(value: Any) -> Any:
         import numpy as np
 
@@ -251,6 +265,8 @@ def _make_butterfly_reference(combine: str) -> Callable[[Any], Any]:
 
 
 def _make_warp_reference(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make the reference of a function with one result for each warp."""
+
     def compute_each_warp(value: Any) -> Any:
         import numpy as np
 
@@ -260,6 +276,7 @@ def _make_warp_reference(function: Callable[[Any], Any]) -> Callable[[Any], Any]
 
 
 def _pack_lane_bits(lanes: Any) -> Any:
+    """Return the truth values of 32 lanes as the bits of a uint32."""
     import numpy as np
 
     return (lanes.astype(np.uint64) << np.arange(WARP_THREADS, dtype=np.uint64)).sum(-1).astype(np.uint32)
@@ -271,6 +288,8 @@ def _match_lanes(value: Any) -> Any:
 
 
 def _make_block_reference(function: str) -> Callable[[Any], Any]:
+    """Make the reference of a vote of the block by the numpy function of this name."""
+
     def compute_block(value: Any) -> Any:
         import numpy as np
 

@@ -77,6 +77,7 @@ def _apply_lanewise(op: Operator, a: Argument, b: Argument, span: Span) -> Value
 
 
 def _apply_static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
+    """Compute `a op b` of two compile-time values, as Python does."""
     left, right = a.value, b.value
     if op in ("==", "!="):
         # dtypes, strings and None compare too.

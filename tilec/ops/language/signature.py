@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NoReturn
 
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr, extent_to_size, make_constant
@@ -54,6 +55,11 @@ LANE_COUNTS = ("2", "4", "8", "16", "32")
 """The lane counts of vector types."""
 
 ANNOTATIONS = Parameter("annotations", None, hint="tilec reads no annotations here")
+_OWN_CHOICE = "tilec chooses it from the operands"
+EVICTION_POLICY, LOOP_LAYOUT, PREFERRED_INSTRUCTION, IGNORED_WIDTH = (
+    Parameter(name, None, keyword_only=True, hint=_OWN_CHOICE)
+    for name in ("eviction_policy", "loop_layout", "prefer_instruction", "coalesced_width")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,7 @@ class Call:
     def is_given(self, name: str) -> bool:
         return self.arguments[name].span != self.span
 
-    def refuse(self, name: str, wanted: str) -> None:
+    def refuse(self, name: str, wanted: str) -> NoReturn:
         """Fail because the argument is not what the operation needs."""
         argument = self[name]
         raise_error(
@@ -106,16 +112,17 @@ class Call:
         )
 
     def read_boolean(self, name: str) -> bool:
+        """Return an argument that must be True or False at compile time."""
         value = self[name].value
         if not isinstance(value, bool):
             self.refuse(name, "True or False, known at compile time")
-        return bool(value)
+        return value
 
     def read_integer(self, name: str) -> int:
+        """Return an argument that must be an int32 known at compile time."""
         value = self[name].value
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse(name, "an integer known at compile time")
-        assert isinstance(value, int)
         make_literal(value, INT32, self[name].span)
         return value
 
@@ -123,10 +130,10 @@ class Call:
         return as_dtype(self[name])
 
     def read_policy(self, name: str) -> str:
+        """Return the name of a warp policy argument."""
         value = self[name].value
         if not isinstance(value, WarpPolicy):
             self.refuse(name, "T.GemmWarpPolicy.Square, FullRow or FullCol")
-        assert isinstance(value, WarpPolicy)
         return value.name
 
     def buffer(self, name: str) -> tile.Buffer | None:
@@ -135,6 +142,13 @@ class Call:
         value = self[name].value
         buffer = value.buffer if isinstance(value, Access) else value
         return buffer if isinstance(buffer, tile.Buffer) else None
+
+    def read_tile(self, name: str, title: str, help: str) -> tile.Region:
+        """Return a tile or a box of one; refuse a tensor with this title and help."""
+        buffer = self.buffer(name)
+        if buffer is not None and buffer.scope == "global":
+            raise_error("wrong-scope", title, self[name].span, f"{buffer.name} is in global memory", help=help)
+        return self.read_region(name)
 
     def read_region(self, name: str, like: tuple[int, ...] | None = None) -> tile.Region:
         """Return a tile or a box of one. An index without extents takes those of `like`, aligned at the last one."""
@@ -163,9 +177,7 @@ class Call:
                     argument.span,
                     help="write a slice, as in `A[0:16, :]`",
                 )
-            case _:
-                self.refuse(name, "a tensor, a tile or a part of one")
-        raise AssertionError("not a region")
+        return self.refuse(name, "a tensor, a tile or a part of one")
 
 
 def bind_arguments(
@@ -404,12 +416,14 @@ def make_literal(value: int, dtype: DType, span: Span) -> tile.Expr:
 
 
 def _make_box(access: Access, span: Span) -> tile.Region:
+    """Return the box of an access with slices; fail if it leaves its tile."""
     start = tuple(i.start if isinstance(i, IndexRange) else i for i in access.indices)
     extent = tuple(i.extent if isinstance(i, IndexRange) else 1 for i in access.indices)
     return _check_inside(tile.Region(access.buffer, start, extent, span))
 
 
 def _make_corner_box(access: Access, like: tuple[int, ...], span: Span) -> tile.Region:
+    """Return the box of extents `like` that begins at an access; fail if it leaves its tile."""
     start = tuple(i.start if isinstance(i, IndexRange) else i for i in access.indices)
     rank = len(start)
     surplus = like[: max(len(like) - rank, 0)]

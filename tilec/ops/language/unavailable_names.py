@@ -32,8 +32,7 @@ _BLACKWELL = _parse_rows(
     float4_e2m1_unpacked: use T.float4_e2m1fn, which stores two elements in a byte
     """,
     Diagnostic(
-        "needs-sm-100a",
-        "it needs a unit that sm_100a has and older GPUs lack, and tilec makes no code for it yet",
+        "needs-sm-100a", "it needs a unit that sm_100a has and older GPUs lack, and tilec makes no code for it yet"
     ),
 )
 
@@ -69,10 +68,7 @@ _LEGACY = _parse_rows(
     call_intrin call_llvm_intrin call_llvm_pure_intrin: write the T.* function that it stands for
     thread_return: put the rest under an `if`
     """.replace("tilec derives\n", "tilec derives the reads and writes of a statement\n"),
-    Diagnostic(
-        "legacy-name",
-        "it is a spelling of TVM, below TileLang",
-    ),
+    Diagnostic("legacy-name", "it is a spelling of TVM, below TileLang"),
 )
 
 _FOREIGN = _parse_rows(
@@ -80,19 +76,13 @@ _FOREIGN = _parse_rows(
     call_extern call_pure_extern: write the function in the kernel, or its instructions by T.ptx
     import_source CUDASourceCodeKernel: write the kernel in TileLang, and its instructions by T.ptx
     """,
-    Diagnostic(
-        "foreign-code",
-        "tilec makes PTX itself and cannot paste CUDA C into it",
-    ),
+    Diagnostic("foreign-code", "tilec makes PTX itself and cannot paste CUDA C into it"),
 )
 
 _SCHEDULED = _parse_rows(
     "ws_op WSSchedule WSRole WSPipeline WSScope WSID WSSync WSSyncKind WSInstr WSOpRef: remove it, or divide the "
     "work by `with T.ws(…):` and T.alloc_barrier",
-    Diagnostic(
-        "scheduling-directive",
-        "tilec schedules the statements and makes the roles itself",
-    ),
+    Diagnostic("scheduling-directive", "tilec schedules the statements and makes the roles itself"),
 )
 
 _RAW = _parse_rows(
@@ -107,10 +97,7 @@ _RAW = _parse_rows(
     ds_read_tr16_b64 ds_read_tr8_b64: write T.copy
     cooperative_tensor_fill cooperative_tensor_load cooperative_tensor_multiply_accumulate cooperative_tensor_store
     """,
-    Diagnostic(
-        "raw-instruction",
-        "it is a single instruction, whose ordering tilec cannot track",
-    ),
+    Diagnostic("raw-instruction", "it is a single instruction, whose ordering tilec cannot track"),
 )
 
 _AMD = _parse_rows(
@@ -118,10 +105,7 @@ _AMD = _parse_rows(
     float8_e4m3fnuz: use T.float8_e4m3fn, whose largest number is 448 instead of 240
     float8_e5m2fnuz: use T.float8_e5m2, which has infinities
     """,
-    Diagnostic(
-        "foreign-format",
-        "it is a format of AMD's GPUs, which no NVIDIA GPU converts or multiplies",
-    ),
+    Diagnostic("foreign-format", "it is a format of AMD's GPUs, which no NVIDIA GPU converts or multiplies"),
 )
 
 REFUSED: dict[str, Diagnostic] = {**_AMD, **_BLACKWELL, **_BLOCK_SCALED, **_LEGACY, **_FOREIGN, **_SCHEDULED, **_RAW}

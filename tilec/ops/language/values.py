@@ -292,6 +292,18 @@ _KNOWN_MODULES = ("T", "tilelang", "math")
 EXPR_TYPES = (Const, Var, Unary, Binary, Call, Ptx, Cast, Select, Load)
 
 
+_DESCRIPTIONS: dict[type, str] = {
+    WarpPolicy: "a warp policy", Dictionary: "a dictionary", ForeignValue: "a Python value", range: "a range",
+    PoisonedValue: "a name whose definition has an error", TileScheduler: "a tile scheduler",
+    LoopLayout: "a layout", Swizzle: "a layout", IndexMap: "a layout",
+}  # fmt: skip
+_KINDS = {
+    "global": "tensor", "shared": "shared tile", "tmem": "tile of tensor memory", "fragment": "fragment",
+    "local": "per-thread array", "reducer": "reducer",
+}  # fmt: skip
+"""The kinds of buffers, by scope, as messages call them."""
+
+
 def describe_value(value: Value) -> str:
     """Return a description of a value for messages."""
     match value:
@@ -307,32 +319,18 @@ def describe_value(value: Value) -> str:
             return f"the dtype {value}"
         case Lanes():
             return f"a vector of type {value.type}"
-        case WarpPolicy():
-            return "a warp policy"
-        case Dictionary():
-            return "a dictionary"
         case Function(node=Lambda()):
             return "a lambda"
         case Function(kind=made, name=name):
             return f"the {made} {name}"
         case Method(name=name):
             return f"the method {name}"
-        case ForeignValue():
-            return "a Python value"
         case SnapshotExpr(unread=unread):
             return describe_value(unread)
         case Namespace(path=path):
             return f"the file {path}"
         case ElementReference(access=access):
             return f"an element of {access.buffer.name}"
-        case PoisonedValue():
-            return "a name whose definition has an error"
-        case range():
-            return "a range"
-        case LoopLayout() | Swizzle() | IndexMap():
-            return "a layout"
-        case TileScheduler():
-            return "a tile scheduler"
         case Pipeline(name=name):
             return f"the pipeline {name}"
         case PipelineHandle(pipeline=pipeline, side=side):
@@ -344,15 +342,7 @@ def describe_value(value: Value) -> str:
         case Buffer(name=name, scope="barrier", extents=(count,)):
             return f"{name}, {count} barriers" if count != 1 else f"{name}, a barrier"
         case Buffer(name=name, extents=shape, dtype=dtype, scope=scope):
-            kind = {
-                "global": "tensor",
-                "shared": "shared tile",
-                "tmem": "tile of tensor memory",
-                "fragment": "fragment",
-                "local": "per-thread array",
-                "reducer": "reducer",
-            }[scope]
-            return f"{name}, {_add_article(dtype)} {kind} of shape {show_shape(shape)}"
+            return f"{name}, {_add_article(dtype)} {_KINDS[scope]} of shape {show_shape(shape)}"
         case Access(buffer=buffer):
             return f"a part of {buffer.name}"
         case Member(path=path):
@@ -361,6 +351,11 @@ def describe_value(value: Value) -> str:
             return (
                 f"{path}, of a module that tilec does not read: it reads only kernel files, by `from .file import name`"
             )
+        case (
+            WarpPolicy() | Dictionary() | ForeignValue() | PoisonedValue() | range() | LoopLayout() | Swizzle()
+            | IndexMap() | TileScheduler()
+        ):  # fmt: skip
+            return _DESCRIPTIONS[type(value)]
         case _:
             return f"{_add_article(value.dtype)} known only at run time"
 

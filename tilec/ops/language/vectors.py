@@ -38,7 +38,6 @@ def _make_pairs(fn: Callable[[tuple[tile.Expr, ...], DType], tile.Expr]) -> Call
             value = call[name].value
             if not isinstance(value, Lanes) or len(value.parts) != 2 or value.dtype not in _PAIR_DTYPES:
                 call.refuse(name, "a vector: float32x2, float16x2 or bfloat16x2")
-            assert isinstance(value, Lanes)
             types.append(value)
         other = next((n for n, v in zip(call.arguments, types, strict=True) if v.dtype != types[0].dtype), None)
         if other is not None:
@@ -48,9 +47,8 @@ def _make_pairs(fn: Callable[[tuple[tile.Expr, ...], DType], tile.Expr]) -> Call
     return build_pair
 
 
-def _build_fma(row: tuple[tile.Expr, ...], dtype: DType) -> tile.Expr:
-    """Build x * y + z, rounded once."""
-    return tile.Call("fma", row, dtype)
+def _make_call(fn: str) -> Callable[[tuple[tile.Expr, ...], DType], tile.Expr]:
+    return lambda row, dtype: tile.Call(fn, row, dtype)
 
 
 def _make_operator(op: tile.BinaryOp) -> Callable[[tuple[tile.Expr, ...], DType], tile.Expr]:
@@ -61,15 +59,10 @@ PAIR_FUNCTIONS: tuple[tuple[str, str, str, Callable[[Call], Value]], ...] = (
     ("add2", "x y", "x + y, for vectors of two floats", _make_pairs(_make_operator("add"))),
     ("sub2", "x y", "x - y, of vectors of two floats", _make_pairs(_make_operator("sub"))),
     ("mul2", "x y", "x * y, of vectors of two floats", _make_pairs(_make_operator("mul"))),
-    ("fma2", "x y z", "x * y + z rounded once, of vectors of two floats", _make_pairs(_build_fma)),
+    ("fma2", "x y z", "x * y + z rounded once, of vectors of two floats", _make_pairs(_make_call("fma"))),
     ("max2", "x y", "the element-wise maximum, for vectors of two floats", _make_pairs(_make_operator("max"))),
     ("min2", "x y", "the element-wise minimum, for vectors of two floats", _make_pairs(_make_operator("min"))),
-    (
-        "abs2",
-        "x",
-        "absolute values, of a vector of two floats",
-        _make_pairs(lambda row, dtype: tile.Call("abs", row, dtype)),
-    ),
+    ("abs2", "x", "absolute values, of a vector of two floats", _make_pairs(_make_call("abs"))),
 )
 """Rows of name, parameters, documentation and builder."""
 
@@ -89,6 +82,7 @@ class WideAccess:
 
 
 def _make_wide_access(letters: str, bits: int) -> WideAccess:
+    """Make T.ldg128 and its like; `letters` tells loads from stores, and global from shared."""
     scope: Literal["global", "shared"] = "global" if letters[2] == "g" else "shared"
     stores = letters.startswith("st")
     where = "a tensor" if scope == "global" else "a shared tile"
@@ -167,6 +161,7 @@ def _convert_to_bits(part: tile.Expr, raw: DType) -> tile.Expr:
 
 
 def _join_parts(parts: list[tile.Expr], raw: DType, wide: DType) -> tile.Expr:
+    """Return the bits of several words as one wider word, the first in the lowest bits."""
     total = cast_expr(parts[0], wide)
     for place, part in enumerate(parts[1:], 1):
         moved = _shift_bits("shl", cast_expr(part, wide), make_constant(raw.bits * place, wide))

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from tilec.ir import warp
 from tilec.ir.operations.fields import BY_PASSES
-from tilec.ir.operations.interfaces import Doer
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, UINT32, DType
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Condition, Index, Leader, Shared, TensorMemory
 from tilec.ops.language.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import show_shape
-from tilec.ops.lowering import Demand, LoweringContext, make_demand
+from tilec.ops.lowering import Demand, LoweringContext, list_no_demands, make_demand
 from tilec.ops.products.gemm import get_gemm_shape, get_matrix_shape
 from tilec.ops.products.tcgen05 import build_tensor_arrive
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.ops.synchronisation.barriers import as_barrier
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -50,6 +49,8 @@ class ScaledGemm(TileOp):
 
     name = "scaled_gemm"
     reaches_regions = False
+    is_in_tensor_memory = True
+    done_by = "one thread"
     a: Shared
     b: Shared
     c: TensorMemory
@@ -72,14 +73,6 @@ class ScaledGemm(TileOp):
     def commits(self) -> bool:
         return self.barrier is not None
 
-    @property
-    def is_in_tensor_memory(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
-
 
 @dataclass(frozen=True, slots=True)
 class ScaleCopy(TileOp):
@@ -87,18 +80,12 @@ class ScaleCopy(TileOp):
 
     name = "scale_copy"
     reaches_regions = False
+    is_in_tensor_memory = True
+    done_by = "one thread"
     source: Shared
     destination: TensorMemory
     leader: Leader
     via: Literal["tcgen05"] | None = field(default=None, metadata=BY_PASSES)
-
-    @property
-    def is_in_tensor_memory(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
 
 
 def select_mma_kind(dtype: DType, step: int) -> MmaKind:
@@ -109,6 +96,7 @@ def select_mma_kind(dtype: DType, step: int) -> MmaKind:
 
 
 def _read_operand(call: Call, name: str, scope: str) -> Region:
+    """Return an operand that must lie in shared or in tensor memory, as `scope` says."""
     buffer = call.buffer(name)
     made_by = {"shared": "T.alloc_shared", "tmem": "T.alloc_tmem"}[scope]
     if buffer is not None and buffer.scope != scope:
@@ -126,6 +114,7 @@ def _read_operand(call: Call, name: str, scope: str) -> Region:
 
 
 def _check_scaled_gemm(call: Call) -> TileOp:
+    """Return the product of a call of T.tcgen05_gemm_blockscaled."""
     a, b = _read_operand(call, "A", "shared"), _read_operand(call, "B", "shared")
     c, sfa, sfb = (_read_operand(call, name, "tmem") for name in ("C", "SFA_tmem", "SFB_tmem"))
     transposed = call.read_boolean("transpose_A"), call.read_boolean("transpose_B")
@@ -163,6 +152,7 @@ def _check_scaled_gemm(call: Call) -> TileOp:
 
 
 def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple[bool, bool]) -> None:
+    """Refuse element types and storage orders that no block-scaled product takes."""
     for name, region in (("A", a), ("B", b)):
         if region.buffer.dtype not in OPERAND_TYPES:
             raise_error(
@@ -193,6 +183,7 @@ def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple
 
 
 def _read_step(call: Call, name: str, dtype: DType, k: int) -> Granularity:
+    """Return the elements along K that share a scale, if K and the type allow it."""
     step = call.read_integer(name)
     if step not in _GRANULARITIES[dtype]:
         call.refuse(name, f"{' or '.join(map(str, _GRANULARITIES[dtype]))} for {dtype}")
@@ -233,6 +224,7 @@ def decode_scales(
 
 
 def _evaluate_scaled_gemm(op: ScaledGemm, env: Environment) -> None:
+    """Compute the block-scaled product in float64."""
     import numpy as np
 
     a, b, c, sfa, sfb = op.regions
@@ -252,49 +244,37 @@ def _evaluate_scaled_gemm(op: ScaledGemm, env: Environment) -> None:
     env.write(c, product.reshape(c.extent))
 
 
-register_operation(
-    Operation(
-        ScaledGemm,
-        (
-            Spelling(
-                Signature(
-                    "T.tcgen05_gemm_blockscaled",
-                    (
-                        Parameter("A"),
-                        Parameter("B"),
-                        Parameter("C"),
-                        Parameter("SFA_tmem"),
-                        Parameter("SFB_tmem"),
-                        Parameter("transpose_A", False),
-                        Parameter("transpose_B", False),
-                        Parameter("clear_accum", False),
-                        Parameter("wg_wait", 0, hint="the tensor cores arrive at `mbar` instead"),
-                        Parameter("mbar", None),
-                        Parameter("k_start", keyword_only=True),
-                        Parameter("sf_a_granularity_k", keyword_only=True),
-                        Parameter("sf_b_granularity_k", keyword_only=True),
-                        Parameter("use_2cta", False, supported=False, keyword_only=True),
-                    ),
-                ),
-                """Begin C += (op(A) · scales) · (op(B) · scales) by tcgen05.mma, and go on, as T.tcgen05_gemm does.
+_PARAMETERS = (
+    *map(Parameter, ("A", "B", "C", "SFA_tmem", "SFB_tmem")),
+    *(Parameter(name, False) for name in ("transpose_A", "transpose_B", "clear_accum")),
+    Parameter("wg_wait", 0, hint="the tensor cores arrive at `mbar` instead"),
+    Parameter("mbar", None),
+    *(Parameter(name, keyword_only=True) for name in ("k_start", "sf_a_granularity_k", "sf_b_granularity_k")),
+    Parameter("use_2cta", False, supported=False, keyword_only=True),
+)
 
-                SFA_tmem and SFB_tmem are of uint32, (128, 4) for each 128 rows of A and of op(B).T: four scales of a
-                row in a word, each for `sf_a_granularity_k` (`sf_b_granularity_k`) elements along K. `k_start`, a
-                multiple of K, is where along K the tiles begin; so it says which of the four come next. Of 8-bit
-                floats (kind::mxf8f6f4) a scale is a float8_e8m0fnu for 32, 64 or 128 elements; of float4_e2m1fn for
-                32 (kind::mxf4), or a float8_e4m3 for 16 (kind::mxf4nvf4).
-                """,
-                _check_scaled_gemm,
-            ),
-        ),
-        _list_scaled_gemm_effects,
-        _evaluate_scaled_gemm,
-    )
+define_operation(
+    ScaledGemm,
+    _list_scaled_gemm_effects,
+    _evaluate_scaled_gemm,
+    Spelling(
+        Signature("T.tcgen05_gemm_blockscaled", _PARAMETERS),
+        """Begin C += (op(A) · scales) · (op(B) · scales) by tcgen05.mma, and go on, as T.tcgen05_gemm does.
+
+        SFA_tmem and SFB_tmem are of uint32, (128, 4) for each 128 rows of A and of op(B).T: four scales of a
+        row in a word, each for `sf_a_granularity_k` (`sf_b_granularity_k`) elements along K. `k_start`, a
+        multiple of K, is where along K the tiles begin; so it says which of the four come next. Of 8-bit
+        floats (kind::mxf8f6f4) a scale is a float8_e8m0fnu for 32, 64 or 128 elements; of float4_e2m1fn for
+        32 (kind::mxf4), or a float8_e4m3 for 16 (kind::mxf4nvf4).
+        """,
+        _check_scaled_gemm,
+    ),
 )
 
 
 @attach_facet(ScaledGemm, "lower")
 def lower_scaled_gemm(op: ScaledGemm, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to one tcgen05.mma with scales, and the arrival at its barrier."""
     a, b, c, sfa, sfb = (r.buffer for r in op.regions)
     scales = warp.Scales(sfa, sfb, op.start, op.a_step, op.b_step, (op.a_type, op.b_type), op.kind)
     transposed = op.transpose_A, op.transpose_B
@@ -317,6 +297,7 @@ def list_scaled_gemm_demands(op: ScaledGemm, context: LoweringContext) -> tuple[
 
 
 def _check_scale_copy(call: Call) -> TileOp:
+    """Return the copy of a call of T.tcgen05_cp_warpx4."""
     source, destination = _read_operand(call, "smem_src", "shared"), _read_operand(call, "tmem_dst", "tmem")
     words = source.extent[-1]
     wanted = (ROWS, words // ROWS * SCALES_PER_WORD)
@@ -336,12 +317,8 @@ def _check_scale_copy(call: Call) -> TileOp:
     return ScaleCopy(source, destination, UNKNOWN_LEADER, span=call.span)
 
 
-def _list_scale_copy_effects(op: ScaleCopy) -> Effects:
-    source, destination = op.regions
-    return Effects((source,), (destination,))
-
-
 def _evaluate_scale_copy(op: ScaleCopy, env: Environment) -> None:
+    """Copy lines of scales to all four quarters of the lanes, in numpy."""
     import numpy as np
 
     source, destination = op.regions
@@ -350,24 +327,20 @@ def _evaluate_scale_copy(op: ScaleCopy, env: Environment) -> None:
     env.write(destination, np.tile(quarter, (4, 1)).reshape(destination.extent))
 
 
-register_operation(
-    Operation(
-        ScaleCopy,
-        (
-            Spelling(
-                Signature("T.tcgen05_cp_warpx4", (Parameter("smem_src"), Parameter("tmem_dst"))),
-                """Copy scales to tensor memory: of each 128 words four to a lane, the same to each quarter of lanes.
+define_operation(
+    ScaleCopy,
+    list_move_effects,
+    _evaluate_scale_copy,
+    Spelling(
+        Signature("T.tcgen05_cp_warpx4", (Parameter("smem_src"), Parameter("tmem_dst"))),
+        """Copy scales to tensor memory: of each 128 words four to a lane, the same to each quarter of lanes.
 
-                The tensor cores copy in order with the products that the same thread issues.
-                `T.tcgen05_sf_warp_transpose(smem_src)` brings words in the order of the rows into the order of the
-                lanes, in place.
-                """,
-                _check_scale_copy,
-            ),
-        ),
-        _list_scale_copy_effects,
-        _evaluate_scale_copy,
-    )
+        The tensor cores copy in order with the products that the same thread issues.
+        `T.tcgen05_sf_warp_transpose(smem_src)` brings words in the order of the rows into the order of the
+        lanes, in place.
+        """,
+        _check_scale_copy,
+    ),
 )
 
 
@@ -377,14 +350,12 @@ def lower_scale_copy(op: ScaleCopy, context: LoweringContext) -> tuple[warp.Oper
     return (warp.TensorCopy(source, destination, op.leader, cursors=context.cursors, span=op.span),)
 
 
-@attach_facet(ScaleCopy, "demand")
-def list_scale_copy_demands(op: ScaleCopy, context: LoweringContext) -> tuple[Demand, ...]:
-    """Demand only the issue slot."""
-    return ()
+attach_facet(ScaleCopy, "demand")(list_no_demands)
 
 
 @attach_facet(ScaledGemm, "agrees")
 def verify_scaled_gemm(op: ScaledGemm) -> Iterator[str]:
+    """Yield violations among the operands, their types and their scales."""
     a, b, c, *scales = op.regions
     if any(len(r.extent) < 2 or any(e != 1 for e in r.extent[:-2]) for r in op.regions):
         yield "every operand is a matrix"
@@ -421,6 +392,7 @@ def verify_scaled_gemm(op: ScaledGemm) -> Iterator[str]:
 
 @attach_facet(ScaleCopy, "agrees")
 def verify_scale_copy(op: ScaleCopy) -> Iterator[str]:
+    """Yield violations among the two regions of a copy of scales."""
     source, destination = op.regions
     words = source.extent[-1]
     if words % ROWS or any(e != 1 for e in source.extent[:-1]) or len(destination.extent) < 2:

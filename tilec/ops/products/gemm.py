@@ -6,32 +6,18 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, cast
 
+from tilec.ir import types
 from tilec.ir.layout import accumulated_depth_order
 from tilec.ir.operations.fields import BY_PASSES, In
 from tilec.ir.operations.interfaces import Axis, Doer
-from tilec.ir.tile import Buffer, Region, TileOp
-from tilec.ir.types import (
-    BFLOAT16,
-    BOOL,
-    FLOAT8_E4M3,
-    FLOAT8_E5M2,
-    FLOAT16,
-    FLOAT32,
-    FLOAT64,
-    INT4,
-    INT8,
-    INT32,
-    NARROW_TYPES,
-    UINT4,
-    UINT8,
-    DType,
-)
+from tilec.ir.tile import Region, TileOp
+from tilec.ir.types import BOOL, DType
 from tilec.ops.copies.transpose import AccumulatedOrder
 from tilec.ops.form import Barrier, Condition, Leader, OnChip, Shared, Yes
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
-from tilec.ops.language.values import Access, WarpPolicy, show_shape
+from tilec.ops.language.values import WarpPolicy, show_shape
 from tilec.ops.products.sparse import METADATA_DTYPES, SPARSE_DTYPES, count_metadata_columns, expand_rows
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.ops.synchronisation.barriers import as_barrier
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -41,18 +27,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ACCUMULATORS: dict[DType, tuple[DType, ...]] = {
-    FLOAT8_E4M3: (FLOAT32, FLOAT16),
-    FLOAT8_E5M2: (FLOAT32, FLOAT16),
-    FLOAT16: (FLOAT32, FLOAT16),
-    BFLOAT16: (FLOAT32,),
-    FLOAT32: (FLOAT32,),
-    FLOAT64: (FLOAT64,),
-    INT8: (INT32,),
-    UINT8: (INT32,),
-    INT4: (INT32,),
-    UINT4: (INT32,),
+    **dict.fromkeys((types.FLOAT8_E4M3, types.FLOAT8_E5M2, types.FLOAT16), (types.FLOAT32, types.FLOAT16)),
+    **dict.fromkeys((types.BFLOAT16, types.FLOAT32), (types.FLOAT32,)),
+    types.FLOAT64: (types.FLOAT64,),
+    **dict.fromkeys((types.INT8, types.UINT8, types.INT4, types.UINT4), (types.INT32,)),
 }
 """The types of C, for each element type of A and B."""
+_MIXED_TYPES = {types.FLOAT8_E4M3, types.FLOAT8_E5M2}
+"""The types of which A may have one and B the other."""
 
 _SCOPES = {
     "A": ("shared", "fragment"), "A_sparse": ("shared", "fragment"), "E": ("shared",), "B": ("shared",),
@@ -117,12 +99,12 @@ class Gemm(TileOp):
         return self.c.buffer.scope == "tmem"
 
     @property
-    def only_adds(self) -> bool:
-        return not self.clear_accum
-
-    @property
     def done_by(self) -> Doer:
         return "one thread" if self.is_in_tensor_memory else "all threads"
+
+    @property
+    def only_adds(self) -> bool:
+        return not self.clear_accum
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -156,23 +138,19 @@ def get_gemm_shape(op: GemmOperands) -> tuple[int, int, int]:
     return m, n, get_matrix_shape(op.a)[0 if op.transpose_A else 1]
 
 
-def _check_fragment_gemm(call: Call) -> Gemm:
-    return _check_product(call, "A")
-
-
 def _check_gemm(call: Call) -> Gemm:
     """Check T.gemm. With C in tensor memory it is T.tcgen05_gemm, except that the barrier may be missing."""
-    value = call["C"].value
-    buffer = value.buffer if isinstance(value, Access) else value
-    if isinstance(buffer, Buffer) and buffer.scope == "tmem":
+    buffer = call.buffer("C")
+    if buffer is not None and buffer.scope == "tmem":
         op = _check_tcgen05_gemm(call)
         return replace(op, wait=None, held="tmem" if op.barrier is None else None)
     if call["mbar"].value is not None:
         call.refuse("mbar", "omitted, unless C is a tile of T.alloc_tmem")
-    return _check_fragment_gemm(call)
+    return _check_product(call, "A")
 
 
 def _check_sparse_gemm(call: Call) -> Gemm:
+    """Return the product of a call of T.gemm_sp, whose metadata must fit A."""
     op = _check_product(call, "A_sparse")
     a, metadata = op.regions[0], _read_matrix(call, "E")
     stored = metadata.buffer.dtype
@@ -203,7 +181,7 @@ def _check_sparse_gemm(call: Call) -> Gemm:
             f"{metadata.buffer.name} is {show_shape(metadata.extent)}",
             secondary=(Label(a.buffer.span, f"{k} elements of {a.buffer.dtype} a row are stored here"),),
             help=f"allocate it as {show_shape(wanted)}: two bits of metadata for each element"
-            + (", of float32 four" if a.buffer.dtype == FLOAT32 else ""),
+            + (", of float32 four" if a.buffer.dtype == types.FLOAT32 else ""),
         )
     return replace(op, metadata=metadata)
 
@@ -278,11 +256,8 @@ def _check_product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
     )
 
 
-def _check_wgmma_gemm(call: Call) -> Gemm:
-    return replace(_check_fragment_gemm(call), wait="wgmma")
-
-
 def _check_tcgen05_gemm(call: Call) -> Gemm:
+    """Return the product of a call with C in tensor memory."""
     op = _check_product(call, "A", "C in tensor memory")
     if op.regions[0].buffer == op.regions[2].buffer:
         raise_error(
@@ -297,6 +272,7 @@ def _check_tcgen05_gemm(call: Call) -> Gemm:
 
 
 def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
+    """Return an operand that must be a matrix in one of the memories that its name allows."""
     buffer = call.buffer(name)
     if buffer is not None and buffer.scope not in _SCOPES[scopes or name]:
         called = {"shared": "shared tile", "tmem": "tile of T.alloc_tmem"}
@@ -326,21 +302,23 @@ def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
 
 
 def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
-    if a != b and not {a, b} <= {FLOAT8_E4M3, FLOAT8_E5M2}:
-        operands = ((key, call[key].value) for key in ("A", "A_sparse", "B") if key in call.arguments)
-        buffers = ((key, value.buffer if isinstance(value, Access) else value) for key, value in operands)
+    """Refuse element types that no product has together."""
+    if a != b and not {a, b} <= _MIXED_TYPES:
+        buffers = ((key, call.buffer(key)) for key in ("A", "A_sparse", "B") if key in call.arguments)
         raise_error(
             "dtype-mismatch",
             f"{call.name}: A and B have different dtypes",
             call.span,
             f"A is {a}, B is {b}",
-            secondary=tuple(Label(b.span, f"{key} is {b.dtype}") for key, b in buffers if isinstance(b, Buffer)),
+            secondary=tuple(Label(b.span, f"{key} is {b.dtype}") for key, b in buffers if b is not None),
             help="allocate both as one of the two: T.copy converts",
         )
     if a not in _ACCUMULATORS:
         known = ", ".join(d.name for d in _ACCUMULATORS)
         left = call["A_sparse" if "A_sparse" in call.arguments else "A"]
-        instead = "T.copy it to a tile of float16 or bfloat16 first" if a in NARROW_TYPES else f"supported: {known}"
+        instead = (
+            "T.copy it to a tile of float16 or bfloat16 first" if a in types.NARROW_TYPES else f"supported: {known}"
+        )
         raise_error("wrong-dtype", f"{call.name} cannot multiply {a}", left.span, f"this is {a}", help=instead)
     if c not in _ACCUMULATORS[a]:
         wanted = " or ".join(d.name for d in _ACCUMULATORS[a])
@@ -356,6 +334,7 @@ def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
 def _refuse_shapes(
     call: Call, dimension: str, one: tuple[str, Region, int], other: tuple[str, Region, int], help_text: str | None
 ) -> None:
+    """Fail because two operands have different sizes along M, N or K."""
     text = ", ".join(
         f"{name} is {show_shape(region.extent)} so {dimension} = {size}" for name, region, size in (one, other)
     )
@@ -387,15 +366,16 @@ def _evaluate_gemm(op: Gemm, env: Environment) -> None:
 
 
 def _multiply_block(op: Gemm, columns: NDArray[np.generic], env: Environment) -> None:
+    """Compute the product of one block's A and these columns of B, in numpy."""
     import numpy as np
 
     a, _, c, *metadata = op.regions
     # Products of 8-bit integers are exact in float64, which has a fast matrix product.
-    small = a.buffer.dtype.is_float and a.buffer.dtype != FLOAT64
+    small = a.buffer.dtype.is_float and a.buffer.dtype != types.FLOAT64
     wide = np.dtype(np.float32 if small else np.float64)
     left: NDArray[np.floating] = env.read(a).reshape(get_matrix_shape(a)).astype(wide)
     right: NDArray[np.floating] = columns.astype(wide)
-    if a.buffer.dtype == FLOAT32:
+    if a.buffer.dtype == types.FLOAT32:
         left, right = _truncate_to_tf32(left), _truncate_to_tf32(right)
     left = left.T if op.transpose_A else left
     if metadata:
@@ -417,135 +397,90 @@ def _truncate_to_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-GEMM = register_operation(
-    Operation(
-        Gemm,
-        (
-            Spelling(
-                Signature(
-                    "T.gemm",
-                    (
-                        Parameter("A"),
-                        Parameter("B"),
-                        Parameter("C"),
-                        Parameter("transpose_A", False),
-                        Parameter("transpose_B", False),
-                        Parameter("policy", WarpPolicy("square")),
-                        Parameter("clear_accum", False),
-                        Parameter("k_pack", 1, hint="it is for the matrix units of another vendor"),
-                        Parameter("wg_wait", 0, keyword_only=True),
-                        Parameter("mbar", None),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.
+_FACTORS = (*map(Parameter, "ABC"), Parameter("transpose_A", False), Parameter("transpose_B", False))
+_SPARSE_FACTORS = (
+    *map(Parameter, ("A_sparse", "E", "B", "C")),
+    Parameter("transpose_A", False),
+    Parameter("transpose_E", False, supported=False),
+    Parameter("transpose_B", False),
+)
+_POLICY, _CLEAR = Parameter("policy", WarpPolicy("square")), Parameter("clear_accum", False)
+_UNUSED_POLICY = replace(_POLICY, hint="the tensor cores divide C themselves")
+_K_PACK = Parameter("k_pack", 1, hint="it is for the matrix units of another vendor")
+_WAIT = Parameter("wg_wait", 0, keyword_only=True)
+_INSERTED_WAIT = replace(_WAIT, hint="tilec inserts the wait where the result is needed")
+_BARRIER, _PAIRED = Parameter("mbar", None), Parameter("use_2cta", False, keyword_only=True)
 
-                A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile or, for mma.sync, a fragment; C is
-                (M, N), a fragment. With transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K).
-                Dense shared tiles may also be parts of tiles that begin at a multiple of 16 bytes of a row; wgmma needs
-                parts that begin at multiples of 8 rows, and at 32 bytes along K or at whole panels of 128 bytes across.
-                A and B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores
-                use the leading 19 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C
-                int32; both in shared memory and along K), or on targets that have them 8-bit floats, also mixed (C
-                float32 or float16). `policy` sets how warps share C.
+define_operation(
+    Gemm,
+    _list_gemm_effects,
+    _evaluate_gemm,
+    Spelling(
+        Signature("T.gemm", (*_FACTORS, _POLICY, _CLEAR, _K_PACK, _WAIT, _BARRIER, ANNOTATIONS)),
+        """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.
 
-                C may also be a T.alloc_tmem tile, in the tensor memory of sm_100a: only products of one T.Pipelined
-                loop may add to it, it is cleared before the loop or by `clear_accum=k == 0` in its first iteration, and
-                T.copy to a fragment reads it after the loop. In a kernel with explicit barriers, `mbar` makes it
-                T.tcgen05_gemm.
-                """,
-                _check_gemm,
-            ),
-            Spelling(
-                Signature(
-                    "T.gemm_sp",
-                    (
-                        Parameter("A_sparse"),
-                        Parameter("E"),
-                        Parameter("B"),
-                        Parameter("C"),
-                        Parameter("transpose_A", False),
-                        Parameter("transpose_E", False, supported=False),
-                        Parameter("transpose_B", False),
-                        Parameter("policy", WarpPolicy("square")),
-                        Parameter("clear_accum", False),
-                        Parameter("k_pack", 1, hint="it is for the matrix units of another vendor"),
-                        Parameter(
-                            "wg_wait", 0, hint="tilec inserts the wait where the result is needed", keyword_only=True
-                        ),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """C += op(A) · op(B), where A stores two of each four adjacent elements along K and the others are 0.
+        A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile or, for mma.sync, a fragment; C is
+        (M, N), a fragment. With transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K).
+        Dense shared tiles may also be parts of tiles that begin at a multiple of 16 bytes of a row; wgmma needs
+        parts that begin at multiples of 8 rows, and at 32 bytes along K or at whole panels of 128 bytes across.
+        A and B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores
+        use the leading 19 bits, which is tf32), float64 (C float64), int8 or uint8 (C int32), int4 or uint4 (C
+        int32; both in shared memory and along K), or on targets that have them 8-bit floats, also mixed (C
+        float32 or float16). `policy` sets how warps share C.
 
-                As T.gemm, but `A_sparse` is (M, K / 2), and the shared tile `E` holds the positions of its elements:
-                (M, K / n) of an integer type of n bits, for float32 (M, 2 K / n). A row of E is a string of bits, the
-                lowest first, with four bits for each four elements along K: the lower two are the position of the first
-                stored element, the upper two that of the second, which is larger. float32 stores one of two adjacent
-                elements, and its four bits are 0100 for the first, 1110 for the second. A is float16, bfloat16,
-                float32, int8, uint8 or an 8-bit float.
-                """,
-                _check_sparse_gemm,
-            ),
-            Spelling(
-                Signature(
-                    "T.wgmma_gemm",
-                    (
-                        Parameter("A"),
-                        Parameter("B"),
-                        Parameter("C"),
-                        Parameter("transpose_A", False),
-                        Parameter("transpose_B", False),
-                        Parameter("policy", WarpPolicy("square")),
-                        Parameter("clear_accum", False),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """Begin C += op(A) · op(B) by wgmma, as T.gemm would, without waiting: T.wait_wgmma waits for it.
+        C may also be a T.alloc_tmem tile, in the tensor memory of sm_100a: only products of one T.Pipelined
+        loop may add to it, it is cleared before the loop or by `clear_accum=k == 0` in its first iteration, and
+        T.copy to a fragment reads it after the loop. In a kernel with explicit barriers, `mbar` makes it
+        T.tcgen05_gemm.
+        """,
+        _check_gemm,
+    ),
+    Spelling(
+        Signature("T.gemm_sp", (*_SPARSE_FACTORS, _POLICY, _CLEAR, _K_PACK, _INSERTED_WAIT, ANNOTATIONS)),
+        """C += op(A) · op(B), where A stores two of each four adjacent elements along K and the others are 0.
 
-                tilec adds a wait where threads use C; when A and B may be overwritten is the kernel's task. T.gemm with
-                wg_wait=-1 is the same where the target has wgmma.
-                """,
-                _check_wgmma_gemm,
-            ),
-            Spelling(
-                Signature(
-                    "T.tcgen05_gemm",
-                    (
-                        Parameter("A"),
-                        Parameter("B"),
-                        Parameter("C"),
-                        Parameter("transpose_A", False),
-                        Parameter("transpose_B", False),
-                        Parameter("policy", WarpPolicy("square"), hint="the tensor cores divide C themselves"),
-                        Parameter("clear_accum", False),
-                        Parameter("mbar", None, keyword_only=True),
-                        Parameter("use_2cta", False, keyword_only=True),
-                        ANNOTATIONS,
-                    ),
-                ),
-                """Begin C += op(A) · op(B) by tcgen05.mma, C a T.alloc_tmem tile, without waiting.
+        As T.gemm, but `A_sparse` is (M, K / 2), and the shared tile `E` holds the positions of its elements:
+        (M, K / n) of an integer type of n bits, for float32 (M, 2 K / n). A row of E is a string of bits, the
+        lowest first, with four bits for each four elements along K: the lower two are the position of the first
+        stored element, the upper two that of the second, which is larger. float32 stores one of two adjacent
+        elements, and its four bits are 0100 for the first, 1110 for the second. A is float16, bfloat16,
+        float32, int8, uint8 or an 8-bit float.
+        """,
+        _check_sparse_gemm,
+    ),
+    Spelling(
+        Signature("T.wgmma_gemm", (*_FACTORS, _POLICY, _CLEAR, ANNOTATIONS)),
+        """Begin C += op(A) · op(B) by wgmma, as T.gemm would, without waiting: T.wait_wgmma waits for it.
 
-                B is a shared tile, and A a shared tile or a T.alloc_tmem tile that T.copy fills from a fragment. One of
-                the threads that execute this issues it. When it and all earlier products of this thread are complete,
-                the tensor cores arrive once at `mbar`; without `mbar`, T.tcgen05_mma_arrive does that. `clear_accum`
-                may depend on the iteration: C = op(A) · op(B) where it holds.
-
-                With use_2cta the tensor cores of both blocks of a cluster compute it, issued by a thread of the first
-                block: each block has its rows of A and of C, and half of B's columns, the first block the first half.
-                They arrive at `mbar` in both blocks.
-                """,
-                _check_tcgen05_gemm,
-            ),
+        tilec adds a wait where threads use C; when A and B may be overwritten is the kernel's task. T.gemm with
+        wg_wait=-1 is the same where the target has wgmma.
+        """,
+        lambda call: replace(_check_product(call, "A"), wait="wgmma"),
+    ),
+    Spelling(
+        Signature(
+            "T.tcgen05_gemm",
+            (*_FACTORS, _UNUSED_POLICY, _CLEAR, replace(_BARRIER, keyword_only=True), _PAIRED, ANNOTATIONS),
         ),
-        _list_gemm_effects,
-        _evaluate_gemm,
-    )
+        """Begin C += op(A) · op(B) by tcgen05.mma, C a T.alloc_tmem tile, without waiting.
+
+        B is a shared tile, and A a shared tile or a T.alloc_tmem tile that T.copy fills from a fragment. One of
+        the threads that execute this issues it. When it and all earlier products of this thread are complete,
+        the tensor cores arrive once at `mbar`; without `mbar`, T.tcgen05_mma_arrive does that. `clear_accum`
+        may depend on the iteration: C = op(A) · op(B) where it holds.
+
+        With use_2cta the tensor cores of both blocks of a cluster compute it, issued by a thread of the first
+        block: each block has its rows of A and of C, and half of B's columns, the first block the first half.
+        They arrive at `mbar` in both blocks.
+        """,
+        _check_tcgen05_gemm,
+    ),
 )
 
 
 @attach_facet(Gemm, "agrees")
 def verify_gemm(op: Gemm) -> Iterator[str]:
+    """Yield violations among the operands, their types and their memories."""
     a, b, c, *metadata = op.regions
     for region in op.regions:
         if len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2]):
@@ -559,21 +494,21 @@ def verify_gemm(op: Gemm) -> Iterator[str]:
     if (m, n * (2 if op.paired else 1), stored) != (*get_matrix_shape(c), of_b):
         shapes = ", ".join(f"{r.buffer.name} is {show_shape(r.extent)}" for r in (a, b, c))
         yield f"operands disagree: {shapes}"
-    types = a.buffer.dtype, b.buffer.dtype
-    if (types[0] != types[1] and not {*types} <= {FLOAT8_E4M3, FLOAT8_E5M2}) or types[0] not in _ACCUMULATORS:
-        yield f"there is no product of {types[0]} and {types[1]}"
-    elif c.buffer.dtype not in _ACCUMULATORS[types[0]]:
-        yield f"a product of {types[0]} is not accumulated in {c.buffer.dtype}"
-    elif types[0].per_byte == 2 and (
+    left, right = a.buffer.dtype, b.buffer.dtype
+    if (left != right and not {left, right} <= _MIXED_TYPES) or left not in _ACCUMULATORS:
+        yield f"there is no product of {left} and {right}"
+    elif c.buffer.dtype not in _ACCUMULATORS[left]:
+        yield f"a product of {left} is not accumulated in {c.buffer.dtype}"
+    elif left.per_byte == 2 and (
         op.transpose_A or not op.transpose_B or "fragment" in (a.buffer.scope, b.buffer.scope)
     ):
-        yield f"{types[0]} must be in shared memory and stored along K"
+        yield f"{left} must be in shared memory and stored along K"
     if metadata and (
-        types[0].name not in SPARSE_DTYPES
+        left.name not in SPARSE_DTYPES
         or metadata[0].buffer.dtype not in METADATA_DTYPES
-        or get_matrix_shape(metadata[0]) != (m, count_metadata_columns(k, types[0], metadata[0].buffer.dtype))
+        or get_matrix_shape(metadata[0]) != (m, count_metadata_columns(k, left, metadata[0].buffer.dtype))
     ):
-        yield f"{metadata[0].buffer.name} does not fit as metadata of {k} elements a row of {types[0]}"
+        yield f"{metadata[0].buffer.name} does not fit as metadata of {k} elements a row of {left}"
     yield from _verify_scopes(op)
 
 

@@ -15,6 +15,7 @@ MAX_COLUMNS = 256  # of one tcgen05.mma (PTX ISA, tcgen05 "Matrix shape")
 
 @attach_facet(Gemm, "lower")
 def lower_gemm(op: Gemm, context: LoweringContext) -> tuple[Operation, ...]:
+    """Lower a product to wgmma, tcgen05.mma or mma.sync, as its `via` says."""
     left, right, *_ = op.regions
     a, b, c, *more = (r.buffer for r in op.regions)
     metadata = more[0] if more else None
@@ -40,6 +41,7 @@ def lower_gemm(op: Gemm, context: LoweringContext) -> tuple[Operation, ...]:
 
 @attach_facet(Gemm, "demand")
 def list_gemm_demands(op: Gemm, context: LoweringContext) -> tuple[Demand, ...]:
+    """List the demands of a product by the instruction in its `via`."""
     a, b, c, *metadata = (r.buffer for r in op.regions)
     m, n, k = get_gemm_shape(op)
     if op.via == "wgmma":

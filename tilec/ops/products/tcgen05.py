@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from tilec.ir import warp
-from tilec.ir.operations.interfaces import Doer, PipelineEnd
+from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.tile import TileOp
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Leader, Yes
 from tilec.ops.language.signature import Call, Parameter, Signature
-from tilec.ops.lowering import Demand, LoweringContext
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.registry import Spelling, attach_facet, define_operation, evaluate_nothing, list_no_effects
 from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
 from tilec.support.records import dataclass
 
@@ -21,26 +21,17 @@ class TensorArrive(TileOp):
     both blocks of the pair."""
 
     name = "tensor_arrive"
+    commits = True
+    synchronises_roles = True
+    done_by = "one thread"
     barrier: Barrier
     leader: Leader
     paired: Yes | None = None
     releases: PipelineEnd | None = None
 
     @property
-    def commits(self) -> bool:
-        return True
-
-    @property
     def is_paired(self) -> bool:
         return self.paired is not None
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
 
 
 def build_tensor_arrive(op: TileOp) -> warp.TensorArrive:
@@ -54,31 +45,19 @@ def _check_tensor_arrive(call: Call) -> TileOp:
     return TensorArrive(as_barrier(call["mbar"], call.name), UNKNOWN_LEADER, paired, span=call.span)
 
 
-def _list_tensor_arrive_effects(op: TileOp) -> Effects:
-    return Effects((), ())
+define_operation(
+    TensorArrive,
+    list_no_effects,
+    evaluate_nothing,
+    Spelling(
+        Signature("T.tcgen05_mma_arrive", (Parameter("mbar"), Parameter("arrive_2cta", False))),
+        """Let the tensor cores arrive at a barrier when all earlier operations of this thread are complete.
 
-
-def _evaluate_tensor_arrive(op: TileOp, env: Environment) -> None:
-    """Compute nothing: `interp`, which runs the roles, models barriers."""
-
-
-register_operation(
-    Operation(
-        TensorArrive,
-        (
-            Spelling(
-                Signature("T.tcgen05_mma_arrive", (Parameter("mbar"), Parameter("arrive_2cta", False))),
-                """Let the tensor cores arrive at a barrier when all earlier operations of this thread are complete.
-
-                One of the threads that execute this issues it, the same that issues T.tcgen05_gemm there. With
-                arrive_2cta they arrive at the barrier in both blocks of the pair.
-                """,
-                _check_tensor_arrive,
-            ),
-        ),
-        _list_tensor_arrive_effects,
-        _evaluate_tensor_arrive,
-    )
+        One of the threads that execute this issues it, the same that issues T.tcgen05_gemm there. With
+        arrive_2cta they arrive at the barrier in both blocks of the pair.
+        """,
+        _check_tensor_arrive,
+    ),
 )
 
 
@@ -87,7 +66,4 @@ def lower_tensor_arrive(op: TensorArrive, context: LoweringContext) -> tuple[war
     return (build_tensor_arrive(op),)
 
 
-@attach_facet(TensorArrive, "demand")
-def list_tensor_arrive_demands(op: TileOp, context: LoweringContext) -> tuple[Demand, ...]:
-    """Demand only the issue slot: the waiting time is another role's."""
-    return ()
+attach_facet(TensorArrive, "demand")(list_no_demands)

@@ -18,7 +18,7 @@ from tilec.ops.form import OnChip, verify_same_dtype
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.language.values import show_shape
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support import schema
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -75,7 +75,9 @@ BITWISE_KINDS = ("bitand", "bitor", "bitxor")
 
 
 def _check_reduce(kind: Kind, call: Call) -> TileOp:
-    src, dst = _read_tile(call, "buffer"), _read_tile(call, "out")
+    """Return the reduction of a call of T.reduce_sum and its like."""
+    title, help_text = f"{call.name} works on tiles, not on tensors", "T.copy it to a fragment first"
+    src, dst = (call.read_tile(name, title, help_text) for name in ("buffer", "out"))
     extents, result = get_kept_extents(src), get_kept_extents(dst)
     rank = len(extents)
     dim = call.read_integer("dim")
@@ -128,25 +130,13 @@ def get_kept_extents(region: Region) -> tuple[int, ...]:
     return region.extent if region.is_whole else region.shape
 
 
-def _read_tile(call: Call, name: str) -> Region:
-    buffer = call.buffer(name)
-    if buffer is not None and buffer.scope == "global":
-        raise_error(
-            "wrong-scope",
-            f"{call.name} works on tiles, not on tensors",
-            call[name].span,
-            f"{buffer.name} is in global memory",
-            help="T.copy it to a fragment first",
-        )
-    return call.read_region(name)
-
-
 def _list_reduce_effects(op: Reduce) -> Effects:
     src, dst = op.regions
     return Effects((src,) if op.clear else (src, dst), (dst,))
 
 
 def _evaluate_reduce(op: Reduce, env: Environment) -> None:
+    """Compute the reduction in numpy, in the widest type of its kind."""
     import numpy as np
 
     src, dst = op.regions
@@ -169,6 +159,7 @@ def _evaluate_reduce(op: Reduce, env: Environment) -> None:
 
 
 def _make_spelling(kind: Kind, what: str) -> Spelling:
+    """Make T.reduce_sum and its like; `what` is the result in words."""
     return Spelling(
         Signature(
             f"T.reduce_{kind}",
@@ -192,18 +183,14 @@ def _make_spelling(kind: Kind, what: str) -> Spelling:
     )
 
 
-REDUCE = register_operation(
-    Operation(
-        Reduce,
-        tuple(_make_spelling(kind, what) for kind, what in KINDS.items()),
-        _list_reduce_effects,
-        _evaluate_reduce,
-    )
+REDUCE = define_operation(
+    Reduce, _list_reduce_effects, _evaluate_reduce, *(_make_spelling(kind, what) for kind, what in KINDS.items())
 )
 
 
 @attach_facet(Reduce, "lower")
 def lower_reduce(op: Reduce, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to one reduction, with scratch memory where a row crosses warps."""
     source, destination = (r.buffer for r in op.regions)
     dim = op.dim
     layout = context.fragments[source.name]
@@ -248,6 +235,7 @@ def list_reduce_demands(op: Reduce, context: LoweringContext) -> tuple[Demand, .
 
 @attach_facet(Reduce, "agrees")
 def verify_reduce(op: Reduce) -> Iterator[str]:
+    """Yield violations among the two regions, the dimension and the type."""
     source, result = op.regions
     extents = get_kept_extents(source)
     if op.dim >= len(extents):

@@ -21,7 +21,7 @@ from tilec.ops.language.signature import Argument, Call, Parameter, Signature, a
 from tilec.ops.language.values import EXPR_TYPES, Access, describe_value, show_shape
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
 from tilec.ops.reductions.reduce import BITWISE_KINDS, count_crossing_warps
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
@@ -36,8 +36,7 @@ KINDS: Mapping[str, Kind] = {kind: kind for kind in ATOMICS}
 COMBINATIONS: Mapping[str, Combination] = {name: name for name in ATOMICS.values()}
 
 ALLOCATE = Signature(
-    "T.alloc_reducer",
-    (Parameter("shape"), Parameter("dtype"), Parameter("op", "sum"), Parameter("replication", None)),
+    "T.alloc_reducer", (Parameter("shape"), Parameter("dtype"), Parameter("op", "sum"), Parameter("replication", None))
 )
 UPDATE = Signature("T.reducer_update", (Parameter("target"), Parameter("value")))
 
@@ -110,7 +109,6 @@ def read_update(call: Call) -> tuple[Access, tile.Expr]:
     access = call["target"].value
     if not isinstance(access, Access) or access.has_extent:
         call.refuse("target", "one element of a reducer, as in acc[i]")
-    assert isinstance(access, Access)
     return access, as_expr(call["value"], access.buffer.dtype)
 
 
@@ -123,6 +121,7 @@ def build_contribution(reducer: Reducer, access: Access, value: tile.Expr, call:
 
 
 def _read_whole_reducer(call: Call, name: str) -> tile.Region:
+    """Return all of the fragment that a T.alloc_reducer made."""
     buffer = call.buffer(name)
     if buffer is None or buffer.scope != "fragment" or not (region := call.read_region(name)).is_whole:
         call.refuse(name, "a buffer of T.alloc_reducer")
@@ -130,6 +129,7 @@ def _read_whole_reducer(call: Call, name: str) -> tile.Region:
 
 
 def _check_reducer_init(call: Call) -> tile.TileOp:
+    """Return the operation of a call of T.reducer_init; its kind is filled in later."""
     region = _read_whole_reducer(call, "reducer")
     given = call["init"].value is not None
     seed = as_expr(call["init"], region.buffer.dtype) if given else None
@@ -142,29 +142,26 @@ def _get_seed(op: ReducerInit) -> tile.Expr:
 
 
 def _evaluate_reducer_init(op: ReducerInit, env: Environment) -> None:
+    """Set all parts to the initial value: the reference has one part of each element."""
     import numpy as np
 
     (parts,) = op.regions
     env.write(parts, np.full(parts.extent, env.scalar(_get_seed(op))))
 
 
-INIT = register_operation(
-    Operation(
-        ReducerInit,
-        (
-            Spelling(
-                Signature("T.reducer_init", (Parameter("reducer"), Parameter("init", None))),
-                """Begin a reduction into `reducer`, a buffer of T.alloc_reducer.
+define_operation(
+    ReducerInit,
+    lambda op: Effects((), op.regions),
+    _evaluate_reducer_init,
+    Spelling(
+        Signature("T.reducer_init", (Parameter("reducer"), Parameter("init", None))),
+        """Begin a reduction into `reducer`, a buffer of T.alloc_reducer.
 
-                Until T.finalize_reducer, T.reducer_update adds to it. `init` is combined into the result once. T.fill
-                does the same.
-                """,
-                _check_reducer_init,
-            ),
-        ),
-        lambda op: Effects((), op.regions),
-        _evaluate_reducer_init,
-    )
+        Until T.finalize_reducer, T.reducer_update adds to it. `init` is combined into the result once. T.fill
+        does the same.
+        """,
+        _check_reducer_init,
+    ),
 )
 
 
@@ -197,6 +194,7 @@ def _count_parts(op: ReducerInit | FinalizeReducer, context: LoweringContext) ->
 
 
 def _check_finalize_reducer(call: Call) -> tile.TileOp:
+    """Return the operation of a call of T.finalize_reducer; its kind is filled in later."""
     source = _read_whole_reducer(call, "reducer")
     given: Argument = call["dst"]
     if given.value is None:
@@ -224,35 +222,32 @@ def _check_finalize_reducer(call: Call) -> tile.TileOp:
 
 
 def _evaluate_finalize_reducer(op: FinalizeReducer, env: Environment) -> None:
+    """Copy the parts: the reference has one part of each element."""
     parts, destination = op.regions
     value: Any = env.read(parts)
     env.write(destination, value)
 
 
-FINALIZE = register_operation(
-    Operation(
-        FinalizeReducer,
-        (
-            Spelling(
-                Signature(
-                    "T.finalize_reducer",
-                    (
-                        Parameter("reducer"),
-                        Parameter("dst", None),
-                        Parameter("batch", 1, hint="tilec combines all elements at once"),
-                    ),
-                ),
-                """End a reduction into `reducer`.
-
-                The partial results of all threads are combined into the fragment `dst`. Without `dst`, `reducer` itself
-                can be read from here on.
-                """,
-                _check_finalize_reducer,
+define_operation(
+    FinalizeReducer,
+    lambda op: Effects(op.regions[:1], op.regions[1:]),
+    _evaluate_finalize_reducer,
+    Spelling(
+        Signature(
+            "T.finalize_reducer",
+            (
+                Parameter("reducer"),
+                Parameter("dst", None),
+                Parameter("batch", 1, hint="tilec combines all elements at once"),
             ),
         ),
-        lambda op: Effects(op.regions[:1], op.regions[1:]),
-        _evaluate_finalize_reducer,
-    )
+        """End a reduction into `reducer`.
+
+        The partial results of all threads are combined into the fragment `dst`. Without `dst`, `reducer` itself
+        can be read from here on.
+        """,
+        _check_finalize_reducer,
+    ),
 )
 
 ACROSS_COPIES = -1
@@ -261,6 +256,7 @@ ACROSS_COPIES = -1
 
 @attach_facet(FinalizeReducer, "lower")
 def lower_finalize_reducer(op: FinalizeReducer, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to a reduction across the copies of each element."""
     parts, destination = (r.buffer for r in op.regions)
     layout = context.fragments[parts.name]
     scratch = None
@@ -278,6 +274,7 @@ def list_finalize_reducer_demands(op: FinalizeReducer, context: LoweringContext)
 
 @attach_facet(ReducerInit, "agrees")
 def verify_reducer_init(op: ReducerInit) -> Iterator[str]:
+    """Yield violations of the region and the initial value's type."""
     yield from verify_whole_buffer(op.regions[0])
     if (value := op.value) is not None:
         yield from verify_value_dtype(value, op.regions[0])
@@ -285,6 +282,7 @@ def verify_reducer_init(op: ReducerInit) -> Iterator[str]:
 
 @attach_facet(FinalizeReducer, "agrees")
 def verify_finalize_reducer(op: FinalizeReducer) -> Iterator[str]:
+    """Yield violations among the two regions."""
     for region in op.regions:
         yield from verify_whole_buffer(region)
     yield from verify_same_shape(*op.regions)

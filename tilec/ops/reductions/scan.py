@@ -16,10 +16,10 @@ from tilec.ir.types import BOOL, FLOAT32, INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.form import OnChip, verify_same_shape
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
-from tilec.ops.language.values import Value, show_shape
+from tilec.ops.language.values import show_shape
 from tilec.ops.lowering import Demand, LoweringContext
 from tilec.ops.reductions.reduce import get_kept_extents
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support import schema
 from tilec.support.diagnostics import InternalError, Label, raise_error
 from tilec.support.records import dataclass
@@ -41,9 +41,10 @@ class Scan(tile.TileOp):
 
 
 def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
-    src = _read_tile(call, "src")
-    missing: Value = None
-    dst = src if call["dst"].value is missing else _read_tile(call, "dst")
+    """Return the scan of a call of T.cumsum or T.cummax."""
+    title, help_text = f"{call.name} works on tiles, not on tensors", "T.copy it to a tile first"
+    src = call.read_tile("src", title, help_text)
+    dst = src if call["dst"].value is None else call.read_tile("dst", title, help_text)
     rank = len(get_kept_extents(src))
     dim = call.read_integer("dim")
     if not -rank <= dim < rank:
@@ -74,25 +75,8 @@ def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
     return Scan(src, dst, dim % rank, kind, call.read_boolean("reverse"), span=call.span)
 
 
-def _read_tile(call: Call, name: str) -> tile.Region:
-    buffer = call.buffer(name)
-    if buffer is not None and buffer.scope == "global":
-        raise_error(
-            "wrong-scope",
-            f"{call.name} works on tiles, not on tensors",
-            call[name].span,
-            f"{buffer.name} is in global memory",
-            help="T.copy it to a tile first",
-        )
-    return call.read_region(name)
-
-
-def _list_scan_effects(op: Scan) -> Effects:
-    src, dst = op.regions
-    return Effects((src,), (dst,))
-
-
 def _evaluate_scan(op: Scan, env: Environment) -> None:
+    """Compute the scan in numpy."""
     import numpy as np
 
     src, dst = op.regions
@@ -145,16 +129,11 @@ def _make_whole_region(buffer: tile.Buffer, op: Scan) -> tile.Region:
 
 
 def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
+    """Make T.cumsum or T.cummax; `what` is the combined value in words."""
     return Spelling(
         Signature(
             f"T.{name}",
-            (
-                Parameter("src"),
-                Parameter("dst", None),
-                Parameter("dim", 0),
-                Parameter("reverse", False),
-                ANNOTATIONS,
-            ),
+            (Parameter("src"), Parameter("dst", None), Parameter("dim", 0), Parameter("reverse", False), ANNOTATIONS),
         ),
         f"""Put into each element of `dst` {what} of `src` up to it along dimension `dim`.
 
@@ -165,16 +144,12 @@ def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
     )
 
 
-SCAN = register_operation(
-    Operation(
-        Scan,
-        (
-            _make_spelling("cumsum", "sum", "the sum of the elements"),
-            _make_spelling("cummax", "max", "the maximum of the elements"),
-        ),
-        _list_scan_effects,
-        _evaluate_scan,
-    )
+define_operation(
+    Scan,
+    list_move_effects,
+    _evaluate_scan,
+    _make_spelling("cumsum", "sum", "the sum of the elements"),
+    _make_spelling("cummax", "max", "the maximum of the elements"),
 )
 
 
@@ -190,6 +165,7 @@ def list_scan_demands(op: Scan, context: LoweringContext) -> tuple[Demand, ...]:
 
 @attach_facet(Scan, "agrees")
 def verify_scan(op: Scan) -> Iterator[str]:
+    """Yield violations among the two regions, the dimension and the type."""
     source, result = op.regions
     if op.dim >= len(source.extent):
         yield f"dim is {op.dim}, {source.buffer.name} has {len(source.extent)} dimensions"

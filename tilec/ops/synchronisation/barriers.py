@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal
 
 from tilec.ir import tile, warp
 from tilec.ir.expr import cast_expr
-from tilec.ir.operations.interfaces import Doer, PipelineEnd
+from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.text import show_declared
 from tilec.ir.types import INT32
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Condition, Index, Leader, Positive, Yes
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, as_shape
 from tilec.ops.language.values import Access, IndexRange, describe_value
-from tilec.ops.lowering import Demand, LoweringContext
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.registry import Spelling, attach_facet, define_operation, evaluate_nothing, list_no_effects
 from tilec.support import schema
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
@@ -59,19 +60,13 @@ class Arrive(tile.TileOp):
 
     name = "arrive"
     is_collective = False
+    synchronises_roles = True
+    done_by = "each thread"
     barrier: Barrier
     block: Index | None = None
     by_warps: Yes | None = None
     condition: Condition | None = None
     releases: PipelineEnd | None = None
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "each thread"
 
     @property
     def reaches_blocks(self) -> bool:
@@ -84,15 +79,12 @@ class AwaitBarrier(tile.TileOp):
 
     name = "await_barrier"
     is_collective = False
+    synchronises_roles = True
     barrier: Barrier
     parity: Index
     acquires: PipelineEnd | None = None
     drains: str | None = None
     unless: Condition | None = None
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +92,13 @@ class ExpectTx(tile.TileOp):
     """One thread announces bytes to a barrier and, if `arrives`, arrives there."""
 
     name = "expect_tx"
+    synchronises_roles = True
+    done_by = "one thread"
     arrives: bool
     barrier: Barrier
     bytes: _ARRIVALS
     leader: Leader
     of_stage: Literal["payload", "said"] | None = None
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +107,10 @@ class CpAsyncArrive(tile.TileOp):
 
     name = "cp_async_arrive"
     is_collective = False
+    synchronises_roles = True
+    done_by = "each thread"
     barrier: Barrier
     condition: Condition | None = None
-
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "each thread"
 
 
 BARRIER_OPERATIONS = (AllocBarrier, Arrive, AwaitBarrier, ExpectTx, CpAsyncArrive)
@@ -203,6 +183,7 @@ def _check_allocation(call: Call) -> tile.TileOp:
 
 
 def _check_arrive(call: Call) -> tile.TileOp:
+    """Return the arrival of a call, perhaps at the barrier of another block."""
     op = Arrive(as_barrier(call["mbarrier"], call.name), span=call.span)
     if "cta_id" not in call.arguments or call["cta_id"].value is None:
         return op
@@ -213,6 +194,7 @@ def _check_arrive(call: Call) -> tile.TileOp:
 
 
 def _check_await_barrier(call: Call) -> tile.TileOp:
+    """Return the wait of a call of T.barrier_wait."""
     parity = as_expr(call["parity"])
     if parity.dtype.is_float:
         call.refuse("parity", "0 or 1")
@@ -222,32 +204,13 @@ def _check_await_barrier(call: Call) -> tile.TileOp:
     return AwaitBarrier(barrier, cast_expr(parity, INT32), span=call.span)
 
 
-def _check_expect_tx(call: Call) -> tile.TileOp:
-    return _build_expect_tx(call, arrives=False)
-
-
-def _check_arrive_expect_tx(call: Call) -> tile.TileOp:
-    return _build_expect_tx(call, arrives=True)
-
-
-def _build_expect_tx(call: Call, *, arrives: bool) -> tile.TileOp:
+def _check_expect_tx(arrives: bool, call: Call) -> tile.TileOp:
+    """Return the announcement of bytes that a call makes, with an arrival if `arrives`."""
     announced = call.read_integer("tx")
     if not 0 < announced <= MAX_ARRIVALS:
         call.refuse("tx", f"a number of bytes, 1 to {MAX_ARRIVALS:,}")
     barrier = as_barrier(call["mbarrier"], call.name)
     return ExpectTx(arrives, barrier, announced, UNKNOWN_LEADER, span=call.span)
-
-
-def _check_cp_async_arrive(call: Call) -> tile.TileOp:
-    return CpAsyncArrive(as_barrier(call["mbarrier"], call.name), span=call.span)
-
-
-def _list_barrier_effects(op: tile.TileOp) -> Effects:
-    return Effects((), ())
-
-
-def _evaluate_barrier(op: tile.TileOp, env: Environment) -> None:
-    """Compute nothing: `interp`, which runs the roles, models barriers."""
 
 
 _BARRIER = Parameter("mbarrier")
@@ -268,99 +231,75 @@ _WAIT = """Wait until the phase of this parity has completed: 0 for the first, t
                 A fresh barrier counts as if a phase of parity 1 had just completed.
                 """
 
-register_operation(
-    Operation(
-        AllocBarrier,
-        (
-            Spelling(
-                Signature("T.alloc_barrier", (Parameter("arrive_count"),)),
-                """Barriers in shared memory: one of `arrive_count` arrivals, or one for each count of a list.
+define_operation(
+    AllocBarrier,
+    list_no_effects,
+    evaluate_nothing,
+    Spelling(
+        Signature("T.alloc_barrier", (Parameter("arrive_count"),)),
+        """Barriers in shared memory: one of `arrive_count` arrivals, or one for each count of a list.
 
-                `bar[i]` is one of several.
-                """,
-                _check_allocation,
-            ),
-            Spelling(
-                Signature("T.alloc_cluster_barrier", (Parameter("arrive_count"),)),
-                """Barriers like those of T.alloc_barrier that all blocks of a cluster can reach.
+        `bar[i]` is one of several.
+        """,
+        _check_allocation,
+    ),
+    Spelling(
+        Signature("T.alloc_cluster_barrier", (Parameter("arrive_count"),)),
+        """Barriers like those of T.alloc_barrier that all blocks of a cluster can reach.
 
-                Threads of this block arrive by T.barrier_arrive, those of other blocks by T.mbarrier_arrive(bar,
-                cta_id).
-                """,
-                _check_allocation,
-            ),
-        ),
-        _list_barrier_effects,
-        _evaluate_barrier,
-    )
+        Threads of this block arrive by T.barrier_arrive, those of other blocks by T.mbarrier_arrive(bar,
+        cta_id).
+        """,
+        _check_allocation,
+    ),
 )
-register_operation(
-    Operation(
-        Arrive,
-        (
-            Spelling(Signature("T.barrier_arrive", (_BARRIER,)), _ARRIVE, _check_arrive),
-            Spelling(
-                Signature("T.mbarrier_arrive", (_BARRIER, Parameter("cta_id", None))),
-                _ARRIVE_ANYWHERE,
-                _check_arrive,
-            ),
-        ),
-        _list_barrier_effects,
-        _evaluate_barrier,
-    )
+define_operation(
+    Arrive,
+    list_no_effects,
+    evaluate_nothing,
+    Spelling(Signature("T.barrier_arrive", (_BARRIER,)), _ARRIVE, _check_arrive),
+    Spelling(Signature("T.mbarrier_arrive", (_BARRIER, Parameter("cta_id", None))), _ARRIVE_ANYWHERE, _check_arrive),
 )
-register_operation(
-    Operation(
-        AwaitBarrier,
-        (
-            Spelling(Signature("T.barrier_wait", (_BARRIER, Parameter("parity"))), _WAIT, _check_await_barrier),
-            Spelling(Signature("T.mbarrier_wait_parity", (_BARRIER, Parameter("parity"))), _WAIT, _check_await_barrier),
-        ),
-        _list_barrier_effects,
-        _evaluate_barrier,
-    )
+define_operation(
+    AwaitBarrier,
+    list_no_effects,
+    evaluate_nothing,
+    Spelling(Signature("T.barrier_wait", (_BARRIER, Parameter("parity"))), _WAIT, _check_await_barrier),
+    Spelling(Signature("T.mbarrier_wait_parity", (_BARRIER, Parameter("parity"))), _WAIT, _check_await_barrier),
 )
-register_operation(
-    Operation(
-        ExpectTx,
-        (
-            Spelling(
-                Signature("T.mbarrier_expect_tx", (_BARRIER, Parameter("tx"))),
-                """Announce `tx` bytes to a barrier's phase; one of the threads that execute this does it.
+define_operation(
+    ExpectTx,
+    list_no_effects,
+    evaluate_nothing,
+    Spelling(
+        Signature("T.mbarrier_expect_tx", (_BARRIER, Parameter("tx"))),
+        """Announce `tx` bytes to a barrier's phase; one of the threads that execute this does it.
 
-                T.tma_copy announces its bytes itself, unless the kernel does it for that barrier.
-                """,
-                _check_expect_tx,
-            ),
-            Spelling(
-                Signature("T.mbarrier_arrive_expect_tx", (_BARRIER, Parameter("tx"))),
-                """Announce `tx` bytes to a barrier's phase and arrive; one of the threads that execute this does both.
+        T.tma_copy announces its bytes itself, unless the kernel does it for that barrier.
+        """,
+        partial(_check_expect_tx, False),
+    ),
+    Spelling(
+        Signature("T.mbarrier_arrive_expect_tx", (_BARRIER, Parameter("tx"))),
+        """Announce `tx` bytes to a barrier's phase and arrive; one of the threads that execute this does both.
 
-                T.tma_copy announces its bytes itself, unless the kernel does it for that barrier.
-                """,
-                _check_arrive_expect_tx,
-            ),
-        ),
-        _list_barrier_effects,
-        _evaluate_barrier,
-    )
+        T.tma_copy announces its bytes itself, unless the kernel does it for that barrier.
+        """,
+        partial(_check_expect_tx, True),
+    ),
 )
-register_operation(
-    Operation(
-        CpAsyncArrive,
-        (
-            Spelling(
-                Signature("T.cp_async_barrier_noinc", (_BARRIER,)),
-                """Let each thread arrive at a barrier when its asynchronous copies are complete.
+define_operation(
+    CpAsyncArrive,
+    list_no_effects,
+    evaluate_nothing,
+    Spelling(
+        Signature("T.cp_async_barrier_noinc", (_BARRIER,)),
+        """Let each thread arrive at a barrier when its asynchronous copies are complete.
 
-                The thread does not wait; the barrier's count includes these arrivals.
-                """,
-                _check_cp_async_arrive,
-            ),
-        ),
-        _list_barrier_effects,
-        _evaluate_barrier,
-    )
+        The thread does not wait; the barrier's count includes these arrivals.
+        """,
+        lambda call: CpAsyncArrive(as_barrier(call["mbarrier"], call.name), span=call.span),
+    ),
 )
 
 
@@ -389,17 +328,13 @@ def lower_cp_async_arrive(op: CpAsyncArrive, context: LoweringContext) -> tuple[
     return (warp.CopiesArrive(get_barrier(op), op.condition, span=op.span),)
 
 
-def _list_barrier_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, ...]:
-    """Demand only the issue slot: the waiting time is another role's."""
-    return ()
-
-
 for _operation in BARRIER_OPERATIONS:
-    attach_facet(_operation, "demand")(_list_barrier_demands)
+    attach_facet(_operation, "demand")(list_no_demands)
 
 
 @attach_facet(AllocBarrier, "agrees")
 def verify_allocation(op: AllocBarrier) -> Iterator[str]:
+    """Yield violations among the barriers, their counts and the fields of a pipeline."""
     made, counted = op.barrier.buffer, len(op.counts)
     if made.shape != (counted,):
         yield f"{show_declared(made)} does not match the {counted} barriers of counts"

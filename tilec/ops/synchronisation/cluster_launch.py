@@ -13,14 +13,13 @@ from typing import Any, Literal, TypeGuard
 
 from tilec.ir import tile, warp
 from tilec.ir.operations.fields import BY_PASSES
-from tilec.ir.operations.interfaces import Doer
 from tilec.ir.types import INT32, UINT32
 from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Leader, Shared
 from tilec.ops.functions.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature
 from tilec.ops.language.values import Value, describe_value
-from tilec.ops.lowering import Demand, LoweringContext
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
@@ -36,20 +35,14 @@ class TryCancel(tile.TileOp):
 
     name = "try_cancel"
     reaches_regions = False
+    signals_barrier = True
+    done_by = "one thread"
     answer: Shared
     barrier: Barrier
     leader: Leader
     announces: Announces
     block: tile.Expr | None = field(default=None, metadata=BY_PASSES)
     via: Literal["tma"] | None = field(default=None, metadata=BY_PASSES)
-
-    @property
-    def signals_barrier(self) -> bool:
-        return True
-
-    @property
-    def done_by(self) -> Doer:
-        return "one thread"
 
 
 def is_try_cancel(stmt: object) -> TypeGuard[TryCancel]:
@@ -61,6 +54,7 @@ def is_try_cancel(stmt: object) -> TypeGuard[TryCancel]:
 
 
 def _read_answer(argument: Argument, name: str) -> tile.Buffer:
+    """Return an argument that must be a shared tile of four words."""
     value = argument.value
     if not isinstance(value, tile.Buffer) or (value.scope, value.extents, value.dtype) != (
         "shared",
@@ -79,40 +73,34 @@ def _read_answer(argument: Argument, name: str) -> tile.Buffer:
 
 
 def _check_try_cancel(call: Call) -> tile.TileOp:
+    """Return the request of a call of T.clc_try_cancel."""
     answer = _read_answer(call["result"], call.name)
     region = tile.Region(answer, (tile.int32_const(0),), (ANSWER_WORDS,), call["result"].span)
     return TryCancel(region, as_barrier(call["mbarrier"], call.name), UNKNOWN_LEADER, announces=True, span=call.span)
 
 
-def _list_try_cancel_effects(op: TryCancel) -> Effects:
-    return Effects((), op.regions)
-
-
 def _evaluate_try_cancel(op: TryCancel, env: Environment) -> None:
+    """Write the answer of a failed request."""
     import numpy as np
 
     env.write(op.regions[0], np.zeros(ANSWER_WORDS, np.uint32))
 
 
-register_operation(
-    Operation(
-        TryCancel,
-        (
-            Spelling(
-                Signature("T.clc_try_cancel", (_RESULT, Parameter("mbarrier"))),
-                """Request the work of a block that has not started; such a block then never runs.
+define_operation(
+    TryCancel,
+    lambda op: Effects((), op.regions),
+    _evaluate_try_cancel,
+    Spelling(
+        Signature("T.clc_try_cancel", (_RESULT, Parameter("mbarrier"))),
+        """Request the work of a block that has not started; such a block then never runs.
 
-                The answer is written to `result`, a shared tile of four uint32, and its 16 bytes are announced to the
-                barrier, which completes when it is there, as with T.tma_copy. T.clc_is_canceled tells whether there was
-                such a block; after an answer of 0 a block must not ask again. One of the threads that execute this
-                asks. It needs sm_100a, and blocks without clusters in the order of their numbers.
-                """,
-                _check_try_cancel,
-            ),
-        ),
-        _list_try_cancel_effects,
-        _evaluate_try_cancel,
-    )
+        The answer is written to `result`, a shared tile of four uint32, and its 16 bytes are announced to the
+        barrier, which completes when it is there, as with T.tma_copy. T.clc_is_canceled tells whether there was
+        such a block; after an answer of 0 a block must not ask again. One of the threads that execute this
+        asks. It needs sm_100a, and blocks without clusters in the order of their numbers.
+        """,
+        _check_try_cancel,
+    ),
 )
 
 
@@ -121,16 +109,15 @@ def lower_try_cancel(op: TryCancel, context: LoweringContext) -> tuple[warp.Oper
     return (warp.TryCancel(op.answer.buffer, get_barrier(op), op.leader, op.announces, span=op.span),)
 
 
-@attach_facet(TryCancel, "demand")
-def list_try_cancel_demands(op: TryCancel, context: LoweringContext) -> tuple[Demand, ...]:
-    """Demand only the issue slot: another statement waits for the answer."""
-    return ()
+attach_facet(TryCancel, "demand")(list_no_demands)
 
 
 # ---- queries of the answer -------------------------------------------------------------------------------------------
 
 
 def _make_query(fn: str) -> Callable[[Call], Value]:
+    """Make the builder of a query of the answer's words."""
+
     def build_query(call: Call) -> Value:
         answer = _read_answer(call["result"], call.name)
         words: tuple[tile.Expr, ...] = tuple(tile.Load(answer, (tile.int32_const(i),)) for i in range(ANSWER_WORDS))
@@ -161,6 +148,7 @@ REFERENCES: dict[str, Callable[..., Any]] = dict.fromkeys(_QUERIES, _evaluate_qu
 
 @attach_facet(TryCancel, "agrees")
 def verify_try_cancel(op: TryCancel) -> Iterator[str]:
+    """Yield a violation if the answer is not a whole tile of four words."""
     answer = op.regions[0]
     if not answer.is_whole or (answer.extent, answer.buffer.dtype) != ((ANSWER_WORDS,), UINT32):
         yield f"{answer.buffer.name} must have the {ANSWER_WORDS} words of an answer"

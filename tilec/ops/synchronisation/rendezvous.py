@@ -15,8 +15,8 @@ from tilec.ir import warp
 from tilec.ir.tile import TileOp
 from tilec.ops.form import Shared
 from tilec.ops.language.signature import Call, Signature
-from tilec.ops.lowering import Demand, LoweringContext
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support import schema
 from tilec.support.records import dataclass
 from tilec.target.names import Feature
@@ -113,14 +113,12 @@ def is_for_every_role(stmt: object) -> TypeGuard[Rendezvous]:
 
 
 def _make_spelling(what: str, kind: RendezvousKind) -> Spelling:
+    """Make the `T.*` name of one kind of rendezvous."""
+
     def check_rendezvous(call: Call) -> TileOp:
         return Rendezvous(what=what, span=call.span)
 
     return Spelling(Signature(kind.spelled, ()), kind.doc, check_rendezvous)
-
-
-def _list_rendezvous_effects(op: Rendezvous) -> Effects:
-    return Effects(op.regions, ())
 
 
 def _evaluate_rendezvous(op: Rendezvous, env: Environment) -> None:
@@ -128,18 +126,17 @@ def _evaluate_rendezvous(op: Rendezvous, env: Environment) -> None:
     env.rendezvous(op.what)
 
 
-register_operation(
-    Operation(
-        Rendezvous,
-        tuple(_make_spelling(*item) for item in RENDEZVOUS.items()),
-        _list_rendezvous_effects,
-        _evaluate_rendezvous,
-    )
+define_operation(
+    Rendezvous,
+    lambda op: Effects(op.regions, ()),
+    _evaluate_rendezvous,
+    *(_make_spelling(*item) for item in RENDEZVOUS.items()),
 )
 
 
 @attach_facet(Rendezvous, "lower")
 def lower_rendezvous(op: Rendezvous, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the waits for copies, then to the barrier of the cluster or the grid."""
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.regions))
     waits = (warp.Await(tiles, True, cursors=context.cursors, span=op.span),) if tiles else ()
     match op.what:
@@ -157,10 +154,7 @@ def lower_rendezvous(op: Rendezvous, context: LoweringContext) -> tuple[warp.Ope
             return *waits, warp.GridControl("launch_dependents", span=op.span)
 
 
-@attach_facet(Rendezvous, "demand")
-def list_rendezvous_demands(op: Rendezvous, context: LoweringContext) -> tuple[Demand, ...]:
-    """Demand only the issue slot: the other blocks' time is unknown."""
-    return ()
+attach_facet(Rendezvous, "demand")(list_no_demands)
 
 
 @attach_facet(Rendezvous, "agrees")

@@ -15,8 +15,8 @@ from tilec.ir import tile, warp
 from tilec.ir.operations.fields import BY_PASSES
 from tilec.ops.form import Anywhere, Whole, Yes
 from tilec.ops.language.signature import Call, Parameter, Signature
-from tilec.ops.lowering import Demand, LoweringContext
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.registry import Effects, Spelling, attach_facet, define_operation, evaluate_nothing
 from tilec.ops.synchronisation.rendezvous import Rendezvous
 from tilec.support import schema
 from tilec.support.records import dataclass
@@ -115,6 +115,7 @@ def make_buffer_region(buffer: tile.Buffer, span: Span) -> tile.Region:
 
 
 def _check_block_barrier(call: Call) -> tile.TileOp:
+    """Return the barrier of a call of T.sync_threads, perhaps a named one."""
     if call["barrier_id"].value is not None and not 0 <= call.read_integer("barrier_id") < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
     if call["arrive_count"].value is None:
@@ -123,15 +124,8 @@ def _check_block_barrier(call: Call) -> tile.TileOp:
     return BlockBarrier(id=number, threads=call.read_integer("arrive_count"), span=call.span)
 
 
-def _check_fence(call: Call) -> tile.TileOp:
-    return Fence(span=call.span)
-
-
-def _check_commit_copies(call: Call) -> tile.TileOp:
-    return CommitCopies(span=call.span)
-
-
 def _check_wait_copies(call: Call) -> tile.TileOp:
+    """Return the wait of a call of T.ptx_wait_group."""
     pending = call.read_integer("n")
     if pending < 0:
         call.refuse("n", "0 or more")
@@ -142,82 +136,62 @@ def _list_ordering_effects(op: tile.TileOp) -> Effects:
     return Effects(op.regions, ())
 
 
-def _evaluate_ordering(op: tile.TileOp, env: Environment) -> None:
-    """Compute nothing: the reference runs one statement after the other."""
+define_operation(
+    BlockBarrier,
+    _list_ordering_effects,
+    evaluate_nothing,
+    Spelling(
+        Signature("T.sync_threads", (Parameter("barrier_id", None), Parameter("arrive_count", None))),
+        """Let all threads of the block wait for each other.
 
-
-register_operation(
-    Operation(
-        BlockBarrier,
-        (
-            Spelling(
-                Signature("T.sync_threads", (Parameter("barrier_id", None), Parameter("arrive_count", None))),
-                """Let all threads of the block wait for each other.
-
-                Earlier accesses of shared memory are complete for all of them after it. tilec places the barriers that
-                the kernel needs without it. Under `with T.ws(…):` it is for the threads that execute it.
-                `arrive_count`, if given, is their number, and `barrier_id` is accepted, but tilec numbers its barriers
-                itself; or `arrive_count` is larger, and threads of other roles arrive at the same `barrier_id`.
-                """,
-                _check_block_barrier,
-            ),
-        ),
-        _list_ordering_effects,
-        _evaluate_ordering,
-    )
+        Earlier accesses of shared memory are complete for all of them after it. tilec places the barriers that
+        the kernel needs without it. Under `with T.ws(…):` it is for the threads that execute it.
+        `arrive_count`, if given, is their number, and `barrier_id` is accepted, but tilec numbers its barriers
+        itself; or `arrive_count` is larger, and threads of other roles arrive at the same `barrier_id`.
+        """,
+        _check_block_barrier,
+    ),
 )
-register_operation(
-    Operation(
-        Fence,
-        (
-            Spelling(
-                Signature("T.fence_proxy_async", ()),
-                """Make writes of threads to shared memory visible to TMA and to the tensor cores.
+define_operation(
+    Fence,
+    _list_ordering_effects,
+    evaluate_nothing,
+    Spelling(
+        Signature("T.fence_proxy_async", ()),
+        """Make writes of threads to shared memory visible to TMA and to the tensor cores.
 
-                tilec places the fences that the kernel needs without it. On a target without an asynchronous proxy it
-                does nothing.
-                """,
-                _check_fence,
-            ),
-        ),
-        _list_ordering_effects,
-        _evaluate_ordering,
-    )
+        tilec places the fences that the kernel needs without it. On a target without an asynchronous proxy it
+        does nothing.
+        """,
+        lambda call: Fence(span=call.span),
+    ),
 )
-register_operation(
-    Operation(
-        CommitCopies,
-        (
-            Spelling(
-                Signature("T.ptx_commit_group", ()),
-                """Close a group of asynchronous copies, which T.ptx_wait_group counts.
+define_operation(
+    CommitCopies,
+    _list_ordering_effects,
+    evaluate_nothing,
+    Spelling(
+        Signature("T.ptx_commit_group", ()),
+        """Close a group of asynchronous copies, which T.ptx_wait_group counts.
 
-                T.async_copy already closes a group of its own, so this one is empty.
-                """,
-                _check_commit_copies,
-            ),
-        ),
-        _list_ordering_effects,
-        _evaluate_ordering,
-    )
+        T.async_copy already closes a group of its own, so this one is empty.
+        """,
+        lambda call: CommitCopies(span=call.span),
+    ),
 )
-register_operation(
-    Operation(
-        WaitCopies,
-        (
-            Spelling(
-                Signature("T.ptx_wait_group", (Parameter("n"),)),
-                """Wait until at most the newest `n` groups of asynchronous copies are pending.
+define_operation(
+    WaitCopies,
+    _list_ordering_effects,
+    evaluate_nothing,
+    Spelling(
+        Signature("T.ptx_wait_group", (Parameter("n"),)),
+        """Wait until at most the newest `n` groups of asynchronous copies are pending.
 
-                Each T.async_copy is a group, and so is each T.ptx_commit_group. They are counted in the order of the
-                text: in a pipeline tilec adapts the number, since copies of later iterations are in flight too.
-                """,
-                _check_wait_copies,
-            ),
-        ),
-        _list_ordering_effects,
-        _evaluate_ordering,
-    )
+        Each T.async_copy is a group, and so is each T.ptx_commit_group. They are counted in the order of the
+        text: in a pipeline tilec adapts the number, since copies of later iterations are in flight too.
+        """,
+        _check_wait_copies,
+    ),
 )
 
 
@@ -229,6 +203,7 @@ def lower_wait_copies(op: WaitCopies, context: LoweringContext) -> tuple[warp.Op
 def _await_tiles(
     op: WaitCopies | BlockBarrier, context: LoweringContext, *, readers: bool
 ) -> tuple[warp.Operation, ...]:
+    """Return the wait for the awaited tiles, if there are any."""
     if not op.awaited:
         return ()
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.awaited))
@@ -237,6 +212,7 @@ def _await_tiles(
 
 @attach_facet(BlockBarrier, "lower")
 def lower_block_barrier(op: BlockBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the wait for copies, then to a barrier of the role or a named one."""
     waits = _await_tiles(op, context, readers=True)
     if op.id is not None:
         assert op.threads is not None
@@ -255,13 +231,8 @@ def lower_commit_copies(op: CommitCopies, context: LoweringContext) -> tuple[war
     return (warp.CpAsyncCommit(span=op.span),)
 
 
-def list_ordering_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, ...]:
-    """Demand only the issue slot: the dependences have the waiting time."""
-    return ()
-
-
 for _operation in (BlockBarrier, Fence, CommitCopies, WaitCopies):
-    attach_facet(_operation, "demand")(list_ordering_demands)
+    attach_facet(_operation, "demand")(list_no_demands)
 
 
 @attach_facet(BlockBarrier, "agrees")

@@ -10,8 +10,8 @@ from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.tile import TileOp
 from tilec.ops.form import Whole
 from tilec.ops.language.signature import Call, Parameter, Signature
-from tilec.ops.lowering import Demand, LoweringContext
-from tilec.ops.registry import Effects, Environment, Operation, Spelling, attach_facet, register_operation
+from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.registry import Spelling, attach_facet, define_operation, evaluate_nothing, list_no_effects
 from tilec.support import schema
 from tilec.support.records import dataclass
 
@@ -51,15 +51,13 @@ class NamedArrive(TileOp):
 
     name = "named_arrive"
     is_collective = False
+    synchronises_roles = True
     id: Annotated[int, schema.Range(0, 15)]
     threads: Annotated[int, schema.Range(32, 1024), schema.Constraint(lambda count: count % 32 == 0, "whole warps")]
 
-    @property
-    def synchronises_roles(self) -> bool:
-        return True
-
 
 def _check_set_registers(call: Call) -> TileOp:
+    """Return the operation of a call that sets the registers of a warpgroup."""
     count = call.read_integer("reg_count")
     if not FEWEST_REGISTERS <= count <= MOST_REGISTERS or count % 8:
         call.refuse("reg_count", f"a multiple of 8, {FEWEST_REGISTERS} to {MOST_REGISTERS}")
@@ -69,14 +67,11 @@ def _check_set_registers(call: Call) -> TileOp:
 
 
 def _check_wait_wgmma(call: Call) -> TileOp:
+    """Return the wait of a call of T.wait_wgmma."""
     pending = call.read_integer("num_mma")
     if pending < 0:
         call.refuse("num_mma", "0 or more")
     return WaitWgmma(pending, span=call.span)
-
-
-def _check_named_arrive(call: Call) -> TileOp:
-    return NamedArrive(*read_named_barrier(call, "arrive_count"), span=call.span)
 
 
 def read_named_barrier(call: Call, count: str) -> tuple[int, int]:
@@ -89,14 +84,6 @@ def read_named_barrier(call: Call, count: str) -> tuple[int, int]:
     return number, threads
 
 
-def _list_warpgroup_effects(op: TileOp) -> Effects:
-    return Effects((), ())
-
-
-def _evaluate_warpgroup(op: TileOp, env: Environment) -> None:
-    """Compute nothing: registers and waits do not change results."""
-
-
 _COUNT = Parameter("reg_count")
 _REGISTERS = """Give each thread of the warpgroup `reg_count` registers from here on, a multiple of 8 from 24 to 256.
 
@@ -104,52 +91,40 @@ _REGISTERS = """Give each thread of the warpgroup `reg_count` registers from her
                 sm_90a. In a kernel whose roles tilec makes it does nothing.
                 """
 
-register_operation(
-    Operation(
-        SetRegisters,
-        (
-            Spelling(Signature("T.set_max_nreg", (_COUNT, Parameter("is_inc"))), _REGISTERS, _check_set_registers),
-            Spelling(Signature("T.inc_max_nreg", (_COUNT,)), _REGISTERS, _check_set_registers),
-            Spelling(Signature("T.dec_max_nreg", (_COUNT,)), _REGISTERS, _check_set_registers),
-        ),
-        _list_warpgroup_effects,
-        _evaluate_warpgroup,
-    )
+define_operation(
+    SetRegisters,
+    list_no_effects,
+    evaluate_nothing,
+    Spelling(Signature("T.set_max_nreg", (_COUNT, Parameter("is_inc"))), _REGISTERS, _check_set_registers),
+    Spelling(Signature("T.inc_max_nreg", (_COUNT,)), _REGISTERS, _check_set_registers),
+    Spelling(Signature("T.dec_max_nreg", (_COUNT,)), _REGISTERS, _check_set_registers),
 )
-register_operation(
-    Operation(
-        WaitWgmma,
-        (
-            Spelling(
-                Signature("T.wait_wgmma", (Parameter("num_mma"),)),
-                """Wait until at most the newest `num_mma` products of the warpgroup are pending.
+define_operation(
+    WaitWgmma,
+    list_no_effects,
+    evaluate_nothing,
+    Spelling(
+        Signature("T.wait_wgmma", (Parameter("num_mma"),)),
+        """Wait until at most the newest `num_mma` products of the warpgroup are pending.
 
-                In a kernel whose roles tilec makes it does nothing: tilec waits for products where they are needed.
-                """,
-                _check_wait_wgmma,
-            ),
-        ),
-        _list_warpgroup_effects,
-        _evaluate_warpgroup,
-    )
+        In a kernel whose roles tilec makes it does nothing: tilec waits for products where they are needed.
+        """,
+        _check_wait_wgmma,
+    ),
 )
-register_operation(
-    Operation(
-        NamedArrive,
-        (
-            Spelling(
-                Signature("T.named_barrier_arrive", (Parameter("barrier_id"), Parameter("arrive_count"))),
-                """Arrive at a named barrier without waiting.
+define_operation(
+    NamedArrive,
+    list_no_effects,
+    evaluate_nothing,
+    Spelling(
+        Signature("T.named_barrier_arrive", (Parameter("barrier_id"), Parameter("arrive_count"))),
+        """Arrive at a named barrier without waiting.
 
-                Others wait there with T.sync_threads(barrier_id, arrive_count).
-                `arrive_count` is the number of all threads that arrive, the waiting ones included.
-                """,
-                _check_named_arrive,
-            ),
-        ),
-        _list_warpgroup_effects,
-        _evaluate_warpgroup,
-    )
+        Others wait there with T.sync_threads(barrier_id, arrive_count).
+        `arrive_count` is the number of all threads that arrive, the waiting ones included.
+        """,
+        lambda call: NamedArrive(*read_named_barrier(call, "arrive_count"), span=call.span),
+    ),
 )
 
 
@@ -168,9 +143,5 @@ def lower_named_arrive(op: NamedArrive, context: LoweringContext) -> tuple[warp.
     return (warp.NamedBarrier(op.id, op.threads, False, span=op.span),)
 
 
-def _list_warpgroup_demands(op: TileOp, context: LoweringContext) -> tuple[Demand, ...]:
-    return ()
-
-
 for _operation in (SetRegisters, WaitWgmma, NamedArrive):
-    attach_facet(_operation, "demand")(_list_warpgroup_demands)
+    attach_facet(_operation, "demand")(list_no_demands)

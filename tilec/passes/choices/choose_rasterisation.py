@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from tilec.analysis.cluster_launch_control import has_block_requests
+from tilec.analysis.clusters import has_block_requests
 from tilec.ir.tile import Kernel, Raster
 from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, Y_FIRST, order_by_columns, simulate_dynamic
 from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question

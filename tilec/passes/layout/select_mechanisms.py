@@ -14,8 +14,7 @@ from typing import Literal, NoReturn, TypeVar
 
 from tilec.analysis import scheduling_hints
 from tilec.analysis.box_starts import collect_coordinates
-from tilec.analysis.cluster_launch_control import check_block_request
-from tilec.analysis.clusters import check_cluster_support
+from tilec.analysis.clusters import check_block_request, check_cluster_support
 from tilec.analysis.rings import find_pipelined_loops, is_load, is_pipelined, why_not_fed
 from tilec.analysis.tensor_order import find_ordered_tensors
 from tilec.analysis.usage import find_reads, find_writes

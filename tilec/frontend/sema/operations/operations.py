@@ -188,7 +188,6 @@ def elaborate_reducer_update(context: Context, call: Call) -> None:
     reducer = context.reducers.get(access.buffer.name)
     if reducer is None:
         call.refuse("target", "an element of a T.alloc_reducer buffer")
-        return
     if not context.is_parallel:
         title = f"{call.name} is outside of T.Parallel"
         note = "T.Parallel distributes the updates over the threads"
