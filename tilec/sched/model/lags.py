@@ -37,12 +37,7 @@ def set_observed_lags(problem: Problem, start: Sequence[int]) -> Problem:
 
 
 def even_out_lags(
-    problem: Problem,
-    ii: int,
-    stages: int,
-    start: Sequence[int],
-    effort: float,
-    budget: Budget | None = None,
+    problem: Problem, ii: int, stages: int, start: Sequence[int], effort: float, budget: Budget | None = None
 ) -> tuple[int, ...]:
     """Return starts with the most even lags that this interval and number of stages allow, and among those the smallest
     lags; the given starts if no better are found."""

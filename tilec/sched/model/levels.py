@@ -66,12 +66,7 @@ class LevelSettler:
     proven without the solver."""
 
     def __init__(
-        self,
-        problem: Problem,
-        ii: int,
-        start: Sequence[int],
-        effort: float,
-        budget: Budget | None = None,
+        self, problem: Problem, ii: int, start: Sequence[int], effort: float, budget: Budget | None = None
     ) -> None:
         self.problem, self.ii, self.effort, self.budget = problem, ii, effort, budget or Budget()
         self.start = tuple(start)

@@ -399,11 +399,7 @@ class Model(Program):
         return tuple((depth, ring.bytes) for depth, ring in rings if ring.pool == pool and ring.bytes)
 
     def _limit_held(
-        self,
-        pool: int,
-        most: int,
-        worst: int | None = None,
-        beside: Iterable[tuple[int, int]] = (),
+        self, pool: int, most: int, worst: int | None = None, beside: Iterable[tuple[int, int]] = ()
     ) -> None:
         """Add that at most `most` plus the variable `worst` is held of a pool at the start of each op that begins a
         value. `beside` are terms held all the time. A value that lives from b to e has ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋

@@ -115,12 +115,7 @@ def balance_roles(problem: Problem) -> Roles:
 
 
 def find_fewest_handovers(
-    problem: Problem,
-    ii: int,
-    stages: int,
-    start: Sequence[int],
-    effort: float,
-    budget: Budget | None = None,
+    problem: Problem, ii: int, stages: int, start: Sequence[int], effort: float, budget: Budget | None = None
 ) -> tuple[Roles, tuple[int, ...], bool] | None:
     """Return roles with the fewest values handed over at this interval and number of stages, preferring first
     candidates; with starts for them and whether they are proven. None if no roles were found."""
