@@ -14,16 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.ir.manifest import (
-    Manifest,
-    Param,
-    PointerParam,
-    ScalarInfo,
-    ScalarParam,
-    TensorInfo,
-    TensorMapParam,
-    manifest_variable,
-)
+from tilec.ir import manifest as launch
 from tilec.ptx.text import print_variable
 from tilec.support.records import dataclass
 from tilec.support.sizes import Shape
@@ -87,22 +78,26 @@ class Probe:
         return tuple(self.name if reading == "cycles" else f"{self.name} {reading}" for reading in self.readings)
 
 
-def build_manifest(probe: Probe, target: str) -> Manifest:
+def build_manifest(probe: Probe, target: str) -> launch.Manifest:
     """Return the launch manifest of a probe. `blocks` and `rows` are given at launch."""
     memory: Shape = ("rows", ROW_BYTES // 2)
     tensors = [
-        TensorInfo("times", "int64", ("blocks", len(probe.readings)), "out"),
-        TensorInfo("result", "uint32", ("blocks", probe.threads), "out"),
+        launch.TensorInfo("times", "int64", ("blocks", len(probe.readings)), "out"),
+        launch.TensorInfo("result", "uint32", ("blocks", probe.threads), "out"),
     ]
-    params: list[Param] = [PointerParam("times"), PointerParam("result"), ScalarParam("trips", "uint32")]
-    scalars = [ScalarInfo("trips", "uint32"), ScalarInfo("blocks", "uint32")]
+    params: list[launch.Param] = [
+        launch.PointerParam("times"),
+        launch.PointerParam("result"),
+        launch.ScalarParam("trips", "uint32"),
+    ]
+    scalars = [launch.ScalarInfo("trips", "uint32"), launch.ScalarInfo("blocks", "uint32")]
     if probe.rows:
-        tensors.append(TensorInfo("memory", "bfloat16", memory, "zeroed"))
-        params += [PointerParam("memory"), ScalarParam("rows", "uint32")]
-        scalars.append(ScalarInfo("rows", "uint32"))
+        tensors.append(launch.TensorInfo("memory", "bfloat16", memory, "zeroed"))
+        params += [launch.PointerParam("memory"), launch.ScalarParam("rows", "uint32")]
+        scalars.append(launch.ScalarInfo("rows", "uint32"))
     if probe.box:
-        params.append(TensorMapParam("memory", "bfloat16", (probe.box, ROW_BYTES // 2), 128))
-    return Manifest(
+        params.append(launch.TensorMapParam("memory", "bfloat16", (probe.box, ROW_BYTES // 2), 128))
+    return launch.Manifest(
         entry=probe.entry,
         target=target,
         grid=("blocks", 1, 1),
@@ -129,7 +124,7 @@ def build_ptx(probe: Probe, target: str, version: str) -> str:
 .target {target}
 .address_size 64
 
-{print_variable(manifest_variable(build_manifest(probe, target)))}
+{print_variable(launch.manifest_variable(build_manifest(probe, target)))}
 .extern .shared .align {DYNAMIC_ALIGNMENT} .b8 smem[];
 
 .visible .entry {probe.entry}({", ".join(params)})

@@ -20,28 +20,10 @@ from tilec.codegen.memory import load_vector
 from tilec.codegen.printing import make_local_variables
 from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
+from tilec.codegen.tensor_cores import tcgen05, words
 from tilec.codegen.tensor_cores.matrix import WARP, emit_load_matrix, emit_store_matrix
 from tilec.codegen.tensor_cores.mma import emit_mma
-from tilec.codegen.tensor_cores.tcgen05 import (
-    AFTER_SYNC,
-    BEFORE_SYNC,
-    emit_address_load,
-    emit_allocation,
-    emit_commit,
-    emit_deallocation,
-    emit_tensor_arrive,
-    emit_tensor_copy,
-    emit_tensor_mma,
-    emit_tensor_move,
-    emit_tensor_wait,
-)
 from tilec.codegen.tensor_cores.wgmma import emit_wgmma
-from tilec.codegen.tensor_cores.words import (
-    count_per_word,
-    find_paired_accumulators,
-    find_word_fragments,
-    unpack_accumulators,
-)
 from tilec.ir import tile, warp
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.types import INT32
@@ -107,10 +89,10 @@ class EntryCode:
             most = extent - 1 if isinstance(extent, int) else (1 << 31) - 2
             self.scalars.define_variable(var, self.builder.create("b32", "mov.u32", Reg(f"%ctaid.{axis}")), (0, most))
         if self.program.tensor:
-            emit_allocation(self.program, self.builder, self.scalars)
+            tcgen05.emit_allocation(self.program, self.builder, self.scalars)
         self.initialise_barriers(thread)
         if self.program.tensor:
-            self.tensor = emit_address_load(self.program, self.builder, self.scalars)
+            self.tensor = tcgen05.emit_address_load(self.program, self.builder, self.scalars)
         self.emit_roles()
         self.builder.emit("ret")
         return (*make_local_variables(self.builder), *self.builder.list_declarations(), *self.builder.items)
@@ -194,7 +176,7 @@ class EntryCode:
         if self.program.signals_blocks:
             clusters.emit_cluster_barrier(self.builder)
         if self.program.explicit_roles and self.program.tensor:  # any role may read it last
-            emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.get_register(WARP))
+            tcgen05.emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.get_register(WARP))
 
     def emit_role_branches(self, roles: list[Role], labels: Mapping[str, str]) -> None:
         for role in reversed(roles):
@@ -230,7 +212,10 @@ class EntryCode:
         layouts = {b.name: layout for b, layout in self.program.fragments}
         used = {touch.buffer for op in warp.walk_operations(role.body) for touch in find_touches(op)[0]}
         mine = [(b, f) for b, f in self.program.fragments if not role.single_thread or b.name in used]
-        in_words, in_pairs = find_word_fragments(role, layouts, self.program.tensor), find_paired_accumulators(role)
+        in_words, in_pairs = (
+            words.find_word_fragments(role, layouts, self.program.tensor),
+            words.find_paired_accumulators(role),
+        )
         state = State(
             builder,
             self.scalars,
@@ -246,12 +231,12 @@ class EntryCode:
                 if b not in in_words
             },
             {
-                b.name: builder.new_registers("b32", f.register_count // count_per_word(b))
+                b.name: builder.new_registers("b32", f.register_count // words.count_per_word(b))
                 for b, f in mine
                 if b in in_words
             },
             {
-                b.name: builder.new_registers("b32", f.register_count // count_per_word(b))
+                b.name: builder.new_registers("b32", f.register_count // words.count_per_word(b))
                 for b, f in mine
                 if b in in_pairs
             },
@@ -296,7 +281,7 @@ class EntryCode:
         else:
             self.emit_body(role.body, state)
         if self.tensor is not None and role is self.program.roles[0] and not self.program.explicit_roles:
-            emit_deallocation(state, Imm(barrier_id), Imm(role.threads), state.warp)
+            tcgen05.emit_deallocation(state, Imm(barrier_id), Imm(role.threads), state.warp)
         self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP] = before
 
     def set_cursors(self, role: Role) -> None:
@@ -345,7 +330,7 @@ class EntryCode:
 
     def emit_body(self, operations: tuple[Operation, ...], state: State) -> None:
         for op in operations:
-            with unpack_accumulators(op, state):
+            with words.unpack_accumulators(op, state):
                 self.emit_operation(op, state)
 
     def emit_operation(self, op: Operation, state: State) -> None:
@@ -385,11 +370,11 @@ class EntryCode:
             case warp.Wgmma():
                 emit_wgmma(op, state)
             case warp.TensorMma():
-                emit_tensor_mma(op, state)
+                tcgen05.emit_tensor_mma(op, state)
             case warp.TensorCopy():
-                emit_tensor_copy(op, state)
+                tcgen05.emit_tensor_copy(op, state)
             case warp.TensorLoad() | warp.TensorStore():
-                emit_tensor_move(op, state)
+                tcgen05.emit_tensor_move(op, state)
             case warp.Reduce():
                 emit_reduce(op, state)
             case warp.BarSync(id=number, threads=threads):
@@ -413,11 +398,11 @@ class EntryCode:
             case warp.RingWait(cursor=cursor):
                 self.rings.wait(cursor, state, empty=False)
             case warp.RingFill(cursor=cursor, by_tensor_cores=True):
-                emit_commit(self.rings.find_ring(cursor), cursor, state, empty=False)
+                tcgen05.emit_commit(self.rings.find_ring(cursor), cursor, state, empty=False)
             case warp.RingFill(cursor=cursor):
                 self.rings.arrive(cursor, state, empty=False)
             case warp.RingRelease(cursor=cursor, by_tensor_cores=True):
-                emit_commit(self.rings.find_ring(cursor), cursor, state, empty=True)
+                tcgen05.emit_commit(self.rings.find_ring(cursor), cursor, state, empty=True)
             case warp.RingRelease(cursor=cursor):
                 self.rings.release(cursor, state)
             case warp.RingDrain(cursor=cursor):
@@ -441,11 +426,11 @@ class EntryCode:
             case warp.TryCancel():
                 cluster_launch.emit_try_cancel(op, state)
             case warp.TensorWait():
-                emit_tensor_wait(op, state)
+                tcgen05.emit_tensor_wait(op, state)
             case warp.TensorFence(what=what):
-                builder.emit(BEFORE_SYNC if what == "before" else AFTER_SYNC)
+                builder.emit(tcgen05.BEFORE_SYNC if what == "before" else tcgen05.AFTER_SYNC)
             case warp.TensorArrive():
-                emit_tensor_arrive(op, state)
+                tcgen05.emit_tensor_arrive(op, state)
             case warp.NamedBarrier(id=number, threads=threads, waits=waits):
                 builder.emit("bar.sync" if waits else "bar.arrive", Imm(number), Imm(threads))
             case warp.SetRegisters(count=count):

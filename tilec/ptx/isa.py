@@ -9,20 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from tilec.ptx.module import (
-    Address,
-    Arguments,
-    FloatImm,
-    Imm,
-    Instruction,
-    NotPred,
-    Operand,
-    Pair,
-    Reg,
-    Symbol,
-    TensorAddress,
-    Vector,
-)
+from tilec.ptx import module as ptx
 from tilec.support.records import dataclass
 
 
@@ -56,21 +43,21 @@ class Row:
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
-    "d": (Reg,),
-    "D": (Reg, Pair),
-    "v": (Reg, Vector),
-    "w": (Reg, Vector, Imm, FloatImm),
-    "s": (Reg, Imm, FloatImm, Symbol),
-    "y": (Reg, Imm, Symbol, Vector),
-    "x": (Reg, Imm, FloatImm, Symbol, Vector, NotPred),
-    "p": (Reg, NotPred, Imm),
-    "m": (Address,),
-    "t": (TensorAddress,),
-    "a": (Reg, Imm, Address),
-    "o": (Reg, NotPred, Imm, Address, Vector),
-    "l": (Symbol,),
-    "i": (Imm,),
-    "c": (Arguments, Symbol, Reg),
+    "d": (ptx.Reg,),
+    "D": (ptx.Reg, ptx.Pair),
+    "v": (ptx.Reg, ptx.Vector),
+    "w": (ptx.Reg, ptx.Vector, ptx.Imm, ptx.FloatImm),
+    "s": (ptx.Reg, ptx.Imm, ptx.FloatImm, ptx.Symbol),
+    "y": (ptx.Reg, ptx.Imm, ptx.Symbol, ptx.Vector),
+    "x": (ptx.Reg, ptx.Imm, ptx.FloatImm, ptx.Symbol, ptx.Vector, ptx.NotPred),
+    "p": (ptx.Reg, ptx.NotPred, ptx.Imm),
+    "m": (ptx.Address,),
+    "t": (ptx.TensorAddress,),
+    "a": (ptx.Reg, ptx.Imm, ptx.Address),
+    "o": (ptx.Reg, ptx.NotPred, ptx.Imm, ptx.Address, ptx.Vector),
+    "l": (ptx.Symbol,),
+    "i": (ptx.Imm,),
+    "c": (ptx.Arguments, ptx.Symbol, ptx.Reg),
 }
 _WORDS = {
     "d": "a destination register",
@@ -347,7 +334,7 @@ def _find_target_error(opcode: str, target: str, version: str) -> str | None:
         return f"unknown target {target}"
     sm, suffix = int(match[1]), match[2]
     major, _, minor = version.partition(".")
-    ptx = (int(major), int(minor or 0))
+    release = (int(major), int(minor or 0))
     if row.stem.startswith("wgmma") and sm != 90:
         return f"{opcode} exists on sm_90a only"
     if row.stem.startswith("tcgen05") and sm >= 100 and sm not in _TENSOR_TARGETS:
@@ -359,14 +346,14 @@ def _find_target_error(opcode: str, target: str, version: str) -> str | None:
         subject = f".{need.modifier} of {opcode}" if need.modifier else opcode
         if sm < need.sm:
             return f"{subject} needs sm_{need.sm}, the target is {target}"
-        if ptx < need.ptx:
+        if release < need.ptx:
             return f"{subject} needs PTX {need.ptx[0]}.{need.ptx[1]}, the module says {version}"
         if need.needs_arch_specific and not suffix:
             return f"{subject} needs an architecture-specific target such as {target}a"
     return None
 
 
-def check_instruction(instruction: Instruction, target: str, version: str) -> str | None:
+def check_instruction(instruction: ptx.Instruction, target: str, version: str) -> str | None:
     """Return what is wrong with an instruction on a target (`sm_90a`) at a PTX version (`8.0`); None if nothing is."""
     row = find_row(instruction.opcode)
     if row is None:
@@ -374,7 +361,7 @@ def check_instruction(instruction: Instruction, target: str, version: str) -> st
     return _find_operand_error(instruction, row) or _find_target_error(instruction.opcode, target, version)
 
 
-def _find_operand_error(instruction: Instruction, row: Row) -> str | None:
+def _find_operand_error(instruction: ptx.Instruction, row: Row) -> str | None:
     pattern = _operand_pattern(row.operands)
     operands = instruction.operands
     least = sum(not optional for _, optional in pattern)
@@ -387,5 +374,5 @@ def _find_operand_error(instruction: Instruction, row: Row) -> str | None:
     return None
 
 
-def _is_operand_kind(operand: Operand, kind: str) -> bool:
+def _is_operand_kind(operand: ptx.Operand, kind: str) -> bool:
     return isinstance(operand, _KINDS[kind])

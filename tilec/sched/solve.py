@@ -17,13 +17,7 @@ from math import inf
 from typing import Literal
 
 from tilec.sched.budget import Budget
-from tilec.sched.heuristics.heuristic import (
-    estimate_placing_work,
-    needs_overlap,
-    place_ops,
-    schedule_by_heuristics,
-    schedule_serially,
-)
+from tilec.sched.heuristics import heuristic
 from tilec.sched.lower_bounds.bounds import (
     Bounds,
     Unschedulable,
@@ -146,9 +140,9 @@ def settle_objectives(
 def _solve_by_heuristics(problem: Problem, budget: Budget, most: int | None) -> Solution:
     role = guess_roles(problem, budget) if has_roles(problem) else ()
     plain = resolve_roles(problem, role)
-    solution = schedule_by_heuristics(drop_implied_edges(plain), budget, most)
+    solution = heuristic.schedule_by_heuristics(drop_implied_edges(plain), budget, most)
     schedule = replace(solution.schedule, role=role)
-    if any(find_violations(problem, schedule)) and (needs_overlap(problem) or not problem.force_serial):
+    if any(find_violations(problem, schedule)) and (heuristic.needs_overlap(problem) or not problem.force_serial):
         # Even the serial schedule is invalid: values exceed their pools in the written order, or an op precedes one of
         # the previous iteration.
         ii, start = find_fallback_schedule(plain, solution.bounds.mii, budget)
@@ -165,12 +159,12 @@ def find_fallback_schedule(problem: Problem, least: int, budget: Budget | None =
     Where values exceed their pools in the written order, or iterations must overlap, the solver looks for another
     order. A schedule with overlap can also be run serially without holding more, so if no order exists, no schedule
     does. Charged to the budget, even beyond its end."""
-    ii, start = schedule_serially(problem, least)
-    is_sure = not list_limited_pools(problem) and not needs_overlap(problem)
+    ii, start = heuristic.schedule_serially(problem, least)
+    is_sure = not list_limited_pools(problem) and not heuristic.needs_overlap(problem)
     broken = [] if is_sure else list(find_violations(problem, make_schedule(problem, ii, start, "given")))
     if not broken:
         return ii, start
-    if needs_overlap(problem) and (found := place_ops(problem, ii)) is not None:
+    if heuristic.needs_overlap(problem) and (found := heuristic.place_ops(problem, ii)) is not None:
         return ii, found
     budget = budget or Budget()
     separate = budget.without_work_limit()
@@ -256,8 +250,8 @@ class _IntervalSweep:
         one's starts."""
         step, most = max(1, ii // 128), _WORK_FOR_ANSWER
         while self.known is None and self.budget.seconds_left() > 0 and ii < last and most > 0:
-            most -= estimate_placing_work(self.problem, ii)
-            if (start := place_ops(set_even_lags(self.guess, ii), ii)) is not None:
+            most -= heuristic.estimate_placing_work(self.problem, ii)
+            if (start := heuristic.place_ops(set_even_lags(self.guess, ii), ii)) is not None:
                 self.known = ii, start
             ii, step = ii + step, step * 5 // 4 + 1
         self.known = self.known or (last, None)
@@ -266,10 +260,10 @@ class _IntervalSweep:
     def find_by_all_heuristics(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
         """Return the II and starts of the best of all heuristics, or of `reachable` if time is short."""
         found, start = self.reachable(ii, last)
-        work = _PLACINGS_PER_ANSWER * estimate_placing_work(self.problem, ii)
+        work = _PLACINGS_PER_ANSWER * heuristic.estimate_placing_work(self.problem, ii)
         if self.budget.seconds_left() == inf and work <= _WORK_FOR_ANSWER:
             rest = self.budget.reserve_for_answer()
-            other = schedule_by_heuristics(self.guess, rest).schedule
+            other = heuristic.schedule_by_heuristics(self.guess, rest).schedule
             self.budget.spend(rest.spent)
             if ii <= other.ii < found and not any(find_violations(self.guess, other)):
                 return other.ii, other.start
@@ -277,8 +271,8 @@ class _IntervalSweep:
 
     def placed(self, ii: int) -> Starts | None:
         """Return the starts that the heuristic finds at this interval."""
-        self.budget.spend(estimate_placing_work(self.problem, ii))
-        return place_ops(set_even_lags(self.guess, ii), ii)
+        self.budget.spend(heuristic.estimate_placing_work(self.problem, ii))
+        return heuristic.place_ops(set_even_lags(self.guess, ii), ii)
 
     def leap_refuted_intervals(self, ii: int, last: int) -> int:
         """Return the first II that one solver run over all intervals does not refute, and record the refuted ones."""

@@ -19,22 +19,10 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from tilec.simulate import state
 from tilec.simulate.costs import InstructionCosts, TransferCost
 from tilec.simulate.instructions import Instruction
 from tilec.simulate.record import INACTIVE, BlockTrace
-from tilec.simulate.state import (
-    SCHEDULERS,
-    Cause,
-    ClusterRun,
-    Mbarrier,
-    MemoryShares,
-    ReplayResult,
-    ResidentBlock,
-    Sm,
-    TimelineSlice,
-    Warp,
-    WarpGathering,
-)
 from tilec.support.diagnostics import InternalError
 
 _WARPGROUP = 4
@@ -54,7 +42,7 @@ class Engine:
         self,
         instructions: Sequence[Instruction],
         costs: InstructionCosts,
-        shares: MemoryShares,
+        shares: state.MemoryShares,
         *,
         loops: frozenset[int] = frozenset(),
         draws: bool = False,
@@ -64,17 +52,17 @@ class Engine:
         self.shares = shares
         self.loops = loops
         self.draws = draws
-        self.result = ReplayResult()
+        self.result = state.ReplayResult()
         self._registers = 1 + max((n for i in instructions for n in (*i.reads, *i.writes)), default=0)
         self._heap: list[tuple[float, int, Any]] = []
         self._ages = count(1)
         self._numbers = count()
         self._calls = count(1)
-        self._sms: list[Sm] = []
-        self._alive: dict[int, Warp] = {}
+        self._sms: list[state.Sm] = []
+        self._alive: dict[int, state.Warp] = {}
         self._queue: list[list[BlockTrace]] = []
         self._stop_after: tuple[int, int, int] | None = None
-        self._deeds: dict[str, Callable[[Warp, Instruction, Any, float], float | None]] = {
+        self._deeds: dict[str, Callable[[state.Warp, Instruction, Any, float], float | None]] = {
             "load": self._load, "store": self._store, "copy": self._copy, "copy.commit": self._copy_commit,
             "copy.wait": self._copy_wait, "copy.arrive": self._copy_arrive, "bulk.load": self._bulk_load,
             "bulk.store": self._bulk_store, "bulk.commit": self._bulk_commit, "bulk.wait": self._bulk_wait,
@@ -87,11 +75,11 @@ class Engine:
 
     def run(
         self, clusters: Sequence[Sequence[BlockTrace]], resident: int, until: tuple[int, int, int] | None = None
-    ) -> ReplayResult:
+    ) -> state.ReplayResult:
         """Replay the clusters, `resident` of them at a time, on as many multiprocessors as a cluster has blocks.
         `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many times."""
         self._stop_after = until
-        self._sms = [Sm() for _ in clusters[0]]
+        self._sms = [state.Sm() for _ in clusters[0]]
         self._queue = [list(cluster) for cluster in clusters]
         for _ in range(min(resident, len(self._queue))):
             self._start(0.0)
@@ -118,26 +106,26 @@ class Engine:
     def _start(self, time: float) -> None:
         if not self._queue:
             return
-        cluster = ClusterRun(number=next(self._numbers))
+        cluster = state.ClusterRun(number=next(self._numbers))
         blocks = self._queue.pop(0)
         cluster.left = len(blocks)
         for rank, block in enumerate(blocks):
             sm = self._sms[rank]
-            running = ResidentBlock(sm, block, cluster, rank, len(block.warps), time, time)
+            running = state.ResidentBlock(sm, block, cluster, rank, len(block.warps), time, time)
             cluster.blocks.append(running)
             cluster.warps += len(block.warps)
             for number, trace in enumerate(block.warps):
-                quarter = sm.warps % SCHEDULERS
+                quarter = sm.warps % state.SCHEDULERS
                 sm.warps += 1
                 registers = [0.0] * self._registers
-                warp = Warp(running, number, next(self._ages), quarter, trace, registers, [""] * self._registers)
+                warp = state.Warp(running, number, next(self._ages), quarter, trace, registers, [""] * self._registers)
                 warp.want = time
                 self._alive[warp.age] = warp
                 heappush(self._heap, (time, warp.age, warp))
 
     # -- issuing -------------------------------------------------------------------------------------------------------
 
-    def _issue_from(self, warp: Warp, time: float) -> None:
+    def _issue_from(self, warp: state.Warp, time: float) -> None:
         """Issue this warp's instructions from `time` on, as long as no other warp or arrival comes first."""
         trace, instructions, heap = warp.trace, self.instructions, self._heap
         sm, quarter = warp.home.sm, warp.quarter
@@ -152,7 +140,7 @@ class Engine:
             if pipe is not None:
                 free = sm.pipes.get(pipe.name)
                 if free is None:
-                    free = sm.pipes[pipe.name] = [0.0] * SCHEDULERS
+                    free = sm.pipes[pipe.name] = [0.0] * state.SCHEDULERS
                 if free[quarter] > start:
                     start, cause = free[quarter], _PIPES.get(pipe.name, pipe.name)
             if start > time:
@@ -173,7 +161,7 @@ class Engine:
             if detail != INACTIVE:
                 if pipe is not None:
                     sm.pipes[pipe.name][quarter] = time + pipe.cycles
-                    sm.held[pipe.name] = sm.held.get(pipe.name, 0.0) + pipe.cycles / SCHEDULERS
+                    sm.held[pipe.name] = sm.held.get(pipe.name, 0.0) + pipe.cycles / state.SCHEDULERS
                     self._set(warp, instruction.writes, time + pipe.latency, _PIPES.get(pipe.name, pipe.name))
                     if self.draws and pipe.name in ("tensor", "xu"):
                         self._draw_unit(sm, pipe.name, instruction, time, time + pipe.cycles)
@@ -195,7 +183,7 @@ class Engine:
                 return
         self._end(warp)
 
-    def _find_ready_time(self, warp: Warp) -> float:
+    def _find_ready_time(self, warp: state.Warp) -> float:
         """Return when the registers of the next instruction are ready."""
         instruction = self.instructions[warp.trace[warp.at][0]]
         registers = warp.registers
@@ -210,7 +198,7 @@ class Engine:
                 warp.held_by = warp.causes[number]
         return time
 
-    def _resume_warp(self, warp: Warp, time: float) -> None:
+    def _resume_warp(self, warp: state.Warp, time: float) -> None:
         """Complete a parked warp's instruction and queue the warp again."""
         warp.want = max(warp.want, time)
         warp.at += 1
@@ -219,7 +207,7 @@ class Engine:
             return
         heappush(self._heap, (self._find_ready_time(warp), warp.age, warp))
 
-    def _end(self, warp: Warp) -> None:
+    def _end(self, warp: state.Warp) -> None:
         home = warp.home
         self._add_lifetime(warp, warp.want)
         del self._alive[warp.age]
@@ -239,7 +227,7 @@ class Engine:
         self.result.cycles = max(self.result.cycles, done)
         self._call(done, self._start)
 
-    def _add_lifetime(self, warp: Warp, until: float) -> None:
+    def _add_lifetime(self, warp: state.Warp, until: float) -> None:
         lifetime = self.result.lifetime
         lifetime[warp.number] = lifetime.get(warp.number, 0.0) + until - warp.home.start
 
@@ -249,32 +237,34 @@ class Engine:
 
     # -- accounts ------------------------------------------------------------------------------------------------------
 
-    def _set(self, warp: Warp, writes: tuple[int, ...], time: float, cause: Cause) -> None:
+    def _set(self, warp: state.Warp, writes: tuple[int, ...], time: float, cause: state.Cause) -> None:
         for number in writes:
             warp.registers[number] = time
             warp.causes[number] = cause
 
-    def _charge_wait(self, warp: Warp, pc: int, time: float) -> None:
+    def _charge_wait(self, warp: state.Warp, pc: int, time: float) -> None:
         self._charge_stall(warp, pc, warp.held_by or "scheduler", time - warp.want)
 
-    def _charge_stall(self, warp: Warp, pc: int, cause: Cause, cycles: float) -> None:
+    def _charge_stall(self, warp: state.Warp, pc: int, cause: state.Cause, cycles: float) -> None:
         key = (warp.number, pc, cause)
         self.result.stalls[key] = self.result.stalls.get(key, 0.0) + cycles
 
-    def _draw_unit(self, sm: Sm, track: str, instruction: Instruction, start: float, end: float) -> None:
+    def _draw_unit(self, sm: state.Sm, track: str, instruction: Instruction, start: float, end: float) -> None:
         number = next(index for index, each in enumerate(self._sms) if each is sm)
-        self.result.slices.append(TimelineSlice(number, track, instruction.text, start, end, instruction.line))
+        self.result.slices.append(state.TimelineSlice(number, track, instruction.text, start, end, instruction.line))
 
-    def _draw_wait(self, warp: Warp, instruction: Instruction, cause: Cause, start: float, end: float) -> None:
+    def _draw_wait(
+        self, warp: state.Warp, instruction: Instruction, cause: state.Cause, start: float, end: float
+    ) -> None:
         if warp.home.cluster.number:
             return
         self.result.slices.append(
-            TimelineSlice(warp.home.rank, f"warp {warp.number}", cause, start, end, instruction.line)
+            state.TimelineSlice(warp.home.rank, f"warp {warp.number}", cause, start, end, instruction.line)
         )
 
     # -- transfers -----------------------------------------------------------------------------------------------------
 
-    def _transfer_data(self, warp: Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
+    def _transfer_data(self, warp: state.Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
         """Return when the last port has passed the transfer, and when the data has arrived."""
         kind = instruction.move
         assert kind is not None
@@ -295,20 +285,20 @@ class Engine:
             self._draw_unit(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)
 
-    def _take(self, sm: Sm, port: str, time: float, cycles: float) -> float:
+    def _take(self, sm: state.Sm, port: str, time: float, cycles: float) -> float:
         start = max(time, sm.ports.get(port, 0.0))
         sm.ports[port] = start + cycles
         sm.held[port] = sm.held.get(port, 0.0) + cycles
         return start + cycles
 
-    def _load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         _, arrival = self._transfer_data(warp, instruction, detail, time)
         self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         if instruction.move == "tcgen05.ld":
             warp.moved = max(warp.moved, arrival)
         return warp.want
 
-    def _store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         through, arrival = self._transfer_data(warp, instruction, detail, time)
         if instruction.move == "tcgen05.st":
             warp.moved = max(warp.moved, arrival)
@@ -316,21 +306,21 @@ class Engine:
         self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         return warp.want
 
-    def _copy(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _copy(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         warp.copies = max(warp.copies, self._transfer_data(warp, instruction, detail, time)[1])
         return warp.want
 
-    def _copy_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _copy_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         warp.copy_groups.append(warp.copies)
         return warp.want
 
-    def _copy_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _copy_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.copy_groups[: len(warp.copy_groups) - instruction.number]
         if instruction.text.endswith("wait_all"):
             due = [warp.copies]
         return max([warp.want, *due])
 
-    def _copy_arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _copy_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         for rank, address, lanes, _ in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             if not instruction.flag:
@@ -339,7 +329,7 @@ class Engine:
             self._call(arrival, partial(self._complete_arrivals, barrier, lanes, instruction))
         return warp.want
 
-    def _bulk_load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _bulk_load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         for size, places in detail:
             _, arrival = self._transfer_data(warp, instruction, size, time)
             for rank, holder, address in places:
@@ -350,14 +340,14 @@ class Engine:
                 self._call(arrival, partial(self._complete_copy, barrier, size, instruction))
         return warp.want
 
-    def _receive(self, warp: Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
+    def _receive(self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
         assert instruction.move is not None
         move = self.costs.move(instruction.move, size)
         sm = warp.home.cluster.blocks[rank].sm
         through = max((self._take(sm, port, time, cycles) for port, cycles in move.ports[1:]), default=time)
         return max(time + move.latency, through + move.base)
 
-    def _bulk_store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _bulk_store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         read, written = warp.bulk
         for size, _ in detail:
             through, arrival = self._transfer_data(warp, instruction, size, time)
@@ -366,20 +356,20 @@ class Engine:
         warp.home.last = max(warp.home.last, written)
         return warp.want
 
-    def _bulk_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _bulk_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         warp.bulk_groups.append(warp.bulk)
         return warp.want
 
-    def _bulk_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _bulk_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.bulk_groups[: len(warp.bulk_groups) - instruction.number]
         return max([warp.want, *(read if instruction.flag else written for read, written in due)])
 
     # -- products ------------------------------------------------------------------------------------------------------
 
-    def _wgmma(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _wgmma(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         """Start a product once all four warps of the warpgroup have issued it."""
         home = warp.home
-        group = home.warpgroups.setdefault(warp.number // _WARPGROUP, WarpGathering())
+        group = home.warpgroups.setdefault(warp.number // _WARPGROUP, state.WarpGathering())
         group.waiting.append((warp, time))
         if len(group.waiting) < _WARPGROUP:
             return None
@@ -405,15 +395,15 @@ class Engine:
                 self._resume_warp(each, resumed)
         return time + cost.issue
 
-    def _wgmma_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _wgmma_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         warp.product_groups.append(warp.products)
         return warp.want
 
-    def _wgmma_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _wgmma_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.product_groups[: len(warp.product_groups) - instruction.number]
         return max(warp.want, due[-1]) if due else warp.want
 
-    def _product(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _product(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         m, n, is_pair, from_tensor_memory = detail
         cost = self.costs.tcgen05(m, n, is_pair, from_tensor_memory)
         cluster = warp.home.cluster
@@ -428,7 +418,7 @@ class Engine:
         warp.home.products = start + cost.latency
         return warp.want
 
-    def _product_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _product_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         arrival = max(time + self.costs.mbarrier, warp.home.products)
         for rank, address, _, mask in detail:
             is_multicast = "multicast" in instruction.text
@@ -438,21 +428,21 @@ class Engine:
                 self._call(arrival, partial(self._complete_arrivals, barrier, 1, instruction))
         return warp.want
 
-    def _tensor_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _tensor_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         return max(warp.want, warp.moved)
 
     # -- mbarriers -----------------------------------------------------------------------------------------------------
 
-    def _get_mbarrier(self, warp: Warp, rank: int, address: int) -> Mbarrier:
+    def _get_mbarrier(self, warp: state.Warp, rank: int, address: int) -> state.Mbarrier:
         return warp.home.cluster.blocks[rank].mbarriers[address]
 
-    def _init(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _init(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         for rank, address, lanes, total in detail:
             expected = total // lanes
-            warp.home.cluster.blocks[rank].mbarriers[address] = Mbarrier(expected, expected)
+            warp.home.cluster.blocks[rank].mbarriers[address] = state.Mbarrier(expected, expected)
         return warp.want
 
-    def _arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         arrival = time + self.costs.mbarrier
         for rank, address, lanes, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
@@ -465,24 +455,24 @@ class Engine:
         self._set(warp, instruction.writes, arrival, "mbarrier")
         return warp.want
 
-    def _expect(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _expect(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         for rank, address, _, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             barrier.tx += total * instruction.number
             self._flip_if_due(barrier, time)
         return warp.want
 
-    def _complete_arrivals(self, barrier: Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
+    def _complete_arrivals(self, barrier: state.Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
         barrier.pending -= arrivals
         barrier.by = f"mbarrier: {_ARRIVALS.get(instruction.deed, 'arrival')} of {instruction.place}"
         self._flip_if_due(barrier, time)
 
-    def _complete_copy(self, barrier: Mbarrier, size: int, instruction: Instruction, time: float) -> None:
+    def _complete_copy(self, barrier: state.Mbarrier, size: int, instruction: Instruction, time: float) -> None:
         barrier.tx -= size
         barrier.by = f"mbarrier: copy of {instruction.place}"
         self._flip_if_due(barrier, time)
 
-    def _flip_if_due(self, barrier: Mbarrier, time: float) -> None:
+    def _flip_if_due(self, barrier: state.Mbarrier, time: float) -> None:
         if barrier.pending > 0 or barrier.tx != 0:
             return
         barrier.phase += 1
@@ -501,7 +491,7 @@ class Engine:
                     self._draw_wait(warp, instruction, cause, warp.want, resumed)
             self._resume_warp(warp, resumed)
 
-    def _wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         ((rank, address, _, wanted),) = detail
         barrier = self._get_mbarrier(warp, rank, address)
         wanted &= 0xFFFFFFFF
@@ -513,11 +503,11 @@ class Engine:
 
     # -- barriers of threads -------------------------------------------------------------------------------------------
 
-    def _barrier(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _barrier(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         number, threads = detail
         home = warp.home
         key = number if threads != 32 else -1 - warp.number
-        barrier = home.barriers.setdefault(key, WarpGathering())
+        barrier = home.barriers.setdefault(key, state.WarpGathering())
         barrier.arrived += 1
         barrier.is_of_all = not threads
         if instruction.flag:
@@ -526,7 +516,7 @@ class Engine:
             self._release_barrier(barrier, number, time)
         return None if instruction.flag else warp.want
 
-    def _release_barrier(self, barrier: WarpGathering, number: int, time: float) -> None:
+    def _release_barrier(self, barrier: state.WarpGathering, number: int, time: float) -> None:
         resumed = time + self.costs.barrier
         waiting, barrier.waiting, barrier.arrived = barrier.waiting, [], 0
         for warp, _ in waiting:
@@ -538,7 +528,7 @@ class Engine:
                     self._draw_wait(warp, instruction, name, warp.want, resumed)
             self._resume_warp(warp, resumed)
 
-    def _cluster_arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _cluster_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         cluster = warp.home.cluster
         warp.arrived_at = cluster.generation
         cluster.barrier.arrived += 1
@@ -546,7 +536,7 @@ class Engine:
             self._call(time + self.costs.mbarrier, lambda at: self._release_cluster(cluster, at))
         return warp.want
 
-    def _release_cluster(self, cluster: ClusterRun, time: float) -> None:
+    def _release_cluster(self, cluster: state.ClusterRun, time: float) -> None:
         cluster.generation += 1
         cluster.barrier.arrived = 0
         waiting, cluster.barrier.waiting = cluster.barrier.waiting, []
@@ -556,7 +546,7 @@ class Engine:
                 self._charge_stall(warp, pc, "cluster barrier", time - warp.want)
             self._resume_warp(warp, time)
 
-    def _cluster_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _cluster_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         cluster = warp.home.cluster
         if cluster.generation > warp.arrived_at:
             return warp.want
@@ -564,7 +554,7 @@ class Engine:
         return None
 
 
-def _is_phase_over(barrier: Mbarrier, wanted: int, by_parity: bool) -> bool:
+def _is_phase_over(barrier: state.Mbarrier, wanted: int, by_parity: bool) -> bool:
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     return barrier.phase > wanted

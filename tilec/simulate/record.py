@@ -17,15 +17,9 @@ from tilec.emu.machine.steps import StopCluster
 from tilec.emu.memory.memory import SHARED_RANK_SHIFT
 from tilec.emu.tma.bulk import read_tensor_map
 from tilec.ptx.module import Address, Imm, Operand, TensorAddress
+from tilec.simulate import instructions
 from tilec.simulate.control_slice import skip_numbers
 from tilec.simulate.costs import InstructionCosts
-from tilec.simulate.instructions import (
-    Instruction,
-    build_instructions,
-    count_access_bytes,
-    count_matrices,
-    find_back_branches,
-)
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 
@@ -95,9 +89,9 @@ class BlockRecorder:
         self.whole = frozenset(whole)
         self.most_bytes = most_bytes
         self._is_whole = True
-        self.instructions = build_instructions(program, costs)
+        self.instructions = instructions.build_instructions(program, costs)
         self.skips_numbers = skip_numbers(program)
-        self.loops = find_back_branches(program)
+        self.loops = instructions.find_back_branches(program)
         self.looks = [self._look(instruction) for instruction in self.instructions]
         self.clusters: dict[int, list[BlockTrace]] = {}
         self._blocks: dict[int, BlockTrace] = {}
@@ -187,7 +181,7 @@ class BlockRecorder:
 
     # -- what to look at -----------------------------------------------------------------------------------------------
 
-    def _look(self, instruction: Instruction) -> DetailReader | None:
+    def _look(self, instruction: instructions.Instruction) -> DetailReader | None:
         deed, form = instruction.deed, self.program.build_form(instruction.pc)
         operands = form.operands
         if deed in ("load", "store") and instruction.move is not None and instruction.move.startswith("tcgen05"):
@@ -197,9 +191,9 @@ class BlockRecorder:
             address = next((operand for operand in operands if isinstance(operand, Address)), None)
             if address is None:  # a shuffle
                 return lambda cta, group, threads: [TRANSACTION_BYTES] * len(self._warps_of(group))
-            pointer, width = form.build_address(address), count_access_bytes(instruction.text)
+            pointer, width = form.build_address(address), instructions.count_access_bytes(instruction.text)
             is_matrix = "matrix" in instruction.text
-            rows = 8 * count_matrices(instruction.text) if is_matrix else 32
+            rows = 8 * instructions.count_matrices(instruction.text) if is_matrix else 32
             if instruction.move in ("ld.shared", "st.shared", "ldmatrix"):
                 return self._build_shared_reader(pointer, width, rows)
             return self._build_global_reader(pointer, width, is_load=deed == "load")

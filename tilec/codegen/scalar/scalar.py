@@ -16,16 +16,9 @@ from tilec.codegen.builder import (
     get_register_class,
     make_immediate,
 )
+from tilec.codegen.scalar import small_floats
 from tilec.codegen.scalar.integers import emit_integer_call
 from tilec.codegen.scalar.mathematics import MathFunctions, emit_intrinsic, is_intrinsic
-from tilec.codegen.scalar.small_floats import (
-    FLOAT8_NAMES as SMALL,
-    HALF_NAMES,
-    HALF_OPERATIONS,
-    emit_half,
-    emit_narrow,
-    emit_widen,
-)
 from tilec.codegen.scalar.warp_functions import emit_warp_function
 from tilec.ir import tile
 from tilec.ir.affine import UNKNOWN, Affine, Interval, add_exprs, affine_form, value_interval
@@ -35,7 +28,7 @@ from tilec.ptx import snippet
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 from tilec.support.diagnostics import InternalError
 
-FLOAT_NAMES = {**SMALL, FLOAT16: "f16", BFLOAT16: "bf16"}
+FLOAT_NAMES = {**small_floats.FLOAT8_NAMES, FLOAT16: "f16", BFLOAT16: "bf16"}
 """The PTX names of the floats below 32 bits."""
 
 ReadElement = Callable[[tile.Load], Operand]
@@ -352,7 +345,7 @@ class Scalars:
 
     def _emit_widen(self, value: Operand, dtype: DType) -> Reg:
         if dtype in SMALL_FLOATS:
-            return emit_widen(self.builder, self.ensure_register(value, dtype), dtype, self.converts_fp8)
+            return small_floats.emit_widen(self.builder, self.ensure_register(value, dtype), dtype, self.converts_fp8)
         assert isinstance(value, Reg)
         if dtype.name == "float16":
             return self.builder.create("f32", "cvt.f32.f16", value)
@@ -365,14 +358,18 @@ class Scalars:
 
     def _emit_narrow(self, value: Operand, dtype: DType) -> Reg:
         if dtype in SMALL_FLOATS:
-            return emit_narrow(self.builder, self.ensure_register(value, FLOAT32), dtype, self.converts_fp8)
+            return small_floats.emit_narrow(
+                self.builder, self.ensure_register(value, FLOAT32), dtype, self.converts_fp8
+            )
         return self.builder.create("b16", f"cvt.rn.{FLOAT_NAMES[dtype]}.f32", self.ensure_register(value, FLOAT32))
 
     def emit_float_binary(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         x, y = self.get_operand(a, read), self.get_operand(b, read)
-        if dtype in HALF_NAMES and op in HALF_OPERATIONS:
+        if dtype in small_floats.HALF_NAMES and op in small_floats.HALF_OPERATIONS:
             operands = [self.ensure_register(x, dtype), self.ensure_register(y, dtype)]
-            return self.reuse_result((op, dtype), operands, lambda: emit_half(op, operands, dtype, self.builder))
+            return self.reuse_result(
+                (op, dtype), operands, lambda: small_floats.emit_half(op, operands, dtype, self.builder)
+            )
         if dtype.bits < 32:
             # float32 has more than twice the digits of a smaller float, so rounding twice gives the same as once.
             wide = self.emit_float_operation(op, self.widen(x, dtype), self.widen(y, dtype), "f32")
@@ -402,7 +399,9 @@ class Scalars:
                 cls = get_register_class(dtype)
                 return self.builder.create(cls, f"xor.{cls}", x, Imm(1 << dtype.bits - 1))
             return self.reuse_result(
-                f"neg.{dtype}", (x,), lambda: self.builder.create(get_register_class(dtype), f"neg.f{dtype.bits}", x)
+                f"neg.{dtype}",
+                (x,),
+                lambda: self.builder.create(get_register_class(dtype), f"neg.f{dtype.bits}", x),
             )
         wide = get_register_class(dtype)
         return self.wrap_integer(self.builder.create(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
@@ -504,7 +503,13 @@ class Scalars:
         if source.is_float and 64 in (source.bits, target.bits):
             # Conversions of 32 bits make a NaN 0; those with 64 bits set the top bit alone.
             unordered = emit("pred", f"setp.nan.{of}", x, x)
-            x = emit(get_register_class(source), f"selp.{of}", make_immediate(tile.Const(0.0, source)), x, unordered)
+            x = emit(
+                get_register_class(source),
+                f"selp.{of}",
+                make_immediate(tile.Const(0.0, source)),
+                x,
+                unordered,
+            )
         if source.is_float and target.bits >= 32:
             return emit(cls, f"cvt.rzi.{to}.{of}", x)
         if source.is_float:

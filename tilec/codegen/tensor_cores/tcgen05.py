@@ -22,23 +22,10 @@ from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.codegen.tensor_cores.matrix import K_BYTES, WARP, pack_operand
 from tilec.codegen.tensor_cores.wgmma import compute_tile_byte
-from tilec.ir import tile
+from tilec.ir import tile, warp
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.tile import Binary, int32_const
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
-from tilec.ir.warp import (
-    Cursor,
-    Program,
-    Ring,
-    Scales,
-    TensorArrive,
-    TensorCopy,
-    TensorLoad,
-    TensorMma,
-    TensorStore,
-    TensorTile,
-    TensorWait,
-)
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol, Vector
 
 PAIR_MASK = 0b11  # the blocks of a cluster that is one pair
@@ -59,12 +46,12 @@ _LANE_STRIDE = 1 << 16  # in an address of tensor memory, whose low half is the 
 # ---- allocation ------------------------------------------------------------------------------------------------------
 
 
-def get_cta_group(program: Program) -> str:
+def get_cta_group(program: warp.Program) -> str:
     """Return the CTA group, which all tcgen05 instructions of a kernel must share (PTX ISA, tcgen05.alloc)."""
     return f"cta_group::{2 if program.paired else 1}"
 
 
-def emit_allocation(program: Program, builder: Builder, scalars: Scalars) -> None:
+def emit_allocation(program: warp.Program, builder: Builder, scalars: Scalars) -> None:
     """Emit the allocation by the first warp, and give up the permit: the block allocates no more."""
     group = get_cta_group(program)
     past = builder.new_label("allocated")
@@ -76,14 +63,14 @@ def emit_allocation(program: Program, builder: Builder, scalars: Scalars) -> Non
     builder.emit(BEFORE_SYNC)
 
 
-def emit_address_load(program: Program, builder: Builder, scalars: Scalars) -> Reg:
+def emit_address_load(program: warp.Program, builder: Builder, scalars: Scalars) -> Reg:
     """Load the start of the allocation, in every thread, after a barrier with the first warp."""
     builder.emit(AFTER_SYNC)
     place = Address(scalars.get_register(SHARED_BASE), program.tensor_address_at)
     return builder.create("b32", "ld.shared.b32", place)
 
 
-def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> None:
+def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp_index: Reg) -> None:
     """Free the tensor memory by the first warp, after a named barrier of all warps that read it. A pair's tensor memory
     is freed after both blocks have come here."""
     builder = state.builder
@@ -91,7 +78,7 @@ def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> No
     past = builder.new_label("deallocated")
     builder.emit(BEFORE_SYNC)
     builder.emit("bar.sync", barrier, threads)
-    builder.emit("bra", Symbol(past), guard=builder.create("pred", "setp.ne.u32", warp, Imm(0)))
+    builder.emit("bra", Symbol(past), guard=builder.create("pred", "setp.ne.u32", warp_index, Imm(0)))
     if state.program.tells_peer:
         emit_peer_wait(state)
     builder.emit(AFTER_SYNC)
@@ -100,7 +87,7 @@ def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> No
     builder.place_label(past)
 
 
-def _address_version(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
+def _address_version(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], state: State) -> Reg:
     """Return the address of the tile's version that the cursors point at."""
     assert state.tensor is not None
     held = next(t for t in state.program.tensor if t.buffer == buffer)
@@ -135,7 +122,7 @@ def _address_version(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: St
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
-def build_instruction_descriptor(op: TensorMma, rows: int, columns: int) -> int:
+def build_instruction_descriptor(op: warp.TensorMma, rows: int, columns: int) -> int:
     """Return the descriptor (PTX ISA, tcgen05 "Instruction descriptor"): 0x08400490 for bfloat16 of 128 × 256."""
     transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
     types = (
@@ -144,7 +131,7 @@ def build_instruction_descriptor(op: TensorMma, rows: int, columns: int) -> int:
     return types | transposed | columns >> 3 << 17 | rows >> 4 << 24
 
 
-def emit_tensor_mma(op: TensorMma, state: State) -> None:
+def emit_tensor_mma(op: warp.TensorMma, state: State) -> None:
     """Emit all products of the tile: blocks of 128 rows by 256 columns at most, 32 bytes of K at a time."""
     builder = state.builder
     m, n = op.c.shape
@@ -184,7 +171,9 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
                     builder.emit(instruction, Address(into), left, right, form, always if k else first)
 
 
-def _emit_scaled_mma(op: TensorMma, scales: Scales, rows: int, columns: int, depth: int, state: State) -> None:
+def _emit_scaled_mma(
+    op: warp.TensorMma, scales: warp.Scales, rows: int, columns: int, depth: int, state: State
+) -> None:
     builder = state.builder
     m, n = op.c.shape
     with state.scalars.open_scope(), _emit_on_leader(op.leader, state):
@@ -216,7 +205,7 @@ def _emit_scaled_mma(op: TensorMma, scales: Scales, rows: int, columns: int, dep
                     )
 
 
-def emit_tensor_copy(op: TensorCopy, state: State) -> None:
+def emit_tensor_copy(op: warp.TensorCopy, state: State) -> None:
     """Emit the copies of scales, a block of 128 words at a time."""
     with state.scalars.open_scope(), _emit_on_leader(op.leader, state):
         base, offset = state.addresses.get_tile_base(op.source, op.cursors)
@@ -236,7 +225,7 @@ def _emit_on_leader(leader: int | None, state: State) -> Iterator[None]:
         state.builder.place_label(past)
 
 
-def emit_tensor_arrive(op: TensorArrive, state: State) -> None:
+def emit_tensor_arrive(op: warp.TensorArrive, state: State) -> None:
     """Emit the arrival at the kernel's barrier, after all earlier work that the thread issued."""
     builder = state.builder
     opcode = f"tcgen05.commit.{get_cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
@@ -248,7 +237,7 @@ def emit_tensor_arrive(op: TensorArrive, state: State) -> None:
     )
 
 
-def _emit_accumulate_test(op: TensorMma, state: State, always: Reg) -> Reg:
+def _emit_accumulate_test(op: warp.TensorMma, state: State, always: Reg) -> Reg:
     """Emit the predicate whether the first products add to the tile's content."""
     builder = state.builder
     if tile.is_true(op.clear):
@@ -261,7 +250,7 @@ def _compute_offset(buffer: tile.Buffer, k_major: bool, mn: int, k: int, state: 
     return compute_tile_byte(state.addresses.tiles[buffer.name].layout, k_major, mn, k)
 
 
-def _build_descriptor(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
+def _build_descriptor(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], state: State) -> Reg:
     """Build the shared memory descriptor of the operand's first block. Eight rows of a panel are contiguous. If the
     rows are not along K, further panels follow the first."""
     builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
@@ -281,7 +270,7 @@ def _advance_descriptor(descriptor: Reg, offset: int, state: State) -> Reg:
     return descriptor if not offset else state.builder.create("b64", "add.s64", descriptor, Imm(offset >> 4))
 
 
-def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> None:
+def emit_commit(ring: warp.Ring, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
     """Emit the tensor cores' arrival at the version's barrier, in every block that fills it, after all earlier work
     that this thread issued."""
     barrier = address_ring_barrier(state, cursor.name, ring.name, empty=empty)
@@ -297,10 +286,10 @@ def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> Non
 # ---- to and from registers -------------------------------------------------------------------------------------------
 
 
-def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
+def emit_tensor_move(op: warp.TensorLoad | warp.TensorStore, state: State) -> None:
     """Copy between a fragment and columns of a tile. Each warp accesses the quarter of the lanes with its rows, 16
     lanes at a time: 256 bits of each for accumulators, 128 for operands."""
-    buffer, fragment = (op.source, op.destination) if isinstance(op, TensorLoad) else (op.destination, op.source)
+    buffer, fragment = (op.source, op.destination) if isinstance(op, warp.TensorLoad) else (op.destination, op.source)
     builder, layout = state.builder, state.layouts[fragment.name]
     blocks, halves = layout.registers[2].size, layout.registers[3].size
     held = next(t for t in state.program.tensor if t.buffer == buffer)
@@ -315,7 +304,7 @@ def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
         start = builder.create("b32", "mad.lo.u32", group, Imm(half_stride or 2 * words * blocks), lanes)
         column = state.scalars.get_operand(tile.Binary("floordiv", op.column, tile.int32_const(held.per_column), INT32))
         start = builder.create("b32", "add.u32", start, column) if column != Imm(0) else start
-        is_load = isinstance(op, TensorLoad)
+        is_load = isinstance(op, warp.TensorLoad)
         registers = _allocate_words(fragment, held, state) if is_load else _pack_words(fragment, held, state)
         for half in range(halves):
             for done, count in _split_into_powers(blocks, 128 // words):
@@ -330,7 +319,7 @@ def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
             state.loaded[fragment.name] = held, registers
 
 
-def emit_tensor_wait(op: TensorWait, state: State) -> None:
+def emit_tensor_wait(op: warp.TensorWait, state: State) -> None:
     """Emit the wait. After it the words from tensor memory can be read, and are unpacked into elements."""
     state.builder.emit(f"tcgen05.wait::{'ld' if op.what == 'load' else 'st'}.sync.aligned")
     if op.what == "load":
@@ -347,7 +336,7 @@ def _split_into_powers(count: int, most: int) -> Iterator[tuple[int, int]]:
         done += part
 
 
-def _allocate_words(fragment: tile.Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
+def _allocate_words(fragment: tile.Buffer, held: warp.TensorTile, state: State) -> tuple[Reg, ...]:
     """Return the registers to load into: the fragment's own, or new words."""
     registers = state.fragments[fragment.name]
     if held.per_column == 1 and get_register_class(fragment.dtype) != "b16":
@@ -355,7 +344,7 @@ def _allocate_words(fragment: tile.Buffer, held: TensorTile, state: State) -> tu
     return state.builder.new_registers("b32", len(registers) // held.per_column)
 
 
-def _unpack_words(fragment: tile.Buffer, held: TensorTile, words: tuple[Reg, ...], state: State) -> None:
+def _unpack_words(fragment: tile.Buffer, held: warp.TensorTile, words: tuple[Reg, ...], state: State) -> None:
     registers, builder = state.fragments[fragment.name], state.builder
     if words == registers:
         return
@@ -373,7 +362,7 @@ def _unpack_words(fragment: tile.Buffer, held: TensorTile, words: tuple[Reg, ...
             builder.emit(f"bfe.{'s' if signed else 'u'}32", part, word, Imm(8 * place), Imm(8))
 
 
-def _pack_words(fragment: tile.Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
+def _pack_words(fragment: tile.Buffer, held: warp.TensorTile, state: State) -> tuple[Reg, ...]:
     """Return the fragment as words to be stored, one in each register."""
     if held.per_column > 1:
         return pack_operand(fragment, state)
@@ -392,7 +381,7 @@ _CHUNK_COLUMNS = 4
 _DESCRIPTOR_STRIDE = 8 << 32  # eight lines of 16 bytes are 128 bytes
 
 
-def build_scaled_descriptor(op: TensorMma, scales: Scales, rows: int, columns: int) -> int:
+def build_scaled_descriptor(op: warp.TensorMma, scales: warp.Scales, rows: int, columns: int) -> int:
     """Return the instruction descriptor without the positions of the scales in their words."""
     a, b = (_TYPES[scales.kind][name] for name in scales.types)
     transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
@@ -403,7 +392,7 @@ def build_scaled_descriptor(op: TensorMma, scales: Scales, rows: int, columns: i
 class ScaleDescriptors:
     """Instruction descriptors with the first scale of each word, which may depend on the run-time start along K."""
 
-    def __init__(self, scales: Scales, form: int, state: State) -> None:
+    def __init__(self, scales: warp.Scales, form: int, state: State) -> None:
         self.scales, self.state = scales, state
         self.form, self.moving = form, None
         parts = []
@@ -428,7 +417,7 @@ class ScaleDescriptors:
         return fixed if self.moving is None else builder.create("b32", "add.u32", fixed, self.moving)
 
 
-def format_scaled_opcode(scales: Scales, group: str) -> str:
+def format_scaled_opcode(scales: warp.Scales, group: str) -> str:
     return f"tcgen05.mma.{group}.kind::{scales.kind}.block_scale.scale_vec::{SCALES_PER_INSTRUCTION[scales.kind]}X"
 
 
@@ -438,7 +427,7 @@ def locate_scale_columns(base: Reg, rows: int, builder: Builder) -> Address:
     return Address(builder.create("b32", "add.u32", base, Imm(beyond)) if beyond else base)
 
 
-def emit_scale_copies(op: TensorCopy, source: Reg, first: int, into: Reg, group: str, state: State) -> None:
+def emit_scale_copies(op: warp.TensorCopy, source: Reg, first: int, into: Reg, group: str, state: State) -> None:
     """Emit the copies from `source` + `first` bytes to the columns from `into` on."""
     builder = state.builder
     address = builder.create("b32", "add.u32", source, Imm(first)) if first else source

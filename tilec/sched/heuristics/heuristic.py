@@ -18,19 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
+from tilec.sched import objective
 from tilec.sched.budget import Budget
 from tilec.sched.heuristics.table import ReservationTable
 from tilec.sched.lower_bounds.bounds import compute_bounds, compute_depth_limits, compute_serial_ii, count_lead_cycles
 from tilec.sched.lower_bounds.paths import Arc, build_arcs, find_all_distances, has_positive_cycle
 from tilec.sched.model.anchor import shift_to_valid_begin
 from tilec.sched.model.lags import fold_groups, set_even_lags
-from tilec.sched.objective import (
-    evaluate_levels,
-    make_schedule,
-    measure_peak_pressure,
-    record_given_schedule,
-    sort_topologically,
-)
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution, Trial
@@ -73,12 +67,12 @@ def schedule_by_heuristics(problem: Problem, budget: Budget | None = None, most:
         how, why = "heuristic", f"found by {arm}"
     # `force_serial` forbids the search, so the status must not suggest that a better schedule may exist.
     unproven: Status = "serial" if problem.force_serial else "feasible"
-    schedule = make_schedule(problem, ii, start, "optimal" if ii == proven.mii else unproven)
+    schedule = objective.make_schedule(problem, ii, start, "optimal" if ii == proven.mii else unproven)
     return Solution(
         schedule,
         proven,
         (Attempt(ii, "found", "serial" if how == "serial" else "heuristic", why),),
-        record_given_schedule(problem, schedule).objectives,
+        objective.record_given_schedule(problem, schedule).objectives,
     )
 
 
@@ -98,7 +92,10 @@ def _search_with_all_arms(
 
 
 def _evaluate_starts(problem: Problem, ii: int, start: Starts) -> tuple[int, ...]:
-    return tuple(level.value for level in evaluate_levels(problem, make_schedule(problem, ii, start, "feasible")))
+    return tuple(
+        level.value
+        for level in objective.evaluate_levels(problem, objective.make_schedule(problem, ii, start, "feasible"))
+    )
 
 
 def is_serial_by_rule(problem: Problem) -> bool:
@@ -165,7 +162,7 @@ def _place_with_arms(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator
         reached = ((ARMS[arm](problem, ii, constraints), arm) for arm in fitting)
         found = ((shift_to_valid_begin(problem, ii, start), arm) for start, arm in reached if start is not None)
     for start, arm in found:
-        if not any(find_violations(problem, make_schedule(problem, ii, start, "given"))):
+        if not any(find_violations(problem, objective.make_schedule(problem, ii, start, "given"))):
             yield start, arm
 
 
@@ -177,7 +174,7 @@ def schedule_serially(problem: Problem, least: int) -> tuple[int, Starts]:
         folded, _ = fold_groups(replace(problem, lags=(0,) * count))
         return max(least, count * serial_length), unfold(schedule_serially(folded, least)[1])
     at, start = 0, [0] * len(problem.ops)
-    for op in sort_topologically(problem):
+    for op in objective.sort_topologically(problem):
         spec = problem.ops[op]
         at += count_lead_cycles(spec)
         start[op] = at
@@ -304,11 +301,11 @@ def _list_orders(problem: Problem, constraints: Sequence[Arc], ii: int) -> Itera
     """Yield orders of the ops: as written, then by height and by demand, each ascending and descending."""
     height = _compute_heights(len(problem.ops), constraints, ii)
     busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
-    yield sort_topologically(problem)
+    yield objective.sort_topologically(problem)
     weights: tuple[list[int], ...] = (height, busy)
     for weight in weights[: _PERMUTATIONS // 2]:
         for sign in (-1, 1):
-            yield sorted(sort_topologically(problem), key=lambda op: (sign * weight[op], op))
+            yield sorted(objective.sort_topologically(problem), key=lambda op: (sign * weight[op], op))
 
 
 def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
@@ -318,12 +315,12 @@ def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Start
         for op in ring.producers:
             group[op] = min(group[op], *ring.producers)
     single = [[e for e in problem.edges if e.distance == 0 and e.src == op] for op in range(len(problem.ops))]
-    for op in sort_topologically(problem):
+    for op in objective.sort_topologically(problem):
         into = [edge for edge in problem.edges if edge.distance == 0 and edge.dst == op]
         if len(into) == 1 and len(single[into[0].src]) == 1:
             group[op] = group[into[0].src]
     members: dict[int, list[int]] = {}
-    for op in sort_topologically(problem):
+    for op in objective.sort_topologically(problem):
         members.setdefault(group[op], []).append(op)
     height = _compute_heights(len(problem.ops), constraints, ii)
     order = [op for key in sorted(members, key=lambda key: (-height[members[key][0]], key)) for op in members[key]]
@@ -381,7 +378,7 @@ def _measure_placed_pressure(problem: Problem, ii: int, start: Mapping[int, int]
     settled = tuple(v for v in problem.values if all(op in start for op in (*v.producers, *v.consumers)))
     if not settled:
         return 0
-    return measure_peak_pressure(
+    return objective.measure_peak_pressure(
         replace(problem, values=settled), ii, [start.get(op, 0) for op in range(len(problem.ops))]
     )
 

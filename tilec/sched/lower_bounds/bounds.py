@@ -10,16 +10,8 @@ from functools import lru_cache
 from math import inf
 from typing import Literal
 
+from tilec.sched.lower_bounds import paths
 from tilec.sched.lower_bounds.implied import drop_implied_edges
-from tilec.sched.lower_bounds.paths import (
-    Arc,
-    build_arcs,
-    build_edge_arcs,
-    find_all_distances,
-    find_distances_from,
-    find_earliest_starts,
-    relax_arcs,
-)
 from tilec.sched.problem import Op, Problem, Use
 from tilec.support.records import dataclass
 
@@ -76,7 +68,7 @@ def compute_bounds(problem: Problem) -> Bounds:
     problem = drop_implied_edges(problem)
     found = [*_find_slot_bounds(problem), *_find_role_bounds(problem)]
     floor = max((bound.ii for bound in found), default=1)
-    edges, with_ring_arcs = build_edge_arcs(problem), build_arcs(problem)
+    edges, with_ring_arcs = paths.build_edge_arcs(problem), paths.build_arcs(problem)
     recurrence = _find_cycle_bound(problem, edges, "recurrence")
     if recurrence is not None:
         found.append(recurrence)
@@ -134,9 +126,9 @@ def count_lead_cycles(op: Op) -> int:
 
 def find_min_ring_lifetimes(problem: Problem, ii: int) -> list[int]:
     """Return for each ring the shortest lifetime, in cycles, that the dependences allow."""
-    constraints = build_arcs(problem)
+    constraints = paths.build_arcs(problem)
     producers = sorted({producer for ring in problem.rings for producer in ring.producers})
-    distances_from = {producer: find_distances_from(problem, ii, constraints, producer) for producer in producers}
+    distances_from = {producer: paths.find_distances_from(problem, ii, constraints, producer) for producer in producers}
     lifetimes = []
     for ring in problem.rings:
         pairs = [(distances_from[p][c], problem.ops[c].latency) for p in ring.producers for c in ring.consumers]
@@ -215,12 +207,12 @@ def _check_self_overlap(problem: Problem, slot: int) -> None:
 
 
 def _find_cycle_bound(
-    problem: Problem, constraints: Sequence[Arc], kind: Literal["recurrence", "ring"]
+    problem: Problem, constraints: Sequence[paths.Arc], kind: Literal["recurrence", "ring"]
 ) -> Bound | None:
     """Return the smallest II without a positive cycle. Each positive cycle found gives a larger II, so few rounds
     suffice."""
     ii, culprit = 1, None
-    while cycle := relax_arcs(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1]:
+    while cycle := paths.relax_arcs(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1]:
         latency, distance = sum(arc.latency for arc in cycle), sum(arc.distance for arc in cycle)
         path = " → ".join(problem.ops[arc.src].name for arc in cycle)
         path = f"{path} → {problem.ops[cycle[0].src].name}"
@@ -257,8 +249,8 @@ def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | N
 
 def _find_crowded_window(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] | None:
     """Return (slot, cycles of the window, uses) of a window too short for its uses; None if there is no such window."""
-    constraints = build_arcs(problem)
-    after = find_all_distances(problem, ii, constraints)
+    constraints = paths.build_arcs(problem)
+    after = paths.find_all_distances(problem, ii, constraints)
     for slot, spec in enumerate(problem.slots):
         users = [
             (op, use)
@@ -335,10 +327,12 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
         return None
     rings = [ring for ring in problem.rings if ring.pool == pool]
     room = spec.capacity - spec.reserved - sum(ring.bytes for ring in rings)
-    constraints = build_arcs(problem)
+    constraints = paths.build_arcs(problem)
 
     def find_min_lifetimes(ii: int) -> list[int]:
-        after = {op: find_distances_from(problem, ii, constraints, op) for value in values for op in value.producers}
+        after = {
+            op: paths.find_distances_from(problem, ii, constraints, op) for value in values for op in value.producers
+        }
         lifetimes = []
         for value in values:
             separation = [(after[p][c], problem.ops[c].latency) for p in value.producers for c in value.consumers]
@@ -374,15 +368,15 @@ def _find_stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | Non
     limit = problem.max_stages
     if limit is None or not problem.ops:
         return None
-    constraints = build_arcs(problem)
+    constraints = paths.build_arcs(problem)
 
     def find_last_start(ii: int) -> int:
-        return max(find_earliest_starts(problem, ii, constraints))
+        return max(paths.find_earliest_starts(problem, ii, constraints))
 
     if find_last_start(floor) < limit * floor:
         return None
     ii = _bisect_smallest_ii(lambda ii: find_last_start(ii) < limit * ii, floor, ceiling)
-    starts = find_earliest_starts(problem, ii - 1, constraints)
+    starts = paths.find_earliest_starts(problem, ii - 1, constraints)
     op = starts.index(max(starts))
     culprit = (
         f"op {problem.ops[op].name} cannot issue before cycle {starts[op]}, after the end of {limit} stages of {ii - 1}"
