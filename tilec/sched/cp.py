@@ -53,6 +53,7 @@ class Program:
         self._pairs = 0
 
     def _variable(self, low: int, high: int) -> int:
+        """Add an integer variable of this range, and return its index."""
         variables = self._proto.variables
         variables.add().domain.extend([low, high])
         return len(variables) - 1
@@ -71,24 +72,24 @@ class Program:
         linear.domain.extend([-infinity if low is None else low, infinity if high is None else high])
 
     def _add_interval(self, phase: int, size: int, shift: int, presence: int | None) -> int:
+        """Add an interval that begins `shift` cycles behind the variable `phase`, if the literal `presence` holds."""
         constraints = self._proto.constraints
         constraint = constraints.add()
         if presence is not None:
             constraint.enforcement_literal.append(presence)
         interval = constraint.interval
-        interval.start.vars.append(phase)
-        interval.start.coeffs.append(1)
-        interval.start.offset = shift
         interval.size.offset = size
-        interval.end.vars.append(phase)
-        interval.end.coeffs.append(1)
-        interval.end.offset = shift + size
+        for end, offset in ((interval.start, shift), (interval.end, shift + size)):
+            end.vars.append(phase)
+            end.coeffs.append(1)
+            end.offset = offset
         return len(constraints) - 1
 
     def _add_exactly_one(self, literals: Iterable[int]) -> None:
         self._proto.constraints.add().exactly_one.literals.extend(literals)
 
     def _add_no_overlap(self, intervals: Iterable[int]) -> None:
+        """Add that no two of the intervals overlap."""
         constraint = self._proto.constraints.add()
         constraint.no_overlap.intervals.extend(intervals)
         self._pairs += len(constraint.no_overlap.intervals) ** 2
@@ -111,6 +112,7 @@ class Program:
             self._proto.objective.coeffs.append(coefficient)
 
     def _run(self, effort: float, linearization: int = 0, by_core: bool = False, presolve: bool = False) -> SolverRun:
+        """Solve the program with at most this deterministic time, and charge the budget."""
         if self._budget.is_spent or (left := self._budget.seconds_left()) <= 0:
             return SolverRun("unknown", False, (), 0, 0.0)
         parameters = self._cp.SatParameters()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from tilec.sched.lower_bounds.bounds import compute_bounds
-from tilec.sched.problem import Problem, Value
+from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule, Status
 from tilec.sched.solution import LEVELS, Objective, Solution
 
@@ -120,12 +120,6 @@ def count_ring_bytes(problem: Problem, ii: int, start: Sequence[int]) -> int:
     )
 
 
-def find_lifetime(problem: Problem, value: Value, start: Sequence[int]) -> tuple[int, int]:
-    """Return the cycles from which and until which a value is held, in the time of its own iteration."""
-    begin = min(start[op] for op in value.producers)
-    return begin, max(begin, _find_last_end(problem, value.consumers, start))
-
-
 def list_pressure_pools(problem: Problem) -> list[int]:
     """Return the pools of values whose use counts as pressure."""
     return [pool for pool in sorted({value.pool for value in problem.values}) if problem.pools[pool].spare]
@@ -173,17 +167,29 @@ def do_values_fit(problem: Problem, ii: int, start: Sequence[int]) -> bool:
 
 def count_held_at_once(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
     """Return the peak of what values hold of a pool. It occurs at the start of some op, where a value begins."""
-    lives = [(find_lifetime(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
-    return max(
-        (sum(amount * ((now - b) // ii - (now - e) // ii) for (b, e), amount in lives) for (now, _), _ in lives),
-        default=0,
-    )
+    lives = list_lifetimes(problem, pool, start)
+    held = (sum(amount * ((now - b) // ii - (now - e) // ii) for b, e, amount in lives) for now, _, _ in lives)
+    return max(held, default=0)
 
 
 def count_held_across(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
     """Return what values hold of a pool across the end of an interval."""
-    lives = [(find_lifetime(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
-    return sum(amount * max(0, (end - 1) // ii - begin // ii) for (begin, end), amount in lives)
+    return sum_across_ends(list_lifetimes(problem, pool, start), ii)
+
+
+def list_lifetimes(problem: Problem, pool: int, start: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return (begin, end, amount) of each value in a pool, in the time of its own iteration."""
+    found = []
+    for value in problem.values:
+        if value.pool == pool:
+            begin = min(start[op] for op in value.producers)
+            found.append((begin, max(begin, _find_last_end(problem, value.consumers, start)), value.amount))
+    return found
+
+
+def sum_across_ends(lives: Sequence[tuple[int, int, int]], ii: int, shift: int = 0) -> int:
+    """Return what lives (begin, end, amount) hold across the end of an interval, if all begin `shift` cycles later."""
+    return sum(max(0, (end + shift - 1) // ii - (begin + shift) // ii) * amount for begin, end, amount in lives)
 
 
 def _find_last_end(problem: Problem, consumers: Sequence[int], start: Sequence[int]) -> int:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from tilec.sched.lower_bounds import paths
 from tilec.sched.lower_bounds.implied import drop_implied_edges
-from tilec.sched.problem import Op, Problem, Use
+from tilec.sched.problem import Op, Problem, Ring, Use, Value
 from tilec.support.records import dataclass
 
 BoundKind = Literal["slot", "role", "recurrence", "ring", "density", "pool", "stages"]
@@ -67,34 +67,25 @@ def compute_bounds(problem: Problem) -> Bounds:
     `Unschedulable`."""
     problem = drop_implied_edges(problem)
     found = [*_find_slot_bounds(problem), *_find_role_bounds(problem)]
-    floor = max((bound.ii for bound in found), default=1)
+
+    def keep_bounds(*bounds: Bound | None) -> int:
+        """Keep these bounds, where there are any, and return the largest of all so far."""
+        found.extend(bound for bound in bounds if bound is not None)
+        return max((bound.ii for bound in found), default=1)
+
     edges, with_ring_arcs = paths.build_edge_arcs(problem), paths.build_arcs(problem)
     recurrence = _find_cycle_bound(problem, edges, "recurrence")
-    if recurrence is not None:
-        found.append(recurrence)
-        floor = max(floor, recurrence.ii)
+    floor = keep_bounds(recurrence)
     if len(with_ring_arcs) > len(edges):
         ring = _find_cycle_bound(problem, with_ring_arcs, "ring")
         if ring is not None and (recurrence is None or ring.ii > recurrence.ii):
-            found.append(ring)
-            floor = max(floor, ring.ii)
+            floor = keep_bounds(ring)
     ceiling = max(floor, compute_serial_ii(problem))
-    density = _find_density_bound(problem, floor, ceiling)
-    if density is not None:
-        found.append(density)
-        floor = max(floor, density.ii)
+    floor = keep_bounds(_find_density_bound(problem, floor, ceiling))
     for pool in range(len(problem.pools)):
-        for bound in (
-            _find_ring_pool_bound(problem, pool, floor, ceiling),
-            _find_value_pool_bound(problem, pool, floor, ceiling),
-        ):
-            if bound is not None:
-                found.append(bound)
-                floor = max(floor, bound.ii)
-    stages = _find_stage_bound(problem, floor, ceiling)
-    if stages is not None:
-        found.append(stages)
-    return Bounds(max((bound.ii for bound in found), default=1), tuple(found))
+        of_rings = _find_ring_pool_bound(problem, pool, floor, ceiling)
+        floor = keep_bounds(of_rings, _find_value_pool_bound(problem, pool, floor, ceiling))
+    return Bounds(keep_bounds(_find_stage_bound(problem, floor, ceiling)), tuple(found))
 
 
 # --- what other files build on ---
@@ -124,14 +115,14 @@ def count_lead_cycles(op: Op) -> int:
     return max([op.wait, *(-use.offset for use in op.uses if use.cycles)])
 
 
-def find_min_ring_lifetimes(problem: Problem, ii: int) -> list[int]:
-    """Return for each ring the shortest lifetime, in cycles, that the dependences allow."""
+def find_min_lifetimes(problem: Problem, ii: int, buffers: Sequence[Ring] | Sequence[Value]) -> list[int]:
+    """Return for each of these rings or values the shortest lifetime, in cycles, that the dependences allow."""
     constraints = paths.build_arcs(problem)
-    producers = sorted({producer for ring in problem.rings for producer in ring.producers})
+    producers = sorted({producer for buffer in buffers for producer in buffer.producers})
     distances_from = {producer: paths.find_distances_from(problem, ii, constraints, producer) for producer in producers}
     lifetimes = []
-    for ring in problem.rings:
-        pairs = [(distances_from[p][c], problem.ops[c].latency) for p in ring.producers for c in ring.consumers]
+    for buffer in buffers:
+        pairs = [(distances_from[p][c], problem.ops[c].latency) for p in buffer.producers for c in buffer.consumers]
         lifetimes.append(max([0, *(separation + latency for separation, latency in pairs if separation is not None)]))
     return lifetimes
 
@@ -139,7 +130,7 @@ def find_min_ring_lifetimes(problem: Problem, ii: int) -> list[int]:
 def compute_depth_limits(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> list[int | None]:
     """Return the largest depth each ring can have at this II: its own limit, and the pool's room when every other ring
     is as shallow as its lifetime allows. `without` names pools to ignore, as "pool NAME"."""
-    lifetimes = find_min_ring_lifetimes(problem, ii)
+    lifetimes = find_min_lifetimes(problem, ii, problem.rings)
     least = [ring.bytes * max(1, -(-life // ii)) for life, ring in zip(lifetimes, problem.rings, strict=True)]
     limits: list[int | None] = []
     for index, ring in enumerate(problem.rings):
@@ -157,16 +148,17 @@ def compute_depth_limits(problem: Problem, ii: int, without: frozenset[str] = fr
 
 
 def _find_slot_bounds(problem: Problem) -> list[Bound]:
+    """Return for each slot the cycles that an iteration holds it, divided by its width."""
     found = []
     for index, slot in enumerate(problem.slots):
-        held = [(op, use) for op, spec in enumerate(problem.ops) for use in spec.uses if use.slot == index]
-        total = sum(use.cycles for _, use in held)
-        if total == 0:
+        held = problem.list_uses(index)
+        if not held:
             continue
+        total = sum(use.cycles for _, use in held)
         _check_self_overlap(problem, index)
-        users = tuple(dict.fromkeys(op for op, use in held if use.cycles))
+        users = tuple(dict.fromkeys(op for op, _ in held))
         width = f" of {slot.width}" if slot.width > 1 else ""
-        parts = _join_terms(f"{use.cycles} {problem.ops[op].name}" for op, use in held if use.cycles)
+        parts = _join_terms(f"{use.cycles} {problem.ops[op].name}" for op, use in held)
         culprit = f"slot {slot.name}{width} is held {total} cycles an iteration: {parts}"
         found.append(Bound("slot", slot.name, -(-total // slot.width), culprit, users))
     return found
@@ -252,12 +244,7 @@ def _find_crowded_window(problem: Problem, ii: int) -> tuple[int, int, list[tupl
     constraints = paths.build_arcs(problem)
     after = paths.find_all_distances(problem, ii, constraints)
     for slot, spec in enumerate(problem.slots):
-        users = [
-            (op, use)
-            for op, spec_of_op in enumerate(problem.ops)
-            for use in spec_of_op.uses
-            if use.slot == slot and use.cycles
-        ]
+        users = problem.list_uses(slot)
         for anchor in range(len(problem.ops)) if len(users) > spec.width else ():
             windows: list[tuple[int, int, int, Use]] = []
             for op, use in users:
@@ -290,11 +277,12 @@ def _prefilter_begins(windows: Sequence[tuple[int, int, int]], width: int) -> li
 
 
 def _find_ring_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
+    """Bound the II by the room that a pool has for the versions of its rings."""
     spec = problem.pools[pool]
     rings = [index for index, ring in enumerate(problem.rings) if ring.pool == pool]
 
     def find_min_depths(ii: int) -> list[int]:
-        lifetimes = find_min_ring_lifetimes(problem, ii)
+        lifetimes = find_min_lifetimes(problem, ii, problem.rings)
         return [max(1, -(-lifetimes[ring] // ii)) for ring in rings]
 
     def count_needed(ii: int) -> int:
@@ -327,17 +315,6 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
         return None
     rings = [ring for ring in problem.rings if ring.pool == pool]
     room = spec.capacity - spec.reserved - sum(ring.bytes for ring in rings)
-    constraints = paths.build_arcs(problem)
-
-    def find_min_lifetimes(ii: int) -> list[int]:
-        after = {
-            op: paths.find_distances_from(problem, ii, constraints, op) for value in values for op in value.producers
-        }
-        lifetimes = []
-        for value in values:
-            separation = [(after[p][c], problem.ops[c].latency) for p in value.producers for c in value.consumers]
-            lifetimes.append(max([0, *(known + latency for known, latency in separation if known is not None)]))
-        return lifetimes
 
     def describe_pool(why: str) -> str:
         parts = [f"{spec.reserved} reserved"] if spec.reserved else []
@@ -347,7 +324,8 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
 
     ops = tuple(dict.fromkeys(op for value in values for op in (*value.producers, *value.consumers)))
     # At the start of its only producer a value is held, with all others that begin there.
-    living = [value for value, life in zip(values, find_min_lifetimes(ceiling), strict=True) if life > 0]
+    lifetimes = find_min_lifetimes(problem, ceiling, values)
+    living = [value for value, life in zip(values, lifetimes, strict=True) if life > 0]
     starts = {op for value in living for op in value.producers if len(value.producers) == 1}
     if any(sum(value.amount for value in living if value.producers == (op,)) > room for op in sorted(starts)):
         raise Unschedulable(
@@ -355,7 +333,8 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
         )
 
     def count_held(ii: int) -> int:
-        return sum(value.amount * life for value, life in zip(values, find_min_lifetimes(ii), strict=True))
+        lifetimes = find_min_lifetimes(problem, ii, values)
+        return sum(value.amount * life for value, life in zip(values, lifetimes, strict=True))
 
     if count_held(floor) <= room * floor or count_held(ceiling) > room * ceiling:
         return None
@@ -365,6 +344,7 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
 
 
 def _find_stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
+    """Bound the II by the last op's earliest start, which must lie within the allowed stages."""
     limit = problem.max_stages
     if limit is None or not problem.ops:
         return None

@@ -10,9 +10,9 @@ from math import gcd
 from tilec.sched import objective
 from tilec.sched.budget import Budget
 from tilec.sched.lower_bounds import paths
-from tilec.sched.lower_bounds.bounds import compute_depth_limits, find_min_ring_lifetimes
+from tilec.sched.lower_bounds.bounds import compute_depth_limits, find_min_lifetimes
 from tilec.sched.model.anchor import is_begin_constrained, shift_to_best_begin, shift_to_valid_begin
-from tilec.sched.model.model import LinearExpression, Model
+from tilec.sched.model.model import Answer, LinearExpression, Model
 from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Objective
@@ -57,6 +57,7 @@ class LevelSettler:
         self.most_bytes: int | None = None
 
     def run(self) -> tuple[int, ...]:
+        """Settle all levels, and return the starts of the best schedule."""
         if len(self.problem.ops) > _MAX_OPS or self.budget.seconds_left() <= 0:
             return self.start
         self.adopt_if_better(left_justify(self.problem, self.ii, self.start))
@@ -98,11 +99,20 @@ class LevelSettler:
         if self.costs(start) < self.costs(self.start):
             self.start = tuple(start)
 
+    def improve(self, model: Model, expression: LinearExpression, effort: float, by_core: bool = False) -> Answer:
+        """Minimise an expression from the known schedule, adopt what is better, and return the answer."""
+        answer = model.minimise(expression, effort, self.start, by_core)
+        if answer.outcome == "found":
+            self.adopt_if_better(answer.start)
+        return answer
+
     def costs(self, start: Sequence[int]) -> tuple[object, ...]:
+        """Return the values of all levels with these starts, by which schedules are compared."""
         levels = objective.evaluate_levels(self.problem, objective.make_schedule(self.problem, self.ii, start, "given"))
         return (*(level.value for level in levels[:-1]), tuple(start))
 
     def settle_slot_pressure(self) -> None:
+        """Settle the longest distance from an op to a dependent op of its iteration."""
         problem, ii = self.problem, self.ii
         constraints = paths.build_arcs(problem, compute_depth_limits(problem, ii))
         distances_from = {
@@ -135,27 +145,24 @@ class LevelSettler:
         if not is_proven:
             # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
             model.limit(furthest, known)
-            answer = model.minimise(LinearExpression(((furthest, 1),)), EFFORT_PER_LEVEL / 2 * self.effort, self.start)
-            if answer.outcome == "found":
-                self.adopt_if_better(answer.start)
-            is_proven = answer.proven
+            is_proven = self.improve(
+                model, LinearExpression(((furthest, 1),)), EFFORT_PER_LEVEL / 2 * self.effort
+            ).proven
         self.settled = _limit_slot_pressure(
             problem, self.lifetimes, objective.measure_slot_pressure(self.lifetimes, self.start)
         )
         self.proofs.append(is_proven)
 
     def settle_ring_bytes(self) -> None:
+        """Settle the memory that all versions of all rings take."""
         problem, ii = self.problem, self.ii
-        lifetimes = find_min_ring_lifetimes(problem, ii)
+        lifetimes = find_min_lifetimes(problem, ii, problem.rings)
         least = sum(max(1, -(-life // ii)) * ring.bytes for life, ring in zip(lifetimes, problem.rings, strict=True))
         is_proven = objective.count_ring_bytes(problem, ii, self.start) <= least
         if not is_proven:
             model = self.model()
             bytes_of = model.express_ring_bytes(self.ring_unit())
-            answer = model.minimise(bytes_of, EFFORT_PER_LEVEL * self.effort, self.start)
-            if answer.outcome == "found":
-                self.adopt_if_better(answer.start)
-            is_proven = answer.proven
+            is_proven = self.improve(model, bytes_of, EFFORT_PER_LEVEL * self.effort).proven
         self.most_bytes = objective.count_ring_bytes(problem, ii, self.start)
         self.proofs.append(is_proven)
 
@@ -174,11 +181,9 @@ class LevelSettler:
             self.proofs.append(True)
             return
         expression = express(model)
-        answer = model.minimise(expression, EFFORT_PER_LEVEL * self.effort, self.start)
-        if answer.outcome == "found":
-            self.adopt_if_better(answer.start)
+        is_proven = self.improve(model, expression, EFFORT_PER_LEVEL * self.effort).proven
         model.settle(expression, measure(self.problem, self.ii, self.start))
-        self.proofs.append(answer.proven)
+        self.proofs.append(is_proven)
 
     def settle_order(self, model: Model) -> None:
         """Minimise inversions: first by cores, which prove soon or never; then by search, which also improves the
@@ -189,10 +194,7 @@ class LevelSettler:
         for by_core, share in ((True, 0.8), (False, 0.3)):
             if is_proven:
                 break
-            answer = model.minimise(expression, EFFORT_PER_LEVEL * share * self.effort, self.start, by_core)
-            if answer.outcome == "found":
-                self.adopt_if_better(answer.start)
-            is_proven = answer.proven
+            is_proven = self.improve(model, expression, EFFORT_PER_LEVEL * share * self.effort, by_core).proven
         model.settle(expression, objective.count_inversions(pairs_of_role, self.ii, self.start))
         self.proofs.append(is_proven)
 
@@ -204,10 +206,8 @@ class LevelSettler:
         is_proven = True
         for op in range(len(self.start)):
             if self.start[op] > low[op]:
-                answer = model.minimise(model.express_start(op), effort_left, self.start)
+                answer = self.improve(model, model.express_start(op), effort_left)
                 effort_left -= answer.effort
-                if answer.outcome == "found":
-                    self.adopt_if_better(answer.start)
                 if not answer.proven:
                     self.adopt_if_better(left_justify(self.problem, self.ii, self.start))
                     is_proven = False
@@ -244,12 +244,7 @@ def left_justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, 
         first, second = (i, j) if start[i] % ii <= start[j] % ii else (j, i)
         constraints.append(paths.Arc(first, second, floor[second] - floor[first], 0, "order"))
     for slot, spec in enumerate(problem.slots):
-        users = [
-            (op, use)
-            for op, spec_of_op in enumerate(problem.ops)
-            for use in spec_of_op.uses
-            if use.slot == slot and use.cycles
-        ]
+        users = problem.list_uses(slot)
         for op, use in users:
             if spec.width > 1:
                 # The schedule does not record which unit an op holds, so these ops do not move.
