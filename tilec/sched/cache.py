@@ -64,16 +64,9 @@ def compute_cache_key(problem: Problem, effort: float, scheduler: str = "exact",
     """Return a hash of everything an answer depends on. `left` is the work after which the search ended. The problem's
     name and the lines of its ops are left out, so that an edit elsewhere in the file does not solve a loop again."""
     anonymous = replace(problem, name="", ops=tuple(replace(op, line=0, file="") for op in problem.ops))
-    content: dict[str, object] = {
-        "problem": text.problem_to_json(anonymous),
-        "effort": effort,
-        "left": left,
-        "solver": SOLVER,
-        "scheduler": scheduler,
-        "ortools": ORTOOLS,
-    }
-    if left is not None:
-        content["answers"] = WORK_FOR_ANSWERS
+    content: dict[str, object] = {"problem": text.problem_to_json(anonymous), "effort": effort, "left": left}
+    content |= {"solver": SOLVER, "scheduler": scheduler, "ortools": ORTOOLS}
+    content |= {} if left is None else {"answers": WORK_FOR_ANSWERS}
     return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
+from tilec.sched import text
 from tilec.sched.problem import UNLIMITED
 from tilec.sched.trace import TraceError, parse_trace
 from tilec.support import schema
@@ -56,8 +57,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class _Decision:
-    OPEN: ClassVar[bool] = True
+class _Decision(text.OpenRecord):
     what: str
     chosen: str
     by: str
@@ -65,8 +65,7 @@ class _Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
-    OPEN: ClassVar[bool] = True
+class _Tile(text.OpenRecord):
     name: str
     scope: str
     dtype: str
@@ -74,15 +73,13 @@ class _Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    OPEN: ClassVar[bool] = True
+class _Use(text.OpenRecord):
     slot: str
     rows: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Op:
-    OPEN: ClassVar[bool] = True
+class _Op(text.OpenRecord):
     name: str
     role: str
     stage: int
@@ -92,8 +89,7 @@ class _Op:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ring:
-    OPEN: ClassVar[bool] = True
+class _Ring(text.OpenRecord):
     name: str
     depth: int
     bytes: int
@@ -102,23 +98,20 @@ class _Ring:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pool:
-    OPEN: ClassVar[bool] = True
+class _Pool(text.OpenRecord):
     name: str
     peak: int
     capacity: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
-    OPEN: ClassVar[bool] = True
+class _Slot(text.OpenRecord):
     name: str
     percent: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
-    OPEN: ClassVar[bool] = True
+class _Bound(text.OpenRecord):
     kind: str
     name: str
     ii: int
@@ -128,8 +121,7 @@ class _Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop:
-    OPEN: ClassVar[bool] = True
+class _Loop(text.OpenRecord):
     name: str
     ii: int
     mii: int
@@ -145,10 +137,9 @@ class _Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trace:
+class _Trace(text.OpenRecord):
     """The parts of a trace that are compared; the rest is ignored."""
 
-    OPEN: ClassVar[bool] = True
     kernel: str
     target: str
     calibration: str
@@ -216,18 +207,14 @@ _RENAMED_DECISIONS = {
 
 def _compare_decisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     """Yield the decisions with another answer. Another reason alone is no change: numbers in it often differ."""
-    chosen = [
-        {_RENAMED_DECISIONS.get(d["what"], d["what"]): d["chosen"] for d in record["decisions"]}
-        for record in (old, new)
-    ]
-    full = {
-        _RENAMED_DECISIONS.get(d["what"], d["what"]): f"{d['chosen']} (by {d['by']}: {d['why']})"
-        for d in new["decisions"]
-    }
+    before, after = (
+        {_RENAMED_DECISIONS.get(d["what"], d["what"]): d for d in record["decisions"]} for record in (old, new)
+    )
+    chosen = ({what: d["chosen"] for what, d in each.items()} for each in (before, after))
     for change in _compare_by_name("decision", "", "{}", "is", chosen):
-        yield Change(
-            "decision", "", f"the decision about {change.subject}", "is", change.old, full.get(change.subject, "")
-        )
+        d = after.get(change.subject)
+        full = "" if d is None else f"{d['chosen']} (by {d['by']}: {d['why']})"
+        yield Change("decision", "", f"the decision about {change.subject}", "is", change.old, full)
 
 
 def _pair_loops(
@@ -255,12 +242,10 @@ def _compare_loop(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
     yield from _compare_by_name("statement", loop, "{}", "is", (dict.fromkeys(s, "scheduled") for s in (before, after)))
     both = {name: (before[name], after[name]) for name in after if name in before}
     for name, ops in both.items():
-        yield from _compare_by_name(
-            "price", loop, f"{name}: its {{}}", "is", map(_format_prices, ops), absent="nothing"
-        )
-    yield from _compare_by_name(
-        "bound", loop, "the {}", "are", ({"binding bounds": _join_binding_bounds(one)} for one in loops)
-    )
+        prices = map(_format_prices, ops)
+        yield from _compare_by_name("price", loop, f"{name}: its {{}}", "is", prices, absent="nothing")
+    bounds = ({"binding bounds": _join_binding_bounds(one)} for one in loops)
+    yield from _compare_by_name("bound", loop, "the {}", "are", bounds)
     yield from _compare_fact("interval", loop, "the interval", "is", *loops, "ii")
     yield from _compare_fact("interval", loop, "the schedule", "is", *loops, "status")
     yield from _compare_fact("stage", loop, "the number of stages", "is", *loops, "stages")

@@ -34,24 +34,12 @@ from tilec.sched.model.lags import even_out_lags, set_even_lags, set_observed_la
 from tilec.sched.model.levels import EFFORT_PER_LEVEL, LevelSettler, left_justify
 from tilec.sched.model.model import Answer, Model
 from tilec.sched.model.roles import Roles, find_fewest_handovers, guess_roles, has_roles, resolve_roles
-from tilec.sched.objective import evaluate_levels, list_limited_pools, make_schedule, record_given_schedule
+from tilec.sched.objective import evaluate_levels, list_limited_pools, make_schedule
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution
 from tilec.sched.verify import find_violations
 from tilec.support.records import dataclass
-
-__all__ = [
-    "Scheduler",
-    "Solution",
-    "evaluate_levels",
-    "find_smallest_interval",
-    "left_justify",
-    "make_schedule",
-    "record_given_schedule",
-    "settle_objectives",
-    "solve_problem",
-]
 
 Scheduler = Literal["exact", "heuristic"]
 
@@ -105,15 +93,8 @@ def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget
     schedule = make_schedule(plain, answer.ii, answer.start, status)
     stages, *others = evaluate_levels(plain, schedule)
     stages = replace(stages, proven=found.stages_proven and not answer.is_serial)
-    return Solution(
-        replace(schedule, role=answer.role),
-        proven,
-        tuple(found.attempts),
-        (stages, *others),
-        work=budget.spent - before,
-        is_cut=budget.is_spent,
-        is_settled=answer.is_serial,
-    )
+    solution = Solution(replace(schedule, role=answer.role), proven, tuple(found.attempts), (stages, *others))
+    return replace(solution, work=budget.spent - before, is_cut=budget.is_spent, is_settled=answer.is_serial)
 
 
 def settle_objectives(
@@ -233,9 +214,8 @@ class _IntervalSweep:
             answer = self.attempt_interval(ii, _HURRIED_EFFORT if is_hurried else _EFFORT_PER_II, known)
             spent = round((self.spent - before) * 1_000_000)
             if answer.outcome == "found":
-                self.attempts.append(
-                    Attempt(ii, "found", "solver" if known is None else "heuristic", "a schedule exists", spent)
-                )
+                how: Literal["solver", "heuristic"] = "solver" if known is None else "heuristic"
+                self.attempts.append(Attempt(ii, "found", how, "a schedule exists", spent))
                 return self.choose(ii, answer)
             why = "no schedule exists" if answer.outcome == "refuted" else "neither found nor refuted with this effort"
             self.attempts.append(Attempt(ii, answer.outcome, "solver", why, spent))
@@ -277,12 +257,9 @@ class _IntervalSweep:
     def leap_refuted_intervals(self, ii: int, last: int) -> int:
         """Return the first II that one solver run over all intervals does not refute, and record the refuted ones."""
         self.has_leapt = True
+        high, _ = self.reachable(ii, last)
         answer = refute_intervals(
-            self.problem,
-            ii,
-            self.reachable(ii, last)[0],
-            _EFFORT_PER_LEAP * self.effort,
-            budget=self.budget.split_third(),
+            self.problem, ii, high, _EFFORT_PER_LEAP * self.effort, budget=self.budget.split_third()
         )
         self.spent += answer.effort
         for at in range(ii, answer.ii):

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from tilec.sched import text
 from tilec.sched.decision import Decision
@@ -309,8 +309,7 @@ class _Tracks:
 
 
 @dataclass(frozen=True, slots=True)
-class _TraceFile:
-    OPEN: ClassVar[bool] = True
+class _TraceFile(text.OpenRecord):
     tilec: Mapping[str, Any]
 
 
@@ -332,19 +331,17 @@ def read_schedules(source: str) -> list[Schedule]:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedTile:
+class RequestedTile(text.OpenRecord):
     """A tile that a kernel declares."""
 
-    OPEN: ClassVar[bool] = True
     name: str
     shape: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class KernelRequest:
+class KernelRequest(text.OpenRecord):
     """The constants, threads and tiles that a kernel and its options requested; None where the trace does not say."""
 
-    OPEN: ClassVar[bool] = True
     constants: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
     tiles: tuple[RequestedTile, ...] | None = None
@@ -356,22 +353,19 @@ def read_kernel_request(source: str) -> KernelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _OpRecord:
-    OPEN: ClassVar[bool] = True
+class _OpRecord(text.OpenRecord):
     start: Annotated[int, schema.Range(-_LAST_CYCLE, _LAST_CYCLE)]
 
 
 @dataclass(frozen=True, slots=True)
-class _RingRecord:
-    OPEN: ClassVar[bool] = True
+class _RingRecord(text.OpenRecord):
     depth: Annotated[int, schema.Range(1, UNLIMITED)]
 
 
 @dataclass(frozen=True, slots=True)
-class _LoopRecord:
+class _LoopRecord(text.OpenRecord):
     """The parts of a loop's record that are read back; the rest is for people."""
 
-    OPEN: ClassVar[bool] = True
     ii: Annotated[int, schema.Range(1, _LAST_CYCLE)]
     ops: tuple[_OpRecord, ...]
     order: tuple[int, ...]
@@ -380,8 +374,7 @@ class _LoopRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _LoopsRecord:
-    OPEN: ClassVar[bool] = True
+class _LoopsRecord(text.OpenRecord):
     loops: tuple[_LoopRecord, ...]
 
 

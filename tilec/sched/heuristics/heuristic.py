@@ -68,12 +68,8 @@ def schedule_by_heuristics(problem: Problem, budget: Budget | None = None, most:
     # `force_serial` forbids the search, so the status must not suggest that a better schedule may exist.
     unproven: Status = "serial" if problem.force_serial else "feasible"
     schedule = objective.make_schedule(problem, ii, start, "optimal" if ii == proven.mii else unproven)
-    return Solution(
-        schedule,
-        proven,
-        (Attempt(ii, "found", "serial" if how == "serial" else "heuristic", why),),
-        objective.record_given_schedule(problem, schedule).objectives,
-    )
+    attempt = Attempt(ii, "found", "serial" if how == "serial" else "heuristic", why)
+    return Solution(schedule, proven, (attempt,), objective.evaluate_levels(problem, schedule))
 
 
 def _search_with_all_arms(
@@ -83,9 +79,8 @@ def _search_with_all_arms(
     objective."""
     last = mii + _MAX_STEPS * max(1, mii // 64)
     for ii in _list_intervals(mii, last if most is None else min(last, most)):
-        found = list(
-            _place_with_arms(problem, ii, _yield_affordable_arms(ARMS, estimate_placing_work(problem, ii), budget))
-        )
+        affordable = _yield_affordable_arms(ARMS, estimate_placing_work(problem, ii), budget)
+        found = list(_place_with_arms(problem, ii, affordable))
         if found:
             return ii, *min(found, key=lambda one: (_evaluate_starts(problem, ii, one[0]), *one))
     return None

@@ -82,11 +82,8 @@ class Model(Program):
         self._most = unlimited if "rings" in without else compute_depth_limits(problem, ii, without)
         constraints = build_arcs(problem, self._most)
         self.low = find_earliest_starts(problem, ii, constraints)
-        self._distances = (
-            find_all_distances(problem, ii, constraints)
-            if len(problem.ops) * len(constraints) <= _MAX_WORK_FOR_DISTANCES
-            else None
-        )
+        is_cheap = len(problem.ops) * len(constraints) <= _MAX_WORK_FOR_DISTANCES
+        self._distances = find_all_distances(problem, ii, constraints) if is_cheap else None
         self.stages = bound_stages(problem, ii, self._distances, without)
         self.is_complete = stages is None or stages >= self.stages
         self._span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
@@ -383,13 +380,8 @@ class Model(Program):
         for index, pool in enumerate(self.problem.pools):
             if f"pool {pool.name}" in without:
                 continue
-            terms = [
-                (depth, ring.bytes)
-                for depth, ring in zip(self.depth, self.problem.rings, strict=True)
-                if ring.pool == index and ring.bytes
-            ]
-            if terms:
-                self._add_linear(tuple(terms), None, pool.capacity - pool.reserved)
+            if terms := self._list_ring_terms(index):
+                self._add_linear(terms, None, pool.capacity - pool.reserved)
 
     # --- values ---
 

@@ -33,23 +33,17 @@ def resolve_roles(problem: Problem, role: Roles) -> Problem:
     """Return the problem with these roles made part of its ops and edges; the same problem if there are none."""
     if not role:
         return problem
-    ops = tuple(
-        op
-        if at is None
-        else replace(
-            op,
-            uses=(*op.uses, Use(problem.roles[at].slot, op.issue + op.wait, -op.wait)),
-            role=problem.roles[at].name,
-            roles=(),
-            wait=0,
-        )
-        for op, at in zip(problem.ops, role, strict=True)
-    )
+    ops = list(problem.ops)
+    for index, (op, at) in enumerate(zip(problem.ops, role, strict=True)):
+        if at is not None:
+            chosen = problem.roles[at]
+            uses = (*op.uses, Use(chosen.slot, op.issue + op.wait, -op.wait))
+            ops[index] = replace(op, uses=uses, role=chosen.name, roles=(), wait=0)
     edges = tuple(
         replace(edge, latency=edge.latency + edge.hand_over * _crosses_roles(role, edge.src, edge.dst), hand_over=0)
         for edge in problem.edges
     )
-    return replace(problem, ops=ops, edges=edges, roles=(), tied=(), register_file=None)
+    return replace(problem, ops=tuple(ops), edges=edges, roles=(), tied=(), register_file=None)
 
 
 def solve_with_best_roles(
