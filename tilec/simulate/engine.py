@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count
+from math import inf
 from typing import Any
 
 from tilec.simulate import state
@@ -26,6 +27,8 @@ from tilec.simulate.record import INACTIVE, BlockTrace
 from tilec.support.diagnostics import InternalError
 
 _WARPGROUP = 4
+_PARKED = inf
+"""When a warp goes on that waits for an arrival."""
 _SHARED_READS = "tp_smem_rd"
 _GLOBAL_LOADS = ("ld.global", "cp.async", "tma.load")
 _GLOBAL_STORES = ("st.global", "tma.store")
@@ -100,7 +103,7 @@ class Engine:
             raise InternalError("a warp of the simulated block never stops waiting")
         for sm in self._sms:
             for name, cycles in sm.held.items():
-                self.result.held[name] = self.result.held.get(name, 0.0) + cycles / len(self._sms)
+                self.result.held[name] += cycles / len(self._sms)
         return self.result
 
     def _start(self, time: float) -> None:
@@ -138,19 +141,17 @@ class Engine:
             start = max(time, sm.issue[quarter])
             cause = "scheduler"
             if pipe is not None:
-                free = sm.pipes.get(pipe.name)
-                if free is None:
-                    free = sm.pipes[pipe.name] = [0.0] * state.SCHEDULERS
-                if free[quarter] > start:
-                    start, cause = free[quarter], _PIPES.get(pipe.name, pipe.name)
+                free = sm.pipes[pipe.name][quarter]
+                if free > start:
+                    start, cause = free, _PIPES.get(pipe.name, pipe.name)
             if start > time:
                 warp.held_by = cause
                 heappush(heap, (start, warp.age, warp))
                 return
             if time > warp.want:
-                self._charge_wait(warp, pc, time)
+                self._charge_stall(warp, pc, warp.held_by or "scheduler", time - warp.want)
             sm.issue[quarter] = time + instruction.issue
-            result.issued[warp.number] = result.issued.get(warp.number, 0.0) + instruction.issue
+            result.issued[warp.number] += instruction.issue
             result.instructions += 1
             warp.want = time + instruction.issue
             if pc in self.loops and warp.home.cluster.number == 0 and warp.home.rank == 0:
@@ -161,18 +162,16 @@ class Engine:
             if detail != INACTIVE:
                 if pipe is not None:
                     sm.pipes[pipe.name][quarter] = time + pipe.cycles
-                    sm.held[pipe.name] = sm.held.get(pipe.name, 0.0) + pipe.cycles / state.SCHEDULERS
+                    sm.held[pipe.name] += pipe.cycles / state.SCHEDULERS
                     self._set(warp, instruction.writes, time + pipe.latency, _PIPES.get(pipe.name, pipe.name))
                     if self.draws and pipe.name in ("tensor", "xu"):
                         self._draw_unit(sm, pipe.name, instruction, time, time + pipe.cycles)
                 elif instruction.deed != "plain":
-                    resumed = self._deeds[instruction.deed](warp, instruction, detail, time)
-                    if resumed is None:
-                        return  # parked until an arrival resumes it
+                    resumed = self._deeds[instruction.deed](warp, instruction, detail, time) or warp.want
+                    if resumed == _PARKED:
+                        return  # until an arrival resumes it
                     if resumed > warp.want:
-                        self._charge_stall(warp, pc, _WAITS[instruction.deed], resumed - warp.want)
-                        if self.draws:
-                            self._draw_wait(warp, instruction, _WAITS[instruction.deed], warp.want, resumed)
+                        self._charge_and_draw(warp, instruction, _WAITS[instruction.deed], resumed)
                         warp.want = resumed
             warp.at += 1
             if warp.at >= length:
@@ -188,11 +187,7 @@ class Engine:
         instruction = self.instructions[warp.trace[warp.at][0]]
         registers = warp.registers
         time = warp.want
-        for number in instruction.reads:
-            if registers[number] > time:
-                time = registers[number]
-                warp.held_by = warp.causes[number]
-        for number in instruction.writes:
+        for number in chain(instruction.reads, instruction.writes):
             if registers[number] > time:
                 time = registers[number]
                 warp.held_by = warp.causes[number]
@@ -228,8 +223,7 @@ class Engine:
         self._call(done, self._start)
 
     def _add_lifetime(self, warp: state.Warp, until: float) -> None:
-        lifetime = self.result.lifetime
-        lifetime[warp.number] = lifetime.get(warp.number, 0.0) + until - warp.home.start
+        self.result.lifetime[warp.number] = self.result.lifetime[warp.number] + until - warp.home.start
 
     def _call(self, time: float, act: Callable[[float], None]) -> None:
         # Arrivals precede instructions of the same cycle, in their order of creation.
@@ -242,12 +236,15 @@ class Engine:
             warp.registers[number] = time
             warp.causes[number] = cause
 
-    def _charge_wait(self, warp: state.Warp, pc: int, time: float) -> None:
-        self._charge_stall(warp, pc, warp.held_by or "scheduler", time - warp.want)
-
     def _charge_stall(self, warp: state.Warp, pc: int, cause: state.Cause, cycles: float) -> None:
-        key = (warp.number, pc, cause)
-        self.result.stalls[key] = self.result.stalls.get(key, 0.0) + cycles
+        self.result.stalls[warp.number, pc, cause] += cycles
+
+    def _charge_and_draw(self, warp: state.Warp, instruction: Instruction, cause: state.Cause, until: float) -> None:
+        """Charge the wait of a warp from when it could issue until a cycle, if that is later, and draw it."""
+        if until > warp.want:
+            self._charge_stall(warp, instruction.pc, cause, until - warp.want)
+            if self.draws:
+                self._draw_wait(warp, instruction, cause, warp.want, until)
 
     def _draw_unit(self, sm: state.Sm, track: str, instruction: Instruction, start: float, end: float) -> None:
         number = next(index for index, each in enumerate(self._sms) if each is sm)
@@ -273,7 +270,7 @@ class Engine:
         through = time
         for port, cycles in move.ports:
             through = max(through, self._take(sm, port, time, cycles))
-            if port == _SHARED_READS and time < sm.ports.get("tensor", 0.0):
+            if port == _SHARED_READS and time < sm.ports["tensor"]:
                 sm.read_under_products += cycles
         first = time if not move.ports else max(time, sm.ports[move.ports[0][0]] - move.ports[0][1])
         if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
@@ -286,33 +283,29 @@ class Engine:
         return through, max(time + move.latency, through + move.base)
 
     def _take(self, sm: state.Sm, port: str, time: float, cycles: float) -> float:
-        start = max(time, sm.ports.get(port, 0.0))
+        start = max(time, sm.ports[port])
         sm.ports[port] = start + cycles
-        sm.held[port] = sm.held.get(port, 0.0) + cycles
+        sm.held[port] += cycles
         return start + cycles
 
-    def _load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         _, arrival = self._transfer_data(warp, instruction, detail, time)
         self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         if instruction.move == "tcgen05.ld":
             warp.moved = max(warp.moved, arrival)
-        return warp.want
 
-    def _store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         through, arrival = self._transfer_data(warp, instruction, detail, time)
         if instruction.move == "tcgen05.st":
             warp.moved = max(warp.moved, arrival)
         warp.home.last = max(warp.home.last, through)
         self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
-        return warp.want
 
-    def _copy(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _copy(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         warp.copies = max(warp.copies, self._transfer_data(warp, instruction, detail, time)[1])
-        return warp.want
 
-    def _copy_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _copy_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         warp.copy_groups.append(warp.copies)
-        return warp.want
 
     def _copy_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.copy_groups[: len(warp.copy_groups) - instruction.number]
@@ -320,16 +313,15 @@ class Engine:
             due = [warp.copies]
         return max([warp.want, *due])
 
-    def _copy_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _copy_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         for rank, address, lanes, _ in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             if not instruction.flag:
                 barrier.pending += lanes
             arrival = max(time + self.costs.mbarrier, warp.copies)
             self._call(arrival, partial(self._complete_arrivals, barrier, lanes, instruction))
-        return warp.want
 
-    def _bulk_load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _bulk_load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         for size, places in detail:
             _, arrival = self._transfer_data(warp, instruction, size, time)
             for rank, holder, address in places:
@@ -338,7 +330,6 @@ class Engine:
                     arrival = max(arrival, self._receive(warp, rank, instruction, size, time))
                 barrier = self._get_mbarrier(warp, holder, address)
                 self._call(arrival, partial(self._complete_copy, barrier, size, instruction))
-        return warp.want
 
     def _receive(self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
         assert instruction.move is not None
@@ -347,18 +338,16 @@ class Engine:
         through = max((self._take(sm, port, time, cycles) for port, cycles in move.ports[1:]), default=time)
         return max(time + move.latency, through + move.base)
 
-    def _bulk_store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _bulk_store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         read, written = warp.bulk
         for size, _ in detail:
             through, arrival = self._transfer_data(warp, instruction, size, time)
             read, written = max(read, through), max(written, arrival)
         warp.bulk = read, written
         warp.home.last = max(warp.home.last, written)
-        return warp.want
 
-    def _bulk_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _bulk_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         warp.bulk_groups.append(warp.bulk)
-        return warp.want
 
     def _bulk_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.bulk_groups[: len(warp.bulk_groups) - instruction.number]
@@ -372,16 +361,16 @@ class Engine:
         group = home.warpgroups.setdefault(warp.number // _WARPGROUP, state.WarpGathering())
         group.waiting.append((warp, time))
         if len(group.waiting) < _WARPGROUP:
-            return None
+            return _PARKED
         cost = self.costs.wgmma(instruction.number, 32, instruction.flag)
         sm = home.sm
-        start = max(time, sm.ports.get("tensor", 0.0))
+        start = max(time, sm.ports["tensor"])
         # Shared-memory reads of warps during a product delay it: its own reads give way to them.
         through = start + max(cost.cycles, cost.reading + sm.read_under_products)
         sm.read_under_products = 0.0
-        sm.held[_SHARED_READS] = sm.held.get(_SHARED_READS, 0.0) + cost.reading
+        sm.held[_SHARED_READS] += cost.reading
         sm.ports["tensor"] = through
-        sm.held["tensor"] = sm.held.get("tensor", 0.0) + cost.cycles
+        sm.held["tensor"] += cost.cycles
         done = through + cost.latency - cost.cycles
         if self.draws:
             self._draw_unit(sm, "tensor", instruction, start, through)
@@ -395,30 +384,28 @@ class Engine:
                 self._resume_warp(each, resumed)
         return time + cost.issue
 
-    def _wgmma_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _wgmma_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         warp.product_groups.append(warp.products)
-        return warp.want
 
     def _wgmma_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.product_groups[: len(warp.product_groups) - instruction.number]
         return max(warp.want, due[-1]) if due else warp.want
 
-    def _product(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _product(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         m, n, is_pair, from_tensor_memory = detail
         cost = self.costs.tcgen05(m, n, is_pair, from_tensor_memory)
         cluster = warp.home.cluster
         ranks = sorted({warp.home.rank, warp.home.rank ^ 1}) if is_pair else [warp.home.rank]
-        start = max([time, *(cluster.blocks[rank].sm.ports.get("tensor", 0.0) for rank in ranks)])
+        start = max([time, *(cluster.blocks[rank].sm.ports["tensor"] for rank in ranks)])
         for rank in ranks:
             sm = cluster.blocks[rank].sm
             sm.ports["tensor"] = start + cost.cycles
-            sm.held["tensor"] = sm.held.get("tensor", 0.0) + cost.cycles
+            sm.held["tensor"] += cost.cycles
             if self.draws:
                 self._draw_unit(sm, "tensor", instruction, start, start + cost.cycles)
         warp.home.products = start + cost.latency
-        return warp.want
 
-    def _product_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _product_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         arrival = max(time + self.costs.mbarrier, warp.home.products)
         for rank, address, _, mask in detail:
             is_multicast = "multicast" in instruction.text
@@ -426,7 +413,6 @@ class Engine:
             for each in ranks:
                 barrier = self._get_mbarrier(warp, each, address)
                 self._call(arrival, partial(self._complete_arrivals, barrier, 1, instruction))
-        return warp.want
 
     def _tensor_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         return max(warp.want, warp.moved)
@@ -436,13 +422,12 @@ class Engine:
     def _get_mbarrier(self, warp: state.Warp, rank: int, address: int) -> state.Mbarrier:
         return warp.home.cluster.blocks[rank].mbarriers[address]
 
-    def _init(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _init(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         for rank, address, lanes, total in detail:
             expected = total // lanes
             warp.home.cluster.blocks[rank].mbarriers[address] = state.Mbarrier(expected, expected)
-        return warp.want
 
-    def _arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         arrival = time + self.costs.mbarrier
         for rank, address, lanes, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
@@ -453,14 +438,12 @@ class Engine:
                 barrier.expected -= arrivals
             self._call(arrival, partial(self._complete_arrivals, barrier, arrivals, instruction))
         self._set(warp, instruction.writes, arrival, "mbarrier")
-        return warp.want
 
-    def _expect(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _expect(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         for rank, address, _, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             barrier.tx += total * instruction.number
             self._flip_if_due(barrier, time)
-        return warp.want
 
     def _complete_arrivals(self, barrier: state.Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
         barrier.pending -= arrivals
@@ -484,11 +467,7 @@ class Engine:
                 continue
             instruction = self.instructions[warp.trace[warp.at][0]]
             resumed = max(since + self.costs.try_wait, time)
-            cause = barrier.by
-            if resumed > warp.want:
-                self._charge_stall(warp, instruction.pc, cause, resumed - warp.want)
-                if self.draws:
-                    self._draw_wait(warp, instruction, cause, warp.want, resumed)
+            self._charge_and_draw(warp, instruction, barrier.by, resumed)
             self._resume_warp(warp, resumed)
 
     def _wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
@@ -497,9 +476,9 @@ class Engine:
         wanted &= 0xFFFFFFFF
         if _is_phase_over(barrier, wanted, instruction.flag):
             self._set(warp, instruction.writes, time + self.costs.try_wait, "mbarrier")
-            return warp.want
+            return None
         barrier.waiters.append((warp, wanted, instruction.flag, time))
-        return None
+        return _PARKED
 
     # -- barriers of threads -------------------------------------------------------------------------------------------
 
@@ -514,27 +493,22 @@ class Engine:
             barrier.waiting.append((warp, time))
         if barrier.arrived >= (threads // 32 or home.alive):
             self._release_barrier(barrier, number, time)
-        return None if instruction.flag else warp.want
+        return _PARKED if instruction.flag else None
 
     def _release_barrier(self, barrier: state.WarpGathering, number: int, time: float) -> None:
         resumed = time + self.costs.barrier
         waiting, barrier.waiting, barrier.arrived = barrier.waiting, [], 0
         for warp, _ in waiting:
             instruction = self.instructions[warp.trace[warp.at][0]]
-            if resumed > warp.want:
-                name = f"barrier {number}"
-                self._charge_stall(warp, instruction.pc, name, resumed - warp.want)
-                if self.draws:
-                    self._draw_wait(warp, instruction, name, warp.want, resumed)
+            self._charge_and_draw(warp, instruction, f"barrier {number}", resumed)
             self._resume_warp(warp, resumed)
 
-    def _cluster_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _cluster_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         cluster = warp.home.cluster
         warp.arrived_at = cluster.generation
         cluster.barrier.arrived += 1
         if cluster.barrier.arrived == cluster.warps:
             self._call(time + self.costs.mbarrier, lambda at: self._release_cluster(cluster, at))
-        return warp.want
 
     def _release_cluster(self, cluster: state.ClusterRun, time: float) -> None:
         cluster.generation += 1
@@ -549,9 +523,9 @@ class Engine:
     def _cluster_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         cluster = warp.home.cluster
         if cluster.generation > warp.arrived_at:
-            return warp.want
+            return None
         cluster.barrier.waiting.append((warp, time))
-        return None
+        return _PARKED
 
 
 def _is_phase_over(barrier: state.Mbarrier, wanted: int, by_parity: bool) -> bool:

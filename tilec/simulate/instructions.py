@@ -23,7 +23,11 @@ Deed = Literal[
     "tcgen05.wait",
 ]  # fmt: skip
 
-_MUFU_OPCODES = ("ex2", "lg2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh")
+_MUFU_OPCODES = ("ex2", "lg2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh", "div")
+"""A division is a reciprocal and corrections of its result."""
+_PLAIN_WORDS = ("bra", "ret", "exit", "brx", "call", "membar", "fence", "setmaxnreg", "nanosleep", "tcgen05", "wgmma",
+                "mbarrier")  # fmt: skip
+"""First words of instructions that take an issue slot only, of those that are not named before."""
 _FREE_OPCODES = ("mov", "ld.param", "cvta", "prefetch", "pragma", "griddepcontrol", "tensormap", "nop")
 """Opcodes that the assembler removes: register copies, and parameters, which instructions read as operands."""
 _FLOATS = ("f32", "f16", "f16x2", "bf16", "bf16x2", "f64", "f32x2")
@@ -66,45 +70,27 @@ def build_instructions(program: Program, costs: InstructionCosts) -> tuple[Instr
     for pc, step in enumerate(program.steps):
         reads = tuple(numbers.setdefault(place, len(numbers)) for place in sorted(step.registers - step.written))
         writes = tuple(numbers.setdefault(place, len(numbers)) for place in sorted(step.written))
-        made.append(_build_instruction(pc, step, reads, writes, costs, is_hoisted=pc in invariant))
+        deed, issue, pipe, move, number, flag = _classify_step(step, costs)
+        if pc in invariant and deed == "plain":
+            deed, issue, pipe = "free", 0.0, None
+        if deed == "wgmma" or deed == "wgmma.wait":
+            reads, writes = (), ()  # the tensor cores own the accumulators until the wait
+        file, line = ("", 0) if step.location is None else (step.location.file, step.location.line)
+        text, ptx_line, flops = step.instruction.opcode, step.instruction.line, _count_flops(step)
+        made.append(
+            Instruction(pc, text, file, line, ptx_line, deed, reads, writes, issue, pipe, move, number, flops, flag)
+        )
     return tuple(made)
-
-
-def _build_instruction(
-    pc: int, step: Step, reads: tuple[int, ...], writes: tuple[int, ...], costs: InstructionCosts, *, is_hoisted: bool
-) -> Instruction:
-    location = step.location
-    deed, issue, pipe, move, number, flag = _classify_step(step, costs)
-    if is_hoisted and deed == "plain":
-        deed, issue, pipe = "free", 0.0, None
-    if deed == "wgmma" or deed == "wgmma.wait":
-        reads, writes = (), ()  # the tensor cores own the accumulators until the wait
-    return Instruction(
-        pc=pc,
-        text=step.instruction.opcode,
-        file=location.file if location is not None else "",
-        line=location.line if location is not None else 0,
-        ptx_line=step.instruction.line,
-        deed=deed,
-        reads=reads,
-        writes=writes,
-        issue=issue,
-        pipe=pipe,
-        move=move,
-        number=number,
-        flops=_count_flops(step),
-        flag=flag,
-    )
 
 
 _Classification = tuple[Deed, float, PipeCost | None, InstructionKind | None, int, bool]
 
 
 def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
+    """Return a step's deed, issue cycles, pipe, transfer, number and flag, by its opcode and operands."""
     stem, opcode = step.stem, step.instruction.opcode
     words = opcode.split(".")
     operands = step.instruction.operands
-    integer = costs.pipe("integer")
 
     def read_first_number() -> int:
         return operands[0].value if operands and isinstance(operands[0], Imm) else 0
@@ -170,31 +156,25 @@ def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
         return _classify_memory(words, stem)
     if words[0] in ("shfl", "movmatrix"):
         return classify_as("load", move="ld.shared")
-    if words[0] in ("bra", "ret", "exit", "brx", "call", "membar", "fence", "setmaxnreg", "nanosleep"):
-        return classify_as("plain")
-    if stem.startswith(("tcgen05", "wgmma", "mbarrier")):
+    if words[0] in _PLAIN_WORDS:
         return classify_as("plain")
     if words[0] in _MUFU_OPCODES:
         return "plain", 1.0, costs.pipe("mufu"), None, 0, False
     is_float = any(word in _FLOATS for word in words[1:])
     if words[0] in ("add", "sub", "mul", "fma", "mad", "neg", "abs") and is_float:
         return "plain", 1.0, costs.pipe("elementwise", 2 if "f64" in words else 1), None, 0, False
-    if words[0] == "div":
-        # A reciprocal and corrections of its result.
-        return "plain", 1.0, costs.pipe("mufu", 1), None, 0, False
     is_wide = any(word in ("s64", "u64", "b64") for word in words[1:]) or "wide" in words
-    return "plain", 2.0 if is_wide else 1.0, costs.pipe("integer", 2) if is_wide else integer, None, 0, False
+    return "plain", 2.0 if is_wide else 1.0, costs.pipe("integer", 2 if is_wide else 1), None, 0, False
 
 
 def _classify_memory(words: Sequence[str], stem: str) -> _Classification:
+    """Return the classification of a load or store. Local and generic addresses count as global memory."""
     is_store = words[0] in ("st", "red", "stmatrix")
-    spaces = {word.partition("::")[0] for word in words}
-    if stem == "ldmatrix.sync":
-        return "load", 1.0, None, "ldmatrix", 0, False
-    if "shared" in spaces or stem == "stmatrix.sync":
-        return ("store" if is_store else "load"), 1.0, None, ("st.shared" if is_store else "ld.shared"), 0, False
-    # Local memory lies in global memory; generic addresses are assumed to.
-    return ("store" if is_store else "load"), 1.0, None, ("st.global" if is_store else "ld.global"), 0, False
+    is_shared = any(word.partition("::")[0] == "shared" for word in words) or stem == "stmatrix.sync"
+    move: InstructionKind = "st.global" if is_store else "ld.global"
+    if is_shared:
+        move = "st.shared" if is_store else "ld.shared"
+    return "store" if is_store else "load", 1.0, None, "ldmatrix" if stem == "ldmatrix.sync" else move, 0, False
 
 
 def _count_flops(step: Step) -> int:

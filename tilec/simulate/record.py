@@ -356,6 +356,7 @@ class BlockRecorder:
         return read_details
 
     def _bulk_store(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
+        """Return a reader of the bytes that each lane stores."""
         size_slot = form.read(operands[2], "u32")
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
@@ -395,18 +396,19 @@ class BlockRecorder:
         return read_details
 
     def _barrier(self, number: int, count: int) -> DetailReader:
+        """Return a reader of a barrier's number and threads; 0 threads where the step does not say."""
+
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             numbers = cta.views[number][threads]
-            counts = cta.views[count][threads] if count >= 0 else None
-
-            def read_warp(places: Array) -> Detail:
-                return int(numbers[places[0]]), int(counts[places[0]]) if counts is not None else 0
-
-            return self._read_by_warp(cta, group, threads, read_warp)
+            counts = cta.views[count][threads] if count >= 0 else np.zeros_like(numbers)
+            return self._read_by_warp(cta, group, threads, lambda at: (int(numbers[at[0]]), int(counts[at[0]])))
 
         return read_details
 
     def _product(self, descriptor: int, group_size: int, from_tensor_memory: bool) -> DetailReader:
+        """Return a reader of a product's rows, columns, whether a pair computes it, and whether A is in tensor memory.
+        Rows and columns stand in the instruction descriptor."""
+
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             bits = cta.views[descriptor][threads]
 
