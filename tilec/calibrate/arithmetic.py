@@ -31,20 +31,14 @@ def arithmetic_probes() -> Iterator[Probe]:
         "clock of one SM", _fma_chain(both=True), _expected_halving, 1, (1000, 41000), readings=("cycles", "ns")
     )
     for name in MUFU:
-        yield Probe(
-            f"{name} latency",
-            _mufu_chains(name, 1, CHAIN),
-            _expect_iterated(name, CHAIN, 32),
-            CHAIN,
-            tolerance=TOLERANCE,
-        )
+        body, result = _mufu_chains(name, 1, CHAIN), _expect_iterated(name, CHAIN, 32)
+        yield Probe(f"{name} latency", body, result, CHAIN, tolerance=TOLERANCE)
         body, result = _mufu_chains(name, CHAINS, ROUNDS), _expect_iterated(name, ROUNDS, 32 * WARPS)
         # The operations of one scheduler, which has two of the eight warps.
         each = CHAINS * ROUNDS * WARPS // 4
         yield Probe(f"{name} throughput", body, result, each, threads=32 * WARPS, tolerance=TOLERANCE)
-    yield Probe(
-        "shuffle and maximum latency", _shuffle_chain(), expect_same_word(lambda run: 31.0, 32, np.float32), CHAIN
-    )
+    largest = expect_same_word(lambda run: 31.0, 32, np.float32)
+    yield Probe("shuffle and maximum latency", _shuffle_chain(), largest, CHAIN)
 
 
 def _initialise_chains(count: int, value: str) -> str:

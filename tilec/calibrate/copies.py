@@ -72,30 +72,13 @@ def copy_probes() -> Iterator[Probe]:
         ("from dram", "from l2"), rows=ROWS,
     )  # fmt: skip
     yield Probe(
-        "ld.global latency",
-        _pointer_chase(),
-        _expected_chase,
-        4,
-        (32, 512),
-        32,
-        0,
-        (),
-        ("from dram", "from l2"),
+        "ld.global latency", _pointer_chase(), _expected_chase, 4, (32, 512), readings=("from dram", "from l2"),
         rows=ROWS,
-    )
+    )  # fmt: skip
     yield Probe(
-        "copy, all SMs",
-        _copy_rows(),
-        _expected_copy,
-        1,
-        (8, 48),
-        COPY_THREADS,
-        0,
-        (),
-        ("cycles", "ns"),
-        fills_chip=True,
-        rows=ROWS,
-    )
+        "copy, all SMs", _copy_rows(), _expected_copy, 1, (8, 48), COPY_THREADS, readings=("cycles", "ns"),
+        fills_chip=True, rows=ROWS,
+    )  # fmt: skip
 
 
 def _memory_word(run: Run, index: int | Array) -> Array:

@@ -133,19 +133,15 @@ class Gpu:
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
         arguments = (probe.name, str(repeats), str(self.sms))
-        command = [sys.executable, "-m", "tilec.calibrate.measure", *arguments]
+        command, patience = [sys.executable, "-m", "tilec.calibrate.measure", *arguments], PATIENCE_SECONDS
+        environment = _child_environment()
         try:
             # Through a pipe, so that an interrupted run leaves no file.
             child = subprocess.run(
-                command,
-                input=cubin,
-                capture_output=True,
-                timeout=PATIENCE_SECONDS,
-                check=False,
-                env=_child_environment(),
+                command, input=cubin, capture_output=True, timeout=patience, check=False, env=environment
             )
         except subprocess.TimeoutExpired:
-            raise ProbeFault(f"it took more than {PATIENCE_SECONDS} s") from None
+            raise ProbeFault(f"it took more than {patience} s") from None
         if child.returncode:
             errors = child.stderr.decode(errors="replace").strip().splitlines()
             raise ProbeFault(errors[-1] if errors else f"its process ended with code {child.returncode}")

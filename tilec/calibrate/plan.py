@@ -117,11 +117,6 @@ class DerivedRows:
     refused: Mapping[str, str]
 
 
-def derive_rows(measurement: Measurement) -> tuple[Row, ...]:
-    """Return the rows that the measurement supports."""
-    return derive_checked_rows(measurement).rows
-
-
 def derive_checked_rows(measurement: Measurement, file_mhz: int | None = None) -> DerivedRows:
     """Return a row for each table whose figures were all measured, without the cells that the figures contradict.
     `file_mhz` is the file's clock, which stays where none is measured under load."""
@@ -198,15 +193,6 @@ def _clock_cells(figures: Figures) -> dict[str, Value]:
     return {CLOCK: round(1000 * figures["clock under load"] / figures["clock under load ns"])}
 
 
-def _l2_cells(figures: Figures) -> dict[str, Value]:
-    box = copies.LARGE * ROW_BYTES
-    return {"l2_bytes_per_cycle": round(figures.bytes_per_cycle(box, "l2 throughput, all SMs"))}
-
-
-def _dram_cells(figures: Figures) -> dict[str, Value]:
-    return {"dram_bytes_per_cycle": round(figures.bytes_per_cycle(2 * copies.COPY_BYTES, "copy, all SMs"))}
-
-
 def _alu_cells(figures: Figures) -> dict[str, Value]:
     latency = figures["fma latency"]
     figures.check("alu", "fma latency", latency)
@@ -251,10 +237,11 @@ SMALL_LOADS = f"tma.load throughput, boxes of {copies.SMALL * ROW_BYTES} bytes"
 
 
 def _tma_store_cells(figures: Figures) -> dict[str, Value]:
+    def measure_store(size: int) -> float:
+        return figures[f"tma.store {size} bytes until read"]
+
     alone = f"tma.store {copies.LARGE * ROW_BYTES} bytes until read"
-    return _tma_cells(
-        figures, "tma.store", lambda size: figures[f"tma.store {size} bytes until read"], alone, "tp_gnic_wr"
-    )
+    return _tma_cells(figures, "tma.store", measure_store, alone, "tp_gnic_wr")
 
 
 def _cp_async_cells(figures: Figures) -> dict[str, Value]:
@@ -344,26 +331,16 @@ def _mufu_cells(figures: Figures) -> dict[str, Value]:
     return {"uses.xu": taken, "issue": taken, "latency": f"occupancy + {_as_text(link - each)}"}
 
 
-def _reduce_cells(figures: Figures) -> dict[str, Value]:
-    return {"latency": f"occupancy + 5 * {_as_text(figures['shuffle and maximum latency'])}"}
-
-
-def _barrier_cells(figures: Figures) -> dict[str, Value]:
-    return {"latency": math.ceil(figures["named barrier one way"])}
-
-
-def _mbarrier_cells(figures: Figures) -> dict[str, Value]:
-    return {"latency": math.ceil(figures["mbarrier one way"])}
-
-
 def _row_key(kind: str) -> str:
     return f'timing."{kind}".silicon'
 
 
 TABLES: tuple[tuple[str, str, Callable[[Any], dict[str, Value]]], ...] = (
     ("limits", "every tensor core at work on numbers like random ones", _clock_cells),
-    ("limits", "boxes of 16 KiB, 8 in flight an SM, all SMs around in 32 MiB", _l2_cells),
-    ("limits", "copy of half a GiB, bytes read and bytes written", _dram_cells),
+    ("limits", "boxes of 16 KiB, 8 in flight an SM, all SMs around in 32 MiB", lambda figures: {
+        "l2_bytes_per_cycle": round(figures.bytes_per_cycle(copies.LARGE * ROW_BYTES, "l2 throughput, all SMs"))}),
+    ("limits", "copy of half a GiB, bytes read and bytes written", lambda figures: {
+        "dram_bytes_per_cycle": round(figures.bytes_per_cycle(2 * copies.COPY_BYTES, "copy, all SMs"))}),
     ("calibrations.silicon.families", "chain of fp32 multiply-adds", _alu_cells),
     (_row_key("tma.load"), "from DRAM, boxes of 1 to 32 KiB; rate of one SM from L2; the term of 128 bytes a cycle and "
      "tp_smem_wr are port widths", _tma_load_cells),
@@ -384,8 +361,11 @@ TABLES: tuple[tuple[str, str, Callable[[Any], dict[str, Value]]], ...] = (
      "is a port width", _wgmma_rs_cells),
     (_row_key("mma.sync"), "bf16 m16n8k16, 4 warps of 8 sums; chain on one sum", _mma_cells),
     (_row_key("mufu"), "ex2.approx.ftz, 8 warps of 4 chains; chain of one warp", _mufu_cells),
-    (_row_key("reduce"), "latency of a shuffle and a maximum; one operation an element is derived", _reduce_cells),
-    (_row_key("barrier"), "named barrier between two warps, one way; issue is a guess", _barrier_cells),
-    (_row_key("mbarrier"), "arrival of one warp until another has seen it; issue is a guess", _mbarrier_cells),
+    (_row_key("reduce"), "latency of a shuffle and a maximum; one operation an element is derived",
+     lambda figures: {"latency": f"occupancy + 5 * {_as_text(figures['shuffle and maximum latency'])}"}),
+    (_row_key("barrier"), "named barrier between two warps, one way; issue is a guess",
+     lambda figures: {"latency": math.ceil(figures["named barrier one way"])}),
+    (_row_key("mbarrier"), "arrival of one warp until another has seen it; issue is a guess",
+     lambda figures: {"latency": math.ceil(figures["mbarrier one way"])}),
 )  # fmt: skip
 """The table, the description of the measurement in its source, and the function that makes its cells."""

@@ -26,22 +26,11 @@ STMATRIX: tuple[Feature, ...] = ("stmatrix",)
 
 
 def shared_probes() -> Iterator[Probe]:
-    yield Probe(
-        "ld.shared latency",
-        _address_chase("ld.shared.b32 %r10, [%r10];", 4, 32),
-        _expect_own_address(4),
-        CHAIN,
-        smem_bytes=128,
-    )
+    chase = _address_chase("ld.shared.b32 %r10, [%r10];", 4, 32)
+    yield Probe("ld.shared latency", chase, _expect_own_address(4), CHAIN, smem_bytes=128)
     matrix = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r10];"
-    yield Probe(
-        "ldmatrix latency",
-        _address_chase(matrix, 16, 128),
-        _expect_own_address(16),
-        CHAIN,
-        smem_bytes=512,
-        features=LDMATRIX,
-    )
+    chase = _address_chase(matrix, 16, 128)
+    yield Probe("ldmatrix latency", chase, _expect_own_address(16), CHAIN, smem_bytes=512, features=LDMATRIX)
     for name, access, feature in (
         ("ld.shared", "ld.shared.v4.b32 {{{v}}}, [{at}];", NONE),
         ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{v}}}, [{at}];", LDMATRIX),
@@ -74,10 +63,8 @@ def _address_chase(load: str, step: int, words: int) -> str:
 
 
 def _expect_own_address(step: int) -> Callable[[Run], Array]:
-    def compute_words(run: Run) -> Array:
-        return np.tile(step * np.arange(32, dtype=np.uint32), (run.blocks, 1))
-
-    return compute_words
+    """Return the expectation that each lane of a warp leaves its number times `step`."""
+    return lambda run: np.tile(step * np.arange(32, dtype=np.uint32), (run.blocks, 1))
 
 
 def _select_half(which: str) -> str:

@@ -17,15 +17,8 @@ from tilec.support.source import NOWHERE, Span
 
 RegisterClass = Literal["pred", "b16", "b32", "f32", "b64", "f64", "b128"]
 REGISTER_PREFIXES: dict[RegisterClass, str] = {
-    "pred": "%p",
-    "b16": "%h",
-    "b32": "%r",
-    "f32": "%f",
-    "b64": "%rd",
-    "f64": "%fd",
-    "b128": "%rq",
-}
-
+    "pred": "%p", "b16": "%h", "b32": "%r", "f32": "%f", "b64": "%rd", "f64": "%fd", "b128": "%rq",
+}  # fmt: skip
 _FLOATS: dict[int, RegisterClass] = {8: "b32", 16: "b16", 32: "f32", 64: "f64"}
 
 

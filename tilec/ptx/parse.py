@@ -52,42 +52,24 @@ def parse_module(text: str) -> ptx.Module:
 
 @lru_cache(maxsize=1)
 def _make_parser() -> Lark:
-    return Lark(
-        resources.grammar_text("ptx.lark"),
-        parser="lalr",
-        lexer="contextual",
-        transformer=_ModuleBuilder(),
-        maybe_placeholders=False,
-    )
+    """Return the parser of the grammar, which builds the module as it reads."""
+    grammar = resources.grammar_text("ptx.lark")
+    return Lark(grammar, parser="lalr", lexer="contextual", transformer=_ModuleBuilder(), maybe_placeholders=False)
 
 
 MAX_REGISTERS = 1 << 20
 """The limit of one declaration: more would exhaust the emulator's memory before any is used."""
 MAX_VARIABLE_BYTES = 1 << 30
 """The limit of one variable."""
+_NAMING_OPERANDS = (ptx.Symbol, ptx.Address, ptx.Arguments)
+"""Operands in which a name may turn out to be a register's."""
 
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _STRUCT = {
-    "b8": "B",
-    "u8": "B",
-    "s8": "b",
-    "bf16": "H",
-    "f16x2": "I",
-    "bf16x2": "I",
-    "tf32": "I",
-    "b16": "H",
-    "u16": "H",
-    "s16": "h",
-    "f16": "H",
-    "b32": "I",
-    "u32": "I",
-    "s32": "i",
-    "f32": "I",
-    "b64": "Q",
-    "u64": "Q",
-    "s64": "q",
-    "f64": "Q",
-}
+    "b8": "B", "u8": "B", "s8": "b", "b16": "H", "u16": "H", "s16": "h", "f16": "H", "bf16": "H",
+    "b32": "I", "u32": "I", "s32": "i", "f32": "I", "f16x2": "I", "bf16x2": "I", "tf32": "I",
+    "b64": "Q", "u64": "Q", "s64": "q", "f64": "Q",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +205,12 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return ptx.Targets(children[0][:-1].rstrip(), tuple(map(str, children[1:])), children[0].line or 0)
 
     def block(self, children: list[Any]) -> ptx.Block:
-        items = tuple(_flatten_items(children))
-        return ptx.Block(items, 0)
+        return ptx.Block(tuple(_flatten_items(children)), 0)
 
     def ignored(self, _children: list[Any]) -> None:
         return None
+
+    attribute = section = ignored
 
     # -- declarations --------------------------------------------------------------------------------------------------
 
@@ -241,11 +224,10 @@ class _ModuleBuilder(Transformer[Token, Any]):
             return _TaggedPart("lanes", int(token[2:]))
         return _TaggedPart("align", _parse_alignment(token))
 
-    def attribute(self, _children: list[Any]) -> None:
-        return None
-
     def function_attribute(self, _children: list[Any]) -> _TaggedPart:
         return _TaggedPart("attribute", None)
+
+    param_pointer = function_attribute
 
     def extent(self, children: list[Token]) -> _TaggedPart:
         return _TaggedPart("extent", _parse_integer(children[0]) if children else 0)
@@ -277,9 +259,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     def variable(self, children: list[Any]) -> tuple[ptx.Variable, ...]:
         tokens = {child.type: child for child in children if isinstance(child, Token)}
         type_name = str(tokens["TYPE"])[1:]
-        linkage = (
-            str(tokens["LINKAGE"])[1:] if "LINKAGE" in tokens else (_values_tagged(children, "linkage") or ["."])[0][1:]
-        )
+        linkage = tokens.get("LINKAGE") or (_values_tagged(children, "linkage") or ["."])[0]
         space = str(tokens["SPACE"])[1:].partition("::")[0]
         lanes = (_values_tagged(children, "lanes") or [1])[0]
         element = _type_bytes(type_name)
@@ -295,14 +275,13 @@ class _ModuleBuilder(Transformer[Token, Any]):
             if size > MAX_VARIABLE_BYTES:
                 raise PtxSyntaxError(f"'{parts[0]}' takes more than {MAX_VARIABLE_BYTES:,} bytes", parts[0].line or 0)
             relocations = tuple(_find_relocations(values, element))
-            made.append(ptx.Variable(space, str(parts[0]), align, size, linkage, data, parts[0].line or 0, relocations))
+            made.append(
+                ptx.Variable(space, str(parts[0]), align, size, str(linkage)[1:], data, parts[0].line or 0, relocations)
+            )
         return tuple(made)
 
     def param_attribute(self, children: list[Token]) -> _TaggedPart:
         return _TaggedPart("align", _parse_alignment(children[0]))
-
-    def param_pointer(self, _children: list[Token]) -> _TaggedPart:
-        return _TaggedPart("pointer", None)
 
     def param(self, children: list[Any]) -> ptx.Param:
         tokens = {child.type: child for child in children if isinstance(child, Token)}
@@ -348,9 +327,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
         registers = [ptx.RegDecl(param.type, param.name) for param in (*returns, *params) if param.is_register]
         body = _resolve_registers((*registers, *bodies[0])) if bodies else None
         directives = tuple(_values_tagged(children, "directive"))
-        return ptx.Function(
-            str(name), returns, params, directives, body and body[len(registers) :], linkage, name.line or 0
-        )
+        body = body and body[len(registers) :]
+        return ptx.Function(str(name), returns, params, directives, body, linkage, name.line or 0)
 
     def alias(self, children: list[Token]) -> _TaggedPart:
         return _TaggedPart("alias", (str(children[0]), str(children[1])))
@@ -368,9 +346,6 @@ class _ModuleBuilder(Transformer[Token, Any]):
 
     def file_directive(self, children: list[Token]) -> _TaggedPart:
         return _TaggedPart("file", (int(children[0]), unquote_text(str(children[1])[1:-1])))
-
-    def section(self, _children: list[Token]) -> None:
-        return None
 
     def start(self, children: list[Any]) -> ptx.Module:
         version, target = _values_tagged(children, "version"), _values_tagged(children, "target")
@@ -491,9 +466,7 @@ def _resolve_scope(body: tuple[ptx.Item, ...], outer: frozenset[str]) -> tuple[p
 def _resolve_item(item: ptx.Item, known: frozenset[str]) -> ptx.Item:
     if isinstance(item, ptx.Block):
         return replace(item, body=_resolve_scope(item.body, known))
-    if isinstance(item, ptx.Instruction) and any(
-        isinstance(operand, (ptx.Symbol, ptx.Address, ptx.Arguments)) for operand in item.operands
-    ):
+    if isinstance(item, ptx.Instruction) and any(isinstance(o, _NAMING_OPERANDS) for o in item.operands):
         return replace(item, operands=tuple(_resolve_operand(operand, known) for operand in item.operands))
     return item
 

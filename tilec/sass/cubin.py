@@ -59,15 +59,11 @@ class _CubinFile:
         # Per section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
         headers = [struct.unpack_from("<IIQQQQIIQQ", self.elf, table + i * entry_size) for i in range(count)]
         names = headers[names_at][4]
-        return [
-            _Section(
-                _read_string(self.elf, names + name),
-                type_,
-                b"" if type_ == _NO_BITS else self.elf[offset : offset + size],
-                link,
-            )
-            for name, type_, _, _, offset, size, link, *_ in headers
-        ]
+        found = []
+        for name, type_, _, _, offset, size, link, *_ in headers:
+            data = b"" if type_ == _NO_BITS else self.elf[offset : offset + size]
+            found.append(_Section(_read_string(self.elf, names + name), type_, data, link))
+        return found
 
     def functions(self) -> Iterator[Function]:
         source, ptx = self._read_line_table(".debug_line"), self._read_line_table(".nv_debug_line_sass")
@@ -88,14 +84,8 @@ class _CubinFile:
         for number, (low, high) in enumerate(words):
             address = number * INSTRUCTION_BYTES
             row, ptx_row = of_source.at(address), of_ptx.at(address)
-            yield Instruction(
-                address,
-                low,
-                high,
-                has_short_offsets,
-                None if row is None else (row.file, row.line),
-                None if ptx_row is None else ptx_row.line,
-            )
+            line, ptx_line = None if row is None else (row.file, row.line), None if ptx_row is None else ptx_row.line
+            yield Instruction(address, low, high, has_short_offsets, line, ptx_line)
 
     def _read_line_table(self, name: str) -> dict[str, list[LineRow]]:
         """Return the rows of a line table, by the name of the section they describe."""
