@@ -49,14 +49,8 @@ def emit_module(
         variables.append(Variable("shared", SMEM, 1024, 0, "extern"))
     variables += make_format_variables(made.builder)
     functions = (VPRINTF,) if made.builder.formats else ()
-    return Module(
-        _select_ptx_version(program, target),
-        target.ptx_target,
-        tuple(variables),
-        (entry,),
-        (file, *imported),
-        functions,
-    )
+    version, files = _select_ptx_version(program, target), (file, *imported)
+    return Module(version, target.ptx_target, tuple(variables), (entry,), files, functions)
 
 
 def _make_param(param: Buffer | Var) -> Param:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition
 from tilec.codegen.barriers import cluster_launch, clusters
@@ -132,19 +133,20 @@ class EntryCode:
         for tensor_map in self.program.maps:
             self.builder.emit("prefetch.tensormap", Address(self.pointers[tensor_map.name]))
         base = self.scalars.get_register(SHARED_BASE)
+
+        def initialise(offset: int, count: int) -> None:
+            self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, offset), Imm(count))
+
         for ring in self.program.rings:
             for version in range(ring.depth if ring.has_barriers else 0):
                 full = self.barriers[ring.name] + 8 * version
-                self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, full), Imm(ring.fills))
-                self.builder.emit(
-                    "mbarrier.init.shared::cta.b64", Address(base, full + 8 * ring.depth), Imm(ring.arrivals)
-                )
+                initialise(full, ring.fills)
+                initialise(full + 8 * ring.depth, ring.arrivals)
         if self.program.tells_peer:
-            self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, self.program.peer_barrier_at), Imm(1))
+            initialise(self.program.peer_barrier_at, 1)
         for made in self.program.barriers:
             for number, count in enumerate(made.counts):
-                place = Address(base, self.barriers[made.name] + warp.MBARRIER_BYTES * number)
-                self.builder.emit("mbarrier.init.shared::cta.b64", place, Imm(count))
+                initialise(self.barriers[made.name] + warp.MBARRIER_BYTES * number, count)
         if self.barriers and self.target.has("tma"):
             self.builder.emit("fence.mbarrier_init.release.cluster")
         self.builder.place_label(done)
@@ -216,37 +218,19 @@ class EntryCode:
             words.find_word_fragments(role, layouts, self.program.tensor),
             words.find_paired_accumulators(role),
         )
+
+        def hold_words(chosen: frozenset[tile.Buffer]) -> dict[str, tuple[Reg, ...]]:
+            """Return registers for the words of the chosen fragments."""
+            held = ((b, f.register_count // words.count_per_word(b)) for b, f in mine if b in chosen)
+            return {b.name: builder.new_registers("b32", count) for b, count in held}
+
+        single = ((b, f.register_count) for b, f in mine if b not in in_words)
+        fragments = {b.name: builder.new_registers(get_register_class(b.dtype), count) for b, count in single}
         state = State(
-            builder,
-            self.scalars,
-            self.addresses,
-            self.program,
-            self.target,
-            role,
-            self.pointers,
-            layouts,
-            {
-                b.name: builder.new_registers(get_register_class(b.dtype), f.register_count)
-                for b, f in mine
-                if b not in in_words
-            },
-            {
-                b.name: builder.new_registers("b32", f.register_count // words.count_per_word(b))
-                for b, f in mine
-                if b in in_words
-            },
-            {
-                b.name: builder.new_registers("b32", f.register_count // words.count_per_word(b))
-                for b, f in mine
-                if b in in_pairs
-            },
-            self.written,
-            self.partly_written,
-            self.scalars.get_register(WARP),
-            barrier_id=barrier_id,
-            barriers=self.barriers,
-            tensor=self.tensor,
-        )
+            builder, self.scalars, self.addresses, self.program, self.target, role, self.pointers, layouts, fragments,
+            hold_words(in_words), hold_words(in_pairs), self.written, self.partly_written,
+            self.scalars.get_register(WARP), barrier_id=barrier_id, barriers=self.barriers, tensor=self.tensor,
+        )  # fmt: skip
         self.fragments = state.fragments
         self.state = state
         by_threads = (op for op in warp.walk_operations(role.body) if not isinstance(op, _BY_TENSOR_CORES))
@@ -334,9 +318,13 @@ class EntryCode:
                 self.emit_operation(op, state)
 
     def emit_operation(self, op: Operation, state: State) -> None:
+        """Emit one operation, nested ones included."""
         builder = self.builder
         builder.set_location(op.span)
         self.cursors = op.cursors
+        if (emit := _EMITTERS.get(type(op))) is not None:
+            emit(op, state)
+            return
         match op:
             case warp.Loop():
                 self.emit_loop(op, state)
@@ -353,34 +341,8 @@ class EntryCode:
             case warp.Let(var=var, value=value):
                 operand = self.scalars.get_operand(value)
                 self.scalars.define_variable(var, operand, self.scalars.find_interval(value))
-            case warp.Elementwise():
-                emit_elementwise(op, state)
-            case warp.CpAsync():
-                emit_cp_async(op, state)
-            case warp.TmaLoad():
-                emit_tma_load(op, state)
-            case warp.TmaStore():
-                emit_tma_store(op, state)
-            case warp.StoreMatrix():
-                emit_store_matrix(op, state)
-            case warp.LoadMatrix():
-                emit_load_matrix(op, state)
-            case warp.Mma():
-                emit_mma(op, state)
-            case warp.Wgmma():
-                emit_wgmma(op, state)
-            case warp.TensorMma():
-                tcgen05.emit_tensor_mma(op, state)
-            case warp.TensorCopy():
-                tcgen05.emit_tensor_copy(op, state)
-            case warp.TensorLoad() | warp.TensorStore():
-                tcgen05.emit_tensor_move(op, state)
-            case warp.Reduce():
-                emit_reduce(op, state)
             case warp.BarSync(id=number, threads=threads):
                 builder.emit("bar.sync", Imm(number), Imm(threads))
-            case warp.WarpgroupSync():
-                emit_warpgroup_sync(op, state)
             case warp.Await():
                 pass  # its waits have been inserted before it
             case warp.CpAsyncCommit():
@@ -407,12 +369,8 @@ class EntryCode:
                 self.rings.release(cursor, state)
             case warp.RingDrain(cursor=cursor):
                 self.rings.drain(cursor, state)
-            case warp.ClusterArrive():
-                clusters.emit_cluster_arrive(op, state)
             case warp.ClusterWait():
                 clusters.emit_cluster_wait(state)
-            case warp.GridSync():
-                clusters.emit_grid_sync(op, state)
             case warp.GridControl(what=what):
                 builder.emit(f"griddepcontrol.{what}")
             case warp.PingPongWait():
@@ -421,16 +379,8 @@ class EntryCode:
                 builder.emit("bar.arrive", state.ping_pong_barriers[1], Imm(PING_PONG_THREADS))
             case warp.Advance(cursor=cursor, behind=behind):
                 self.rings.advance(cursor, behind)
-            case warp.Arrive() | warp.CopiesArrive() | warp.ExpectBytes() | warp.BarrierWait():
-                emit_barrier(op, state)
-            case warp.TryCancel():
-                cluster_launch.emit_try_cancel(op, state)
-            case warp.TensorWait():
-                tcgen05.emit_tensor_wait(op, state)
             case warp.TensorFence(what=what):
                 builder.emit(tcgen05.BEFORE_SYNC if what == "before" else tcgen05.AFTER_SYNC)
-            case warp.TensorArrive():
-                tcgen05.emit_tensor_arrive(op, state)
             case warp.NamedBarrier(id=number, threads=threads, waits=waits):
                 builder.emit("bar.sync" if waits else "bar.arrive", Imm(number), Imm(threads))
             case warp.SetRegisters(count=count):
@@ -458,19 +408,18 @@ class EntryCode:
         again, done = builder.new_label("loop"), builder.new_label("done")
         self.exits.append(done)
         if not runs_once:
-            builder.emit("bra", Symbol(done), guard=self.emit_comparison("ge", counter, stop))
+            builder.emit("bra", Symbol(done), guard=builder.create("pred", "setp.ge.s32", counter, stop))
         builder.place_label(again)
         self.addresses.forget_positions()
         with self.scalars.open_scope():
             self.scalars.define_variable(op.var, counter, (low, max(low, high)))
             guard = warp.final_guard(op)
             self.emit_body(op.body if guard is None else op.body[:-1], state)
-            if (
-                guard is not None
-            ):  # the assembler spends fewer instructions where an iteration is not skipped but the last
+            # The assembler spends fewer instructions where an iteration is not skipped but the last.
+            if guard is not None:
                 self.emit_branch(guard, state, done)
         builder.emit("add.s32", counter, counter, Imm(op.step))
-        builder.emit("bra", Symbol(again), guard=self.emit_comparison("lt", counter, stop))
+        builder.emit("bra", Symbol(again), guard=builder.create("pred", "setp.lt.s32", counter, stop))
         builder.place_label(self.exits.pop())
         self.addresses.forget_positions()
 
@@ -522,9 +471,6 @@ class EntryCode:
         dimensions = zip(load.indices, load.buffer.extents, strict=True)
         return self.scalars.test_all(c for index, extent in dimensions for c in self.scalars.list_bounds(index, extent))
 
-    def emit_comparison(self, op: str, a: Reg, b: Operand) -> Reg:
-        return self.builder.create("pred", f"setp.{op}.s32", a, b)
-
     def emit_branch(self, op: warp.Branch, state: State, leave: str = "") -> None:
         """Emit a branch. If the condition fails the code goes on at `leave`, if given, instead of after the branch."""
         builder = self.builder
@@ -547,6 +493,18 @@ class EntryCode:
 
 
 _RING_ARRIVALS = (warp.RingRelease, warp.RingFill)
+_EMITTERS: dict[type[Operation], Callable[[Any, State], None]] = {
+    warp.Elementwise: emit_elementwise, warp.CpAsync: emit_cp_async, warp.TmaLoad: emit_tma_load,
+    warp.TmaStore: emit_tma_store, warp.StoreMatrix: emit_store_matrix, warp.LoadMatrix: emit_load_matrix,
+    warp.Mma: emit_mma, warp.Wgmma: emit_wgmma, warp.Reduce: emit_reduce, warp.WarpgroupSync: emit_warpgroup_sync,
+    warp.TensorMma: tcgen05.emit_tensor_mma, warp.TensorCopy: tcgen05.emit_tensor_copy,
+    warp.TensorLoad: tcgen05.emit_tensor_move, warp.TensorStore: tcgen05.emit_tensor_move,
+    warp.TensorWait: tcgen05.emit_tensor_wait, warp.TensorArrive: tcgen05.emit_tensor_arrive,
+    warp.Arrive: emit_barrier, warp.CopiesArrive: emit_barrier, warp.ExpectBytes: emit_barrier,
+    warp.BarrierWait: emit_barrier, warp.TryCancel: cluster_launch.emit_try_cancel,
+    warp.ClusterArrive: clusters.emit_cluster_arrive, warp.GridSync: clusters.emit_grid_sync,
+}  # fmt: skip
+"""The function that emits an operation, of those that need nothing but the role's state."""
 
 
 def _shares_warpgroup(role: Role) -> bool:

@@ -78,15 +78,15 @@ def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: S
         case BarrierWait(parity=parity, unless=unless):
             awaited = state.scalars.get_register(parity)
             if unless is None:
-                _emit_wait(address, awaited, state)
+                emit_phase_wait(address, awaited, state)
                 return
             past = builder.new_label("known")
             builder.emit("bra", Symbol(past), guard=state.scalars.get_register(unless))
-            _emit_wait(address, awaited, state)
+            emit_phase_wait(address, awaited, state)
             builder.place_label(past)
 
 
-def _emit_wait(address: Address, parity: Reg, state: State) -> None:
+def emit_phase_wait(address: Address, parity: Reg, state: State) -> None:
     """Emit the loop that waits for the phase of this parity. Before sm_90 it spins, for lack of try_wait."""
     builder = state.builder
     waits = "try_wait" if state.target.has("tma") else "test_wait"

@@ -54,9 +54,15 @@ def prepare_role(role: Role, state: State) -> None:
             state.mates[ring.shared] = _prepare_mate(ring.shared, state)
     filled = {op.cursor.ring for op in operations if isinstance(op, warp.RingAcquire)}
     if any(r.paired and (r.name in released or (r.bytes and r.name in filled)) for r in state.program.rings):
-        state.pair = _prepare_pair(state)
+        rank = _read_rank(state)  # those of a pair differ in the last bit (PTX ISA, tcgen05 "CTA Pair")
+        state.pair = _locate_leader(rank, state.builder.create("b32", "and.b32", rank, Imm(-2)), state)
     if any(r.heard_by > 1 and r.name in released for r in state.program.rings):
-        state.head = _prepare_head(state)
+        state.head = _locate_leader(_read_rank(state), Imm(0), state)
+
+
+def _read_rank(state: State) -> Reg:
+    """Emit the block's rank in its cluster."""
+    return state.builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
 
 
 def _get_cluster_digit(axis: str, state: State) -> Reg:
@@ -118,28 +124,12 @@ def _prepare_mate(shared: tuple[str, ...], state: State) -> RingMate:
     return RingMate(exists, base)
 
 
-def _prepare_pair(state: State) -> LeaderBlock:
-    """Locate the pair's first block. The ranks of a pair differ in the last bit (PTX ISA, tcgen05 "CTA Pair")."""
+def _locate_leader(rank: Reg, first: Operand, state: State) -> LeaderBlock:
+    """Locate the first block of a pair or cluster, by this block's rank in the cluster and that of the first."""
     builder, base = state.builder, state.scalars.get_register(SHARED_BASE)
-    rank = builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
-    first = builder.create("b32", "and.b32", rank, Imm(-2))
     theirs = builder.create("b32", "mapa.shared::cluster.u32", base, first)
     away = builder.create("b32", "sub.u32", theirs, base)
     return LeaderBlock(away, builder.create("pred", "setp.eq.u32", rank, first))
-
-
-def _prepare_head(state: State) -> LeaderBlock:
-    """Locate the cluster's first block."""
-    builder, base = state.builder, state.scalars.get_register(SHARED_BASE)
-    rank = builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
-    theirs = builder.create("b32", "mapa.shared::cluster.u32", base, Imm(0))
-    away = builder.create("b32", "sub.u32", theirs, base)
-    return LeaderBlock(away, builder.create("pred", "setp.eq.u32", rank, Imm(0)))
-
-
-def address_in_pair(barrier: Address, cursor: Cursor, state: State) -> Address:
-    assert state.pair is not None
-    return address_in_leader(barrier, cursor, state.pair, state)
 
 
 def address_in_leader(barrier: Address, cursor: Cursor, leader: LeaderBlock, state: State) -> Address:

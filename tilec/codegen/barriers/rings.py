@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from tilec.codegen.address import Addresses
 from tilec.codegen.barriers import clusters
+from tilec.codegen.barriers.barriers import emit_phase_wait
 from tilec.codegen.barriers.transfer import address_ring_barrier
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar.scalar import Scalars
@@ -45,7 +46,7 @@ class RingProtocol:
         """Emit the wait until every version is empty."""
         with self.skip_uncounted_blocks(self.find_ring(cursor), state):
             for _ in range(self.find_ring(cursor).depth):
-                self.spin(cursor, state, empty=True)
+                self.wait(cursor, state, empty=True)
                 self.advance(cursor)
 
     @contextmanager
@@ -64,18 +65,9 @@ class RingProtocol:
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """Emit the wait until the version is empty, or full."""
-        self.spin(cursor, state, empty=empty)
-
-    def spin(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Emit the loop that waits at the version's barrier."""
-        builder = self.builder
         parity = self.addresses.positions[cursor.name].parity
         assert parity is not None
-        address = address_ring_barrier(state, cursor.name, cursor.ring, empty=empty)
-        again = builder.new_label("wait")
-        builder.place_label(again)
-        done = builder.create("pred", "mbarrier.try_wait.parity.shared::cta.b64", address, parity)
-        builder.emit("bra", Symbol(again), guard=Guard(done, True))
+        emit_phase_wait(address_ring_barrier(state, cursor.name, cursor.ring, empty=empty), parity, state)
 
     def find_ring(self, cursor: warp.Cursor) -> warp.Ring:
         return next(r for r in self.program.rings if r.name == cursor.ring)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.codegen.barriers.barriers import address_own_barrier, emit_thread_test, get_warpgroup_index
-from tilec.codegen.barriers.clusters import address_in_pair, map_to_block
+from tilec.codegen.barriers.clusters import address_in_leader, map_to_block
 from tilec.codegen.state import State
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
@@ -93,7 +93,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
         leader = state.leader
         barrier = address_ring_barrier(state, cursor.name, ring.name, empty=False)
         if ring.paired:
-            barrier, group = address_in_pair(barrier, cursor, state), ".cta_group::2"
+            assert state.pair is not None
+            barrier, group = address_in_leader(barrier, cursor, state.pair, state), ".cta_group::2"
     base, offset = _address_first_row(op.destination, op, layout, state)
     mode = ".im2col" if op.map.corners else ".tile::gather4" if op.four else ""
     # Without clusters the assembler makes a call of a copy that might go to another block; but PTX has the form for
@@ -117,9 +118,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     for panel in range(panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
         box = _address_box(state, op.map, start, panel, layout, op.four)
-        state.builder.emit(
-            opcode, destination, box, barrier, *([Vector(tuple(tap))] if tap else []), *to_whom, guard=leader
-        )
+        taps = [Vector(tuple(tap))] if tap else []
+        state.builder.emit(opcode, destination, box, barrier, *taps, *to_whom, guard=leader)
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:
@@ -128,11 +128,7 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
     builder = state.builder
     layout = state.addresses.tiles[op.source.name].layout
     base, offset = _address_first_row(op.source, op, layout, state)
-    four = (
-        None
-        if op.four is None
-        else replace(op.four, rows=tuple(_replace_negative_row(row, state) for row in op.four.rows))
-    )
+    four = op.four and replace(op.four, rows=tuple(_replace_negative_row(row, state) for row in op.four.rows))
     rank = f"{len(op.start)}d.global.shared::cta"
     opcode = f"cp.async.bulk.tensor.{rank}.tile{'::scatter4' if op.four else ''}.bulk_group"
     if op.atomic:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import field
 
 from tilec.codegen.barriers.clusters import map_to_block
@@ -28,7 +27,7 @@ from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.layout.check_generator_copies import check_generator_nest
-from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
+from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 from tilec.rewriting.fold_constants import compute_expr
 from tilec.support.diagnostics import InternalError
 from tilec.support.identity import IdentityKey
@@ -100,12 +99,10 @@ class _Sweep:
         tiles = (self.state.addresses.tiles.get(s.buffer.name) for s in self.stored)
         return max((buffer.layout.copies for buffer in tiles if buffer is not None), default=1)
 
-    def list_fragments(self) -> Iterator[tile.Buffer]:
-        yield from (store.buffer for store in self.stored if store.buffer.in_registers)
-        for a in self.body:
-            for load in self.list_loads(a):
-                if load.buffer.in_registers:
-                    yield load.buffer
+    def list_fragments(self) -> list[tile.Buffer]:
+        """Return the buffers in registers that the nest stores or reads."""
+        read = [load.buffer for a in self.body for load in self.list_loads(a)]
+        return [buffer for buffer in (*(store.buffer for store in self.stored), *read) if buffer.in_registers]
 
     def find_shared_conditions(self) -> tuple[tile.Expr, ...]:
         """Return the conditions that all steps of the nest have in common: where they fail a thread reads nothing."""
@@ -114,11 +111,9 @@ class _Sweep:
         first, *others = (a.conditions for a in self.body if not isinstance(a, Definition))
         return tuple(c for c in first if not self.may_vary((c,)) and all(c in other for other in others))
 
-    def list_loads(self, a: Step) -> Iterator[tile.Load]:
-        for expr in a.expressions:
-            for e in tile.walk_expr(expr):
-                if isinstance(e, tile.Load):
-                    yield e
+    def list_loads(self, a: Step) -> list[tile.Load]:
+        """Return the elements that a step reads."""
+        return [e for expr in a.expressions for e in tile.walk_expr(expr) if isinstance(e, tile.Load)]
 
     def find_run_length(self) -> int:
         """Return the length of a run: consecutive elements of the last dimension that a thread holds. In a nest that
@@ -556,10 +551,7 @@ class _Sweep:
         cls = get_register_class(a.store.buffer.dtype)
         if cls == "pred":
             value = self.scalars.ensure_register(value, a.store.buffer.dtype)
-            cls_move = "mov.pred"
-        else:
-            cls_move = f"mov.{cls}"
-        self.builder.emit(cls_move, target, value, guard=None if guard is None else Guard(guard))
+        self.builder.emit(f"mov.{cls}", target, value, guard=guard)
 
     def assign_words(self, store: tile.Store, run: _Run) -> None:
         """Assign the run's elements as whole words, in fragments without single registers (see

@@ -25,6 +25,10 @@ from tilec.ptx.module import Imm, Operand, Reg, Symbol
 LN2_HIGH = 0.693147182464599609375  # ln 2 rounded to float32, and what is left
 LN2_LOW = -1.904654299957767e-9
 HALF_PI = (1.57079601287841796875, 3.139164786504813e-7, 5.390302529957765e-15)  # π/2 in three parts
+_SINGLE_INSTRUCTIONS = {
+    "rsqrt": "rsqrt.approx", "abs": "abs", "floor": "cvt.rmi.f32", "ceil": "cvt.rpi.f32", "trunc": "cvt.rzi.f32",
+    "nearbyint": "cvt.rni.f32",
+}  # fmt: skip
 
 
 class MathFunctions:
@@ -34,6 +38,9 @@ class MathFunctions:
         self.builder, self.may_call, self.fast = builder, may_call, fast
 
     def __call__(self, name: str, arguments: Sequence[Reg]) -> Reg:
+        """Emit the function of this name."""
+        if name in _SINGLE_INSTRUCTIONS:
+            return self.emit_op(_SINGLE_INSTRUCTIONS[name], *arguments)
         function: Callable[..., Reg] = getattr(self, name)
         return function(*arguments)
 
@@ -289,28 +296,10 @@ class MathFunctions:
     def sqrt(self, x: Reg) -> Reg:
         return self.emit_op("sqrt.rn" if self.may_call and not self.fast else "sqrt.approx", x)
 
-    def rsqrt(self, x: Reg) -> Reg:
-        return self.emit_op("rsqrt.approx", x)
-
-    def abs(self, x: Reg) -> Reg:
-        return self.emit_op("abs", x)
-
-    def floor(self, x: Reg) -> Reg:
-        return self.emit_op("cvt.rmi.f32", x)
-
-    def ceil(self, x: Reg) -> Reg:
-        return self.emit_op("cvt.rpi.f32", x)
-
-    def trunc(self, x: Reg) -> Reg:
-        return self.emit_op("cvt.rzi.f32", x)
-
-    def nearbyint(self, x: Reg) -> Reg:
-        return self.emit_op("cvt.rni.f32", x)
-
     def round(self, x: Reg) -> Reg:
         """Emit rounding half away from zero. It adds the largest number below 1/2, so that less is not rounded up."""
         half = self.copy_sign(self.emit_op("mov", make_f32(0.49999997)), x)
-        return self.trunc(self.add(x, half))
+        return self.emit_op("cvt.rzi.f32", self.add(x, half))
 
 
 _OPCODES = {"add": "add", "sub": "sub", "mul": "mul", "fmaf": "fma", "frcp": "rcp", "fsqrt": "sqrt", "fdiv": "div"}

@@ -268,13 +268,7 @@ class Scalars:
         if op in ("floordiv", "floormod"):
             return self.emit_division(op, a, b, dtype, read)
         x, y = self.get_operand(a, read), self.get_operand(b, read)
-        simple = {
-            "add": f"add.{signed}",
-            "sub": f"sub.{signed}",
-            "mul": f"mul.lo.{signed}",
-            "min": f"min.{signed}",
-            "max": f"max.{signed}",
-        }
+        simple = {name: f"{name}.{signed}" for name in ("add", "sub", "min", "max")} | {"mul": f"mul.lo.{signed}"}
         if op in simple:
             if op == "mul" and isinstance(b, tile.Const) and _is_power_of_two(int(b.value)):
                 return emit(wide, f"shl.b{bits}", self.ensure_register(x, dtype), Imm(int(b.value).bit_length() - 1))
@@ -406,10 +400,6 @@ class Scalars:
         wide = get_register_class(dtype)
         return self.wrap_integer(self.builder.create(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
-    def emit_phase_test(self, barrier: tile.Expr, parity: Reg) -> Reg:
-        assert isinstance(barrier, tile.Load)
-        return self.builder.create("pred", "mbarrier.test_wait.parity.shared::cta.b64", self.barrier(barrier), parity)
-
     def emit_call(self, fn: str, args: tuple[tile.Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
         if fn in tile.WARP_WIDE or fn in tile.BLOCK_WIDE:
             first, *others = args
@@ -417,7 +407,10 @@ class Scalars:
             types = (first.dtype, dtype)
             return emit_warp_function(fn, value, given, types, self.builder, self.emit_float_operation)
         if fn == tile.PHASE_DONE:
-            return self.emit_phase_test(args[0], self.get_register(args[1], read))
+            barrier, parity = args[0], self.get_register(args[1], read)
+            assert isinstance(barrier, tile.Load)
+            opcode = "mbarrier.test_wait.parity.shared::cta.b64"
+            return self.builder.create("pred", opcode, self.barrier(barrier), parity)
         values = [self.get_operand(a, read) for a in args]
         if fn == "reinterpret":
             return self.ensure_register(self.emit_reinterpret(values[0], args[0].dtype, dtype), dtype)
@@ -429,11 +422,9 @@ class Scalars:
             return self.builder.create("b32", opcode, self.ensure_register(values[0], args[0].dtype))
         if fn == "fma":
             kind = FLOAT_NAMES.get(dtype, f"f{dtype.bits}")
-            operands = [self.ensure_register(v, dtype) for v in values]
+            operands, cls = [self.ensure_register(v, dtype) for v in values], get_register_class(dtype)
             return self.reuse_result(
-                f"fma.{kind}",
-                operands,
-                lambda: self.builder.create(get_register_class(dtype), f"fma.rn.{kind}", *operands),
+                f"fma.{kind}", operands, lambda: self.builder.create(cls, f"fma.rn.{kind}", *operands)
             )
         if dtype.is_float and dtype.bits < 32:
             return self.narrow(self.emit_function(fn, [self.widen(v, dtype) for v in values]), dtype)

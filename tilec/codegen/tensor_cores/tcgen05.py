@@ -149,11 +149,8 @@ def emit_tensor_mma(op: warp.TensorMma, state: State) -> None:
         first = _emit_accumulate_test(op, state, always)
         sums = _address_version(op.c, op.cursors, state)
         in_tensor_memory = op.a.scope == "tmem"
-        a = (
-            _address_version(op.a, op.cursors, state)
-            if in_tensor_memory
-            else _build_descriptor(op.a, op.cursors, state)
-        )
+        locate_a = _address_version if in_tensor_memory else _build_descriptor
+        a = locate_a(op.a, op.cursors, state)
         b = _build_descriptor(op.b, op.cursors, state)
         for i in range(m // rows):
             for j in range(n // columns):
@@ -174,7 +171,9 @@ def emit_tensor_mma(op: warp.TensorMma, state: State) -> None:
 def _emit_scaled_mma(
     op: warp.TensorMma, scales: warp.Scales, rows: int, columns: int, depth: int, state: State
 ) -> None:
-    builder = state.builder
+    """Emit the products with block scales: the descriptor of an instruction has the place of its scales along K."""
+    builder, vector = state.builder, f"scale_vec::{SCALES_PER_INSTRUCTION[scales.kind]}X"
+    opcode = f"tcgen05.mma.{get_cta_group(state.program)}.kind::{scales.kind}.block_scale.{vector}"
     m, n = op.c.shape
     with state.scalars.open_scope(), _emit_on_leader(op.leader, state):
         places = ScaleDescriptors(scales, build_scaled_descriptor(op, scales, rows, columns), state)
@@ -190,28 +189,22 @@ def _emit_scaled_mma(
                     into = builder.create("b32", "add.u32", sums, Imm(beyond)) if beyond else sums
                     left = _advance_descriptor(a, _compute_offset(op.a, not op.transpose_a, i * rows, k, state), state)
                     right = _advance_descriptor(b, _compute_offset(op.b, op.transpose_b, j * columns, k, state), state)
-                    factors = (
-                        locate_scale_columns(of_a, i * rows, builder),
-                        locate_scale_columns(of_b, j * columns, builder),
-                    )
-                    builder.emit(
-                        format_scaled_opcode(scales, get_cta_group(state.program)),
-                        Address(into),
-                        left,
-                        right,
-                        form,
-                        *factors,
-                        always if k else first,
-                    )
+                    a_scales = locate_scale_columns(of_a, i * rows, builder)
+                    b_scales = locate_scale_columns(of_b, j * columns, builder)
+                    adds = always if k else first
+                    builder.emit(opcode, Address(into), left, right, form, a_scales, b_scales, adds)
 
 
 def emit_tensor_copy(op: warp.TensorCopy, state: State) -> None:
     """Emit the copies of scales, a block of 128 words at a time."""
+    builder, opcode = state.builder, f"tcgen05.cp.{get_cta_group(state.program)}.32x128b.warpx4"
     with state.scalars.open_scope(), _emit_on_leader(op.leader, state):
         base, offset = state.addresses.get_tile_base(op.source, op.cursors)
-        emit_scale_copies(
-            op, base, offset, _address_version(op.destination, op.cursors, state), get_cta_group(state.program), state
-        )
+        into = _address_version(op.destination, op.cursors, state)
+        descriptor = _combine_descriptor(base, offset, _DESCRIPTOR_VERSION | _DESCRIPTOR_STRIDE, builder)
+        for chunk in range(op.source.shape[-1] * 4 // _CHUNK_BYTES):
+            column = builder.create("b32", "add.u32", into, Imm(chunk * _CHUNK_COLUMNS)) if chunk else into
+            builder.emit(opcode, Address(column), _advance_descriptor(descriptor, chunk * _CHUNK_BYTES, state))
 
 
 @contextmanager
@@ -227,14 +220,17 @@ def _emit_on_leader(leader: int | None, state: State) -> Iterator[None]:
 
 def emit_tensor_arrive(op: warp.TensorArrive, state: State) -> None:
     """Emit the arrival at the kernel's barrier, after all earlier work that the thread issued."""
-    builder = state.builder
+    opcode, mask = _build_commit(Imm(PAIR_MASK) if op.paired else None, state)
+    barrier = address_own_barrier(op.barrier, state)
+    state.builder.emit(opcode, barrier, *mask, guard=emit_thread_test(state, op.leader))
+
+
+def _build_commit(blocks: Operand | None, state: State) -> tuple[str, tuple[Operand, ...]]:
+    """Return the opcode of the tensor cores' arrival, and its mask: `blocks` of the cluster, or this block alone."""
     opcode = f"tcgen05.commit.{get_cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
-    operands: tuple[Operand, ...] = ()
-    if op.paired:
-        opcode, operands = f"{opcode}.multicast::cluster", (builder.create("b16", "cvt.u16.u32", Imm(PAIR_MASK)),)
-    builder.emit(
-        f"{opcode}.b64", address_own_barrier(op.barrier, state), *operands, guard=emit_thread_test(state, op.leader)
-    )
+    if blocks is None:
+        return f"{opcode}.b64", ()
+    return f"{opcode}.multicast::cluster.b64", (state.builder.create("b16", "cvt.u16.u32", blocks),)
 
 
 def _emit_accumulate_test(op: warp.TensorMma, state: State, always: Reg) -> Reg:
@@ -253,14 +249,19 @@ def _compute_offset(buffer: tile.Buffer, k_major: bool, mn: int, k: int, state: 
 def _build_descriptor(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], state: State) -> Reg:
     """Build the shared memory descriptor of the operand's first block. Eight rows of a panel are contiguous. If the
     rows are not along K, further panels follow the first."""
-    builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
+    layout = state.addresses.tiles[buffer.name].layout
     base, offset = state.addresses.get_tile_base(buffer, cursors)
-    address = builder.create("b32", "add.u32", base, Imm(offset)) if offset else base
-    # A descriptor has 18 bits of the address; the bits above are the block's number in its cluster.
-    encoded = builder.create("b64", "cvt.u64.u32", builder.create("b32", "bfe.u32", address, Imm(4), Imm(14)))
     stride = 8 * layout.panel * layout.element_bytes
     leading = layout.panel_bytes  # of panels along M or N; swizzled rows along K do not use it
     fixed = (leading >> 4) << 16 | (stride >> 4) << 32 | _DESCRIPTOR_VERSION | _SWIZZLE_CODES[layout.swizzle] << 61
+    return _combine_descriptor(base, offset, fixed, state.builder)
+
+
+def _combine_descriptor(base: Reg, offset: int, fixed: int, builder: Builder) -> Reg:
+    """Emit a shared memory descriptor of the address `base` + `offset` and the fixed fields. It has 18 bits of the
+    address; the bits above are the block's number in its cluster."""
+    address = builder.create("b32", "add.u32", base, Imm(offset)) if offset else base
+    encoded = builder.create("b64", "cvt.u64.u32", builder.create("b32", "bfe.u32", address, Imm(4), Imm(14)))
     mask = builder.create("b64", "mov.b64", Imm(fixed - (1 << 64) if fixed >> 63 else fixed))
     return builder.create("b64", "or.b64", encoded, mask)
 
@@ -273,14 +274,11 @@ def _advance_descriptor(descriptor: Reg, offset: int, state: State) -> Reg:
 def emit_commit(ring: warp.Ring, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
     """Emit the tensor cores' arrival at the version's barrier, in every block that fills it, after all earlier work
     that this thread issued."""
-    barrier = address_ring_barrier(state, cursor.name, ring.name, empty=empty)
-    opcode = f"tcgen05.commit.{get_cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
-    operands: tuple[Operand, ...] = ()
+    barrier, blocks = address_ring_barrier(state, cursor.name, ring.name, empty=empty), None
     if ring.paired or (empty and ring.shared):
-        mask = Imm(PAIR_MASK) if ring.paired else compute_mates_mask(ring.shared, state)
-        opcode = f"{opcode}.multicast::cluster"
-        operands = (state.builder.create("b16", "cvt.u16.u32", mask),)
-    state.builder.emit(f"{opcode}.b64", barrier, *operands)
+        blocks = Imm(PAIR_MASK) if ring.paired else compute_mates_mask(ring.shared, state)
+    opcode, mask = _build_commit(blocks, state)
+    state.builder.emit(opcode, barrier, *mask)
 
 
 # ---- to and from registers -------------------------------------------------------------------------------------------
@@ -417,24 +415,7 @@ class ScaleDescriptors:
         return fixed if self.moving is None else builder.create("b32", "add.u32", fixed, self.moving)
 
 
-def format_scaled_opcode(scales: warp.Scales, group: str) -> str:
-    return f"tcgen05.mma.{group}.kind::{scales.kind}.block_scale.scale_vec::{SCALES_PER_INSTRUCTION[scales.kind]}X"
-
-
 def locate_scale_columns(base: Reg, rows: int, builder: Builder) -> Address:
     """Return the address of the scales of a tile's rows from `rows` on: 32 rows share a column."""
     beyond = rows // TENSOR_LANES * _CHUNK_COLUMNS
     return Address(builder.create("b32", "add.u32", base, Imm(beyond)) if beyond else base)
-
-
-def emit_scale_copies(op: warp.TensorCopy, source: Reg, first: int, into: Reg, group: str, state: State) -> None:
-    """Emit the copies from `source` + `first` bytes to the columns from `into` on."""
-    builder = state.builder
-    address = builder.create("b32", "add.u32", source, Imm(first)) if first else source
-    encoded = builder.create("b64", "cvt.u64.u32", builder.create("b32", "bfe.u32", address, Imm(4), Imm(14)))
-    mask = builder.create("b64", "mov.b64", Imm(_DESCRIPTOR_VERSION | _DESCRIPTOR_STRIDE))
-    descriptor = builder.create("b64", "or.b64", encoded, mask)
-    for chunk in range(op.source.shape[-1] * 4 // _CHUNK_BYTES):
-        column = builder.create("b32", "add.u32", into, Imm(chunk * _CHUNK_COLUMNS)) if chunk else into
-        place = builder.create("b64", "add.s64", descriptor, Imm(chunk * _CHUNK_BYTES >> 4)) if chunk else descriptor
-        builder.emit(f"tcgen05.cp.{group}.32x128b.warpx4", Address(column), place)
