@@ -41,10 +41,6 @@ def arithmetic_probes() -> Iterator[Probe]:
     yield Probe("shuffle and maximum latency", _shuffle_chain(), largest, CHAIN)
 
 
-def _initialise_chains(count: int, value: str) -> str:
-    return "".join(f"    mov.f32 %f{i}, {value};\n" for i in range(count))
-
-
 def _float_literal(value: float) -> str:
     return f"0f{np.float32(value).view(np.uint32):08X}"
 
@@ -76,8 +72,9 @@ def _mufu_chains(name: str, chains: int, rounds: int) -> str:
         for text in (before, instruction)
         if text
     ]
+    starts = "".join(f"    mov.f32 %f{chain}, {_float_literal(START)};\n" for chain in range(chains))
     largest = "".join(f"    max.f32 %f0, %f0, %f{chain};\n" for chain in range(1, chains))
-    return f"""{_initialise_chains(chains, _float_literal(START))}    bar.sync 0;
+    return f"""{starts}    bar.sync 0;
 {emit_timed(emit_loop(chr(10).join(lines)))}{largest}    mov.b32 %word, %f0;
 """
 

@@ -72,7 +72,8 @@ def copy_probes() -> Iterator[Probe]:
         ("from dram", "from l2"), rows=ROWS,
     )  # fmt: skip
     yield Probe(
-        "ld.global latency", _pointer_chase(), _expected_chase, 4, (32, 512), readings=("from dram", "from l2"),
+        "ld.global latency", _pointer_chase(),
+        lambda run: _word_of_thread_0(run, 4 * STEP * run.trip_count), 4, (32, 512), readings=("from dram", "from l2"),
         rows=ROWS,
     )  # fmt: skip
     yield Probe(
@@ -268,10 +269,6 @@ def _pointer_chase() -> str:
     cvt.u32.u64 %word, %rd3;
 MET:
 """
-
-
-def _expected_chase(run: Run) -> Array:
-    return _word_of_thread_0(run, 4 * STEP * run.trip_count)
 
 
 def _copy_rows() -> str:

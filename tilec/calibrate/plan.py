@@ -69,10 +69,6 @@ class Figures:
         """Require that the formula at `key`, for the parameters `at`, is close to the measured figure."""
         self.checks.append(Check(key, figure, took, at, is_limit))
 
-    def refuse_formula(self, key: str, reason: str) -> None:
-        """Refuse the formula at `key`."""
-        self.doubts[key] = reason
-
     def __getitem__(self, name: str) -> float:
         spread = self._of.spread(name)
         self.used[name] = spread.relative
@@ -179,11 +175,6 @@ def _fit_line(points: Mapping[int, float]) -> tuple[float, float]:
     return float(intercept), float(slope)
 
 
-def _port_rate(figures: Figures, name: str) -> float:
-    """Return the bytes a cycle to or from shared memory."""
-    return shared.SM_BYTES / figures[f"{name} throughput"]
-
-
 # ---- the formulas ----------------------------------------------------------------------------------------------------
 
 
@@ -229,7 +220,7 @@ def _tma_load_cells(figures: Figures) -> dict[str, Value]:
     small, wait = figures[SMALL_LOADS], figures["mbarrier arrive and wait"]
     if small < MAX_DEVIATION * (issue + wait):
         thread = f"the thread that issues it and waits for it {issue + wait:.4g}"
-        figures.refuse_formula("uses.tma", f"a small box takes {small:.4g}, and {thread}")
+        figures.doubts["uses.tma"] = f"a small box takes {small:.4g}, and {thread}"
     return {**cells, "issue": math.ceil(issue)}
 
 
@@ -257,7 +248,7 @@ def _ld_global_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
-    rate = _as_text(_port_rate(figures, name))
+    rate = _as_text(shared.SM_BYTES / figures[f"{name} throughput"])
     cells: dict[str, Value] = {"uses.lsu": f"bytes / {rate}", f"uses.{port}": f"bytes / {rate}"}
     for key in cells:
         figures.check(key, f"{name} throughput", figures[f"{name} throughput"], bytes=shared.SM_BYTES)

@@ -193,11 +193,11 @@ def emit_loop(body: str, name: str = "LOOP") -> str:
 """
 
 
-def emit_timed(inner: str, reading: int = 0, clock: str = "clock64") -> str:
+def emit_timed(inner: str, reading: int = 0) -> str:
     """Emit the inner code with its time in %t<reading>. `inner` should be a loop: the clock is then read in basic
     blocks of its own."""
-    return f"""    mov.u64 %begin, %{clock};
-{inner}    mov.u64 %end, %{clock};
+    return f"""    mov.u64 %begin, %clock64;
+{inner}    mov.u64 %end, %clock64;
     sub.u64 %t{reading}, %end, %begin;
 """
 

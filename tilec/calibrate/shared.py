@@ -67,10 +67,9 @@ def _expect_own_address(step: int) -> Callable[[Run], Array]:
     return lambda run: np.tile(step * np.arange(32, dtype=np.uint32), (run.blocks, 1))
 
 
-def _select_half(which: str) -> str:
-    """Compute the warp's half in this iteration, and the lane's 16 bytes in its first access."""
-    return f"""    and.b32 %r8, %left, 1;
-    mad.lo.u32 %r9, %r8, {ACCESSES * ACCESS_BYTES}, {which};"""
+_SELECT_HALF = f"""    and.b32 %r8, %left, 1;
+    mad.lo.u32 %r9, %r8, {ACCESSES * ACCESS_BYTES}, %r7;"""
+"""Computes the warp's half in this iteration, and the lane's 16 bytes in its first access."""
 
 
 _MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
@@ -80,7 +79,7 @@ _MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
 
 def _load_stream(access: str) -> str:
     """Return a stream of loads of ones; their sum tells how many were loaded."""
-    lines = [_select_half("%r7")]
+    lines = [_SELECT_HALF]
     for number in range(ACCESSES):
         v = [f"%r{12 + 4 * (number % 4) + i}" for i in range(4)]
         lines.append("    " + access.format(v=", ".join(v), at=f"%r9+{number * ACCESS_BYTES}"))
@@ -89,7 +88,7 @@ def _load_stream(access: str) -> str:
 
 
 def _store_stream(access: str) -> str:
-    lines = [_select_half("%r7")]
+    lines = [_SELECT_HALF]
     lines += ["    " + access.format(at=f"%r9+{number * ACCESS_BYTES}") for number in range(ACCESSES)]
     last = ACCESSES * ACCESS_BYTES + (ACCESSES - 1) * ACCESS_BYTES
     return f"""{_MINE}    bar.sync 0;

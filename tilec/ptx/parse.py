@@ -104,10 +104,6 @@ def _type_bytes(type_name: str) -> int:
     return _SIZES[type_name.lstrip("pbusftred")] if not type_name.endswith("x2") else 4
 
 
-def _join_opcode(token: str) -> str:
-    return token if token.isidentifier() else "".join(token.split())
-
-
 class _ModuleBuilder(Transformer[Token, Any]):
     """Builds values bottom-up while the text is parsed, so no tree is ever made."""
 
@@ -167,8 +163,9 @@ class _ModuleBuilder(Transformer[Token, Any]):
         guard: ptx.Guard | None = None
         if isinstance(children[0], ptx.Guard):
             guard, children = children[0], children[1:]
-        opcode: Token = children[0]
-        return ptx.Instruction(_join_opcode(opcode), tuple(children[1:]), guard, opcode.line or 0)
+        token: Token = children[0]
+        opcode = token if token.isidentifier() else "".join(token.split())
+        return ptx.Instruction(opcode, tuple(children[1:]), guard, token.line or 0)
 
     def plain(self, children: list[Token]) -> ptx.Instruction:
         return parse_instruction(children[0], children[0].line or 0)

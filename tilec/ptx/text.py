@@ -75,7 +75,7 @@ def print_variable(variable: ptx.Variable) -> str:
 def print_instruction(instruction: ptx.Instruction) -> str:
     """Return one instruction with its guard and semicolon, not indented."""
     guard = instruction.guard
-    prefix = "" if guard is None else f"{_guard_text(guard)} "
+    prefix = "" if guard is None else f"@{'!' * guard.negated}{guard.reg.name} "
     if not instruction.operands:
         return f"{prefix}{instruction.opcode};"
     operands = ", ".join([_operand_text(operand) for operand in instruction.operands])
@@ -146,10 +146,6 @@ def _param_text(param: ptx.Param) -> str:
     align = "" if param.align is None else f".align {param.align} "
     extent = "" if param.size is None else f"[{param.size}]"
     return f".param {align}.{param.type} {param.name}{extent}"
-
-
-def _guard_text(guard: ptx.Guard) -> str:
-    return f"@!{guard.reg.name}" if guard.negated else f"@{guard.reg.name}"
 
 
 def _offset_text(offset: int) -> str:

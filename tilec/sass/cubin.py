@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -62,7 +63,8 @@ class _CubinFile:
         found = []
         for name, type_, _, _, offset, size, link, *_ in headers:
             data = b"" if type_ == _NO_BITS else self.elf[offset : offset + size]
-            found.append(_Section(_read_string(self.elf, names + name), type_, data, link))
+            text = self.elf[names + name : self.elf.index(b"\0", names + name)].decode(errors="replace")
+            found.append(_Section(text, type_, data, link))
         return found
 
     def functions(self) -> Iterator[Function]:
@@ -80,10 +82,9 @@ class _CubinFile:
         words = list(struct.iter_unpack("<QQ", code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]))
         while words and words[-1][0] & 0xFFF == 0x918:  # NOP
             words.pop()
-        of_source, of_ptx = _RowLookup(lines), _RowLookup(ptx_lines)
         for number, (low, high) in enumerate(words):
             address = number * INSTRUCTION_BYTES
-            row, ptx_row = of_source.at(address), of_ptx.at(address)
+            row, ptx_row = _find_row(lines, address), _find_row(ptx_lines, address)
             line, ptx_line = None if row is None else (row.file, row.line), None if ptx_row is None else ptx_row.line
             yield Instruction(address, low, high, has_short_offsets, line, ptx_line)
 
@@ -103,17 +104,7 @@ class _CubinFile:
         return group_rows_by_function(self.sections[number].data, section_at)
 
 
-class _RowLookup:
-    """Finds the rows of rising addresses."""
-
-    def __init__(self, rows: list[LineRow]) -> None:
-        self.rows, self.next = rows, 0
-
-    def at(self, address: int) -> LineRow | None:
-        while self.next < len(self.rows) and self.rows[self.next].address <= address:
-            self.next += 1
-        return self.rows[self.next - 1] if self.next else None
-
-
-def _read_string(elf: bytes, at: int) -> str:
-    return elf[at : elf.index(b"\0", at)].decode(errors="replace")
+def _find_row(rows: list[LineRow], address: int) -> LineRow | None:
+    """Return the last row, of rows sorted by address, that is not behind an address; None if there is none."""
+    behind = bisect_right(rows, address, key=lambda row: row.address)
+    return rows[behind - 1] if behind else None

@@ -128,7 +128,8 @@ def find_loops(function: Function) -> tuple[Loop, ...]:
     at = {one.address: number for number, one in enumerate(code)}
     kinds = [one.kind for one in code]
     # A back branch placed after the function's end belongs to the slow path of a wait.
-    exits = [number for number, kind in enumerate(kinds) if kind == "exit" and _is_function_end(code[number])]
+    ends_here = (number for number, kind in enumerate(kinds) if kind == "exit" and not code[number].guard)
+    exits = [number for number in ends_here if code[number].name in ("EXIT", "RET")]
     ends: dict[int, int] = {}
     for number in (number for number, kind in enumerate(kinds) if kind == "branch"):
         head = at.get(code[number].target or 0)
@@ -179,10 +180,6 @@ def _count_unrolled_iterations(body: Iterable[Instruction]) -> int:
     counts = Counter(count_ptx_instructions(body).values())
     # Of two equally common counts take the larger: merged instructions have smaller counts.
     return max(counts, key=lambda count: (counts[count], count), default=1)
-
-
-def _is_function_end(one: Instruction) -> bool:
-    return one.name in ("EXIT", "RET") and not one.guard
 
 
 def _follow_jumps(code: tuple[Instruction, ...], at: dict[int, int], start: int, end: int) -> Iterator[Instruction]:

@@ -56,7 +56,8 @@ def solve_cached(
             budget.spend(known.work)
             return known
     solution = solver(problem, effort, budget)
-    _write_solution(locate_entry(None if left is None or solution.work < left else left), solution)
+    path = locate_entry(None if left is None or solution.work < left else left)
+    write_entry(path, path.stem, json.dumps(text.solution_to_json(solution)).encode())
     return solution
 
 
@@ -78,7 +79,3 @@ def _read_solution(path: Path, problem: Problem) -> Solution | None:
     if solution.bounds != compute_bounds(problem) or any(find_violations(problem, solution.schedule)):
         return None
     return solution
-
-
-def _write_solution(path: Path, solution: Solution) -> None:
-    write_entry(path, path.stem, json.dumps(text.solution_to_json(solution)).encode())

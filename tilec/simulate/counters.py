@@ -60,16 +60,10 @@ def _count_active_cycles(found: Simulation) -> float:
     return (found.cycles - found.tail) * found.active / found.costs.sms
 
 
-def _percent_held(found: Simulation, unit: str) -> float:
-    return 100 * found.first.held.get(unit, 0.0) / found.first.cycles
-
-
-def _count_dram_bytes(found: Simulation) -> float:
-    return found.loaded * found.shares.missing + found.stored * found.shares.written
-
-
 def _percent_dram(found: Simulation) -> float:
-    return 100 * _count_dram_bytes(found) / found.cycles / found.costs.dram_bytes_per_cycle
+    """Return the bytes that DRAM moves, of those that it could move in the time."""
+    moved = found.loaded * found.shares.missing + found.stored * found.shares.written
+    return 100 * moved / found.cycles / found.costs.dram_bytes_per_cycle
 
 
 def _percent_resident_warps(found: Simulation) -> float:
@@ -108,10 +102,6 @@ def _select_products(*words: str) -> Callable[[Instruction], bool]:
 
 _FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e2m1", "e3m2", "e2m3")
 _INTEGERS = ("s8", "u8", "s4", "u4", "b1")
-
-
-def _select_pipe(pipe: str) -> Callable[[Instruction], bool]:
-    return lambda instruction: instruction.pipe is not None and instruction.pipe.name == pipe
 
 
 # ---- what is moved ---------------------------------------------------------------------------------------------------
@@ -157,11 +147,8 @@ def _count_wavefronts(instruction: Instruction, moved: int) -> float:
 def _count_conflicts(instruction: Instruction, moved: int) -> float:
     """Return the transactions beyond those that the bytes of a whole warp need."""
     is_matrix = "matrix" in instruction.text
-    least = (
-        count_matrices(instruction.text)
-        if is_matrix
-        else max(1, count_access_bytes(instruction.text) * 32 // TRANSACTION_BYTES)
-    )
+    least = max(1, count_access_bytes(instruction.text) * 32 // TRANSACTION_BYTES)
+    least = count_matrices(instruction.text) if is_matrix else least
     return max(0.0, moved / TRANSACTION_BYTES - least)
 
 
@@ -186,11 +173,15 @@ _PLAIN_COUNTERS: tuple[tuple[str, Unit, Callable[[Simulation], float]], ...] = (
     ),
     ("sm__inst_executed_pipe_tensor_op_hmma.sum", "inst", _build_executed_counter(_select_products(*_FLOATS))),
     ("sm__inst_executed_pipe_tensor_op_imma.sum", "inst", _build_executed_counter(_select_products(*_INTEGERS))),
-    ("sm__inst_executed_pipe_xu.sum", "inst", _build_executed_counter(_select_pipe("xu"))),
+    (
+        "sm__inst_executed_pipe_xu.sum",
+        "inst",
+        _build_executed_counter(lambda i: i.pipe is not None and i.pipe.name == "xu"),
+    ),
     (
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
         "%",
-        lambda found: _percent_held(found, "tensor"),
+        lambda found: 100 * found.first.held.get("tensor", 0.0) / found.first.cycles,
     ),
     ("dram__bytes_read.sum", "byte", lambda found: found.loaded * found.shares.missing),
     ("dram__bytes_write.sum", "byte", lambda found: found.stored * found.shares.written),

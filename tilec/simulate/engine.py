@@ -66,14 +66,17 @@ class Engine:
         self._queue: list[list[BlockTrace]] = []
         self._stop_after: tuple[int, int, int] | None = None
         self._deeds: dict[str, Callable[[state.Warp, Instruction, Any, float], float | None]] = {
-            "load": self._load, "store": self._store, "copy": self._copy, "copy.commit": self._copy_commit,
+            "load": self._load, "store": self._store, "copy": self._copy,
             "copy.wait": self._copy_wait, "copy.arrive": self._copy_arrive, "bulk.load": self._bulk_load,
-            "bulk.store": self._bulk_store, "bulk.commit": self._bulk_commit, "bulk.wait": self._bulk_wait,
-            "wgmma": self._wgmma, "wgmma.commit": self._wgmma_commit, "wgmma.wait": self._wgmma_wait,
+            "bulk.store": self._bulk_store, "bulk.wait": self._bulk_wait,
+            "wgmma": self._wgmma, "wgmma.wait": self._wgmma_wait,
             "mbarrier.init": self._init, "mbarrier.arrive": self._arrive, "mbarrier.expect": self._expect,
             "mbarrier.wait": self._wait, "barrier": self._barrier, "cluster.arrive": self._cluster_arrive,
             "cluster.wait": self._cluster_wait, "tcgen05.mma": self._product, "tcgen05.commit": self._product_commit,
-            "tcgen05.wait": self._tensor_wait,
+            "copy.commit": lambda warp, *_: warp.copy_groups.append(warp.copies),
+            "bulk.commit": lambda warp, *_: warp.bulk_groups.append(warp.bulk),
+            "wgmma.commit": lambda warp, *_: warp.product_groups.append(warp.products),
+            "tcgen05.wait": lambda warp, *_: max(warp.want, warp.moved),
         }  # fmt: skip
 
     def run(
@@ -304,9 +307,6 @@ class Engine:
     def _copy(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         warp.copies = max(warp.copies, self._transfer_data(warp, instruction, detail, time)[1])
 
-    def _copy_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        warp.copy_groups.append(warp.copies)
-
     def _copy_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.copy_groups[: len(warp.copy_groups) - instruction.number]
         if instruction.text.endswith("wait_all"):
@@ -346,9 +346,6 @@ class Engine:
         warp.bulk = read, written
         warp.home.last = max(warp.home.last, written)
 
-    def _bulk_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        warp.bulk_groups.append(warp.bulk)
-
     def _bulk_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.bulk_groups[: len(warp.bulk_groups) - instruction.number]
         return max([warp.want, *(read if instruction.flag else written for read, written in due)])
@@ -384,9 +381,6 @@ class Engine:
                 self._resume_warp(each, resumed)
         return time + cost.issue
 
-    def _wgmma_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        warp.product_groups.append(warp.products)
-
     def _wgmma_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.product_groups[: len(warp.product_groups) - instruction.number]
         return max(warp.want, due[-1]) if due else warp.want
@@ -413,9 +407,6 @@ class Engine:
             for each in ranks:
                 barrier = self._get_mbarrier(warp, each, address)
                 self._call(arrival, partial(self._complete_arrivals, barrier, 1, instruction))
-
-    def _tensor_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        return max(warp.want, warp.moved)
 
     # -- mbarriers -----------------------------------------------------------------------------------------------------
 

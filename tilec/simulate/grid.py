@@ -99,9 +99,8 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
     total = math.prod(config.grid) // size
     if blocks:
         total = min(total, -(-blocks // size))
-    sms = (
-        target.limit("sms_in_large_clusters") if size > 2 and _has_limit(target, "sms_in_large_clusters") else costs.sms
-    )
+    has_own_limit = size > 2 and any(limit.name == "sms_in_large_clusters" for limit in target.limits)
+    sms = target.limit("sms_in_large_clusters") if has_own_limit else costs.sms
     seats = max(1, sms // size)
     slots = seats * config.resident
     notes: list[str] = []
@@ -154,9 +153,9 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
         if waves > 1 and last < slots:
             # In the last wave fewer clusters share a multiprocessor, and some multiprocessors have none.
             together_at_end = max(1, -(-last // seats))
-            ending = (
-                each if together_at_end == together else replay_clusters(first, together_at_end, together_at_end).cycles
-            )
+            ending = each
+            if together_at_end != together:
+                ending = replay_clusters(first, together_at_end, together_at_end).cycles
             cycles += ending - each
             tail = ending * (1 - last / (seats * together_at_end))
         weight = total / len(chosen) if is_dynamic else float(total)
@@ -197,10 +196,6 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
         block=first[0], weight=weight, lengths=(shortest // size, longest // size),
         follows_numbers=not seen.skips_numbers, notes=notes,
     )  # fmt: skip
-
-
-def _has_limit(target: Target, limit: str) -> bool:
-    return any(known.name == limit for known in target.limits)
 
 
 def _record_clusters(
@@ -315,11 +310,8 @@ def _interpolate_over_grid(config: Launch, total: int, slots: int, values: dict[
         known = sorted((config.work[number], value) for number, value in values.items())
         work_at, values_at = [work for work, _ in known], [value for _, value in known]
         return dict(enumerate(np.interp(config.work[:total], work_at, values_at).tolist()))
-    return _interpolate_linearly(values, total) if total <= slots else _interpolate_by_axis(config, total, values)
-
-
-def _interpolate_linearly(values: dict[int, float], total: int) -> dict[int, float]:
-    """Return values interpolated linearly between the first and the last cluster."""
+    if total > slots:
+        return _interpolate_by_axis(config, total, values)
     first, last = values[0], values[total - 1]
     return {number: first + (last - first) * number / max(1, total - 1) for number in range(total)}
 

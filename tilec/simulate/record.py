@@ -210,20 +210,20 @@ class BlockRecorder:
         if deed == "bulk.store":
             return self._bulk_store(form, operands)
         if deed == "copy.arrive":
-            return self._build_arrival_reader(form.build_address(operands[0]), -1, form)
+            return self._build_arrival_reader(form.build_address(operands[0]), -1)
         if deed == "mbarrier.init":
-            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"), form)
+            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"))
         if deed == "mbarrier.arrive":
             amount = form.read(operands[2], "u32") if len(operands) > 2 else -1
-            return self._build_arrival_reader(form.build_address(operands[1]), amount, form)
+            return self._build_arrival_reader(form.build_address(operands[1]), amount)
         if deed == "mbarrier.expect":
-            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"), form)
+            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"))
         if deed == "mbarrier.wait":
             wanted = form.read(operands[2], "u32" if instruction.flag else "u64")
-            return self._build_arrival_reader(form.build_address(operands[1]), wanted, form, is_wait=True)
+            return self._build_arrival_reader(form.build_address(operands[1]), wanted, is_wait=True)
         if deed == "tcgen05.commit":
             mask = form.read(operands[1], "u16") if len(operands) > 1 else -1
-            return self._build_arrival_reader(form.build_address(operands[0]), mask, form)
+            return self._build_arrival_reader(form.build_address(operands[0]), mask)
         if deed == "barrier":
             number = form.read(operands[0], "u32")
             count = form.read(operands[1], "u32") if len(operands) > 1 else -1
@@ -372,7 +372,7 @@ class BlockRecorder:
         return read_details
 
     def _build_arrival_reader(
-        self, pointer: Callable[[Cta, Threads], Any], slot: int, form: Any, *, is_wait: bool = False
+        self, pointer: Callable[[Cta, Threads], Any], slot: int, *, is_wait: bool = False
     ) -> DetailReader:
         """Return a reader of, for each mbarrier that lanes name: (rank, address, lanes, sum of the lanes' operands).
         For a wait the last is the operand itself."""

@@ -94,7 +94,7 @@ class Model(Program):
         self._place(from_begin)
         for group in problem.same_stage:
             self._share_stage(group)
-        self._assign_roles(without)
+        self._assign_roles()
         for edge in problem.edges:
             self._add_separation(edge.src, edge.dst, edge.latency - ii * edge.distance)
             if edge.hand_over:
@@ -456,7 +456,8 @@ class Model(Program):
         roles = self.problem.ops[op].roles
         return None if role in roles and len(roles) > 1 else role in roles
 
-    def _assign_roles(self, without: frozenset[str]) -> None:
+    def _assign_roles(self) -> None:
+        """Add which role runs each op with several candidates, with tied ops and registers."""
         problem = self.problem
         for index, op in enumerate(problem.ops):
             if len(op.roles) > 1:
