@@ -26,6 +26,7 @@ WARPS, CHAINS, ROUNDS = 8, 4, 8
 
 
 def arithmetic_probes() -> Iterator[Probe]:
+    """Yield the probes of multiply-adds, transcendental instructions, shuffles and the clock."""
     yield Probe("fma latency", _fma_chain(), _expected_halving, 2 * CHAIN)
     yield Probe(
         "clock of one SM", _fma_chain(both=True), _expected_halving, 1, (1000, 41000), readings=("cycles", "ns")
@@ -57,6 +58,7 @@ def _fma_chain(both: bool = False) -> str:
 
 
 def _expected_halving(run: Run) -> Array:
+    """Return the words that the chain of multiply-adds leaves, from the thread's index."""
     x = np.arange(32, dtype=np.float32)
     for _ in range(min(2 * CHAIN * run.trip_count, 100)):
         x = x * np.float32(0.5) + np.float32(0.5)
@@ -64,6 +66,7 @@ def _expected_halving(run: Run) -> Array:
 
 
 def _mufu_chains(name: str, chains: int, rounds: int) -> str:
+    """Return interleaved chains of a transcendental instruction. The word is their maximum."""
     before, instruction, _ = MUFU[name]
     lines = [
         f"    {text.format(x=f'%f{chain}', t=f'%f{chain + 16}')}"
@@ -80,6 +83,8 @@ def _mufu_chains(name: str, chains: int, rounds: int) -> str:
 
 
 def _expect_iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Array]:
+    """Return the expectation that each thread leaves the function applied again and again to START."""
+
     def compute_words(run: Run) -> Array:
         x = np.float64(START)
         for _ in range(rounds * run.trip_count):
@@ -90,6 +95,7 @@ def _expect_iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Ar
 
 
 def _shuffle_chain() -> str:
+    """Return a chain of shuffles and maxima, which spreads the largest lane number to all lanes."""
     steps = "\n".join(
         f"    shfl.sync.bfly.b32 %f1, %f0, {1 << step % 5}, 31, -1;\n    max.f32 %f0, %f0, %f1;"
         for step in range(CHAIN)

@@ -42,6 +42,7 @@ COPY_BYTES = COPY_THREADS * 4 * 16
 
 
 def copy_probes() -> Iterator[Probe]:
+    """Yield the probes of tensor copies, cp.async, plain loads, and copies by the whole chip."""
     tma: tuple[Feature, ...] = ("tma", "mbarrier")
     for box in BOXES:
         yield Probe(
@@ -134,6 +135,8 @@ def _word_of_thread_0(run: Run, word: int | Array) -> Array:
 
 
 def _store_latency(box: int) -> str:
+    """Return stores of one box after another, timed until shared memory is read and until the data is written."""
+
     def store_boxes(name: str, until: str) -> str:
         return emit_loop(
             f"""    {_STORE} [%map, {{0, %r5}}], [%smem];
@@ -178,6 +181,7 @@ def _select_row(box: int, window: int) -> str:
 
 
 def _issue_box(box: int, window: int, slot: int) -> str:
+    """Return the announcement and the load of the next box into a slot."""
     size = box * ROW_BYTES
     return f"""{_select_row(box, window)}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
     add.u32 %r8, %smem, {slot * size};
@@ -200,6 +204,8 @@ def _load_stream(box: int, window: int) -> str:
 
 
 def _expect_stream(box: int, window: int) -> Callable[[Run], Array]:
+    """Return the expectation that thread 0 leaves the first word of the box that slot 0 got last."""
+
     def compute_words(run: Run) -> Array:
         # Slot 0 holds the first box of the last iteration's issues.
         row = (run.trip_count * SLOTS * run.blocks + np.arange(run.blocks)) * box & window - 1

@@ -72,6 +72,7 @@ class Measurement:
     faults: Mapping[str, str]
 
     def spread(self, name: str) -> Spread:
+        """Return the median and the spread of a figure over its runs."""
         ordered = sorted(self.figures[name])
         tenth = len(ordered) // 10
         return Spread(statistics.median(ordered), ordered[tenth], ordered[-1 - tenth])
@@ -132,6 +133,7 @@ class Gpu:
         self.gpu, self.driver, self.sms = known.name, known.driver, known.sms
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
+        """Run the probe in a process of its own, and return the slopes that it prints."""
         arguments = (probe.name, str(repeats), str(self.sms))
         command, patience = [sys.executable, "-m", "tilec.calibrate.measure", *arguments], PATIENCE_SECONDS
         environment = _child_environment()
@@ -150,6 +152,7 @@ class Gpu:
 
 
 def _child_environment() -> dict[str, str]:
+    """Return the environment of a probe's process, in which Python finds this tilec."""
     here = str(Path(__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{paths}" if paths else here}

@@ -179,12 +179,14 @@ def _fit_line(points: Mapping[int, float]) -> tuple[float, float]:
 
 
 def _clock_cells(figures: Figures) -> dict[str, Value]:
+    """Return the clock that the chip holds with every tensor core at work."""
     if reason := figures.explain_idle():
         raise ValueError(reason)
     return {CLOCK: round(1000 * figures["clock under load"] / figures["clock under load ns"])}
 
 
 def _alu_cells(figures: Figures) -> dict[str, Value]:
+    """Return the latency of a multiply-add."""
     latency = figures["fma latency"]
     figures.check("alu", "fma latency", latency)
     return {"alu": round(latency)}
@@ -212,6 +214,7 @@ def _tma_cells(figures: Figures, name: str, latency: Callable[[int], float], alo
 
 
 def _tma_load_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of a tensor load. The rate is refused where the issuing thread limits it."""
     alone = f"tma.load {copies.LARGE * ROW_BYTES} bytes from l2"
     cells = _tma_cells(
         figures, "tma.load", lambda size: figures.memory_cycles(f"tma.load {size} bytes from dram"), alone, "tp_gnic_rd"
@@ -228,6 +231,8 @@ SMALL_LOADS = f"tma.load throughput, boxes of {copies.SMALL * ROW_BYTES} bytes"
 
 
 def _tma_store_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of a tensor store, which ends when shared memory may be written again."""
+
     def measure_store(size: int) -> float:
         return figures[f"tma.store {size} bytes until read"]
 
@@ -236,18 +241,21 @@ def _tma_store_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _cp_async_cells(figures: Figures) -> dict[str, Value]:
+    """Return the latency of cp.async: that from DRAM, by the bytes."""
     took = figures.memory_cycles("cp.async of 2048 bytes from dram")
     figures.check("latency", "cp.async of 2048 bytes from dram", took, bytes=2048)
     return {"latency": f"{_as_text(took - 2048 / 64)} + bytes / 64"}
 
 
 def _ld_global_cells(figures: Figures) -> dict[str, Value]:
+    """Return the latency of a load from global memory: that from DRAM, by the bytes."""
     took = figures.memory_cycles("ld.global latency from dram")
     figures.check("latency", "ld.global latency from dram", took, bytes=4)
     return {"latency": f"{_as_text(took)} + bytes / 64"}
 
 
 def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
+    """Return the rate of a shared-memory access, and the latency where a chain of `chain_bytes` measured it."""
     rate = _as_text(shared.SM_BYTES / figures[f"{name} throughput"])
     cells: dict[str, Value] = {"uses.lsu": f"bytes / {rate}", f"uses.{port}": f"bytes / {rate}"}
     for key in cells:
@@ -260,6 +268,7 @@ def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) 
 
 
 def _issue_formula(figures: Figures) -> str:
+    """Return the formula of the cycles in which a warpgroup issues `count` products."""
     few, many = figures[f"wgmma issue {tensor.FEW}"], figures[f"wgmma issue {tensor.MANY}"]
     for count, took in ((tensor.FEW, few), (tensor.MANY, many)):
         figures.check("issue", f"wgmma issue {count}", took, count=count)
@@ -277,6 +286,7 @@ def _drain_formula(figures: Figures, form: str) -> str:
 
 
 def _wgmma_ss_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of wgmma with A in shared memory, which limits narrow products."""
     rate = 256 / figures["wgmma.ss bf16 n256"]
     # Narrow products wait for their operands: 64 rows of A and n of B, 32 bytes each.
     port = np.median([(64 + n) * 32 / figures[f"wgmma.ss bf16 n{n}"] for n in (8, 16, 32)])
@@ -291,6 +301,7 @@ def _wgmma_ss_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _wgmma_rs_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of wgmma with A in registers, whose transfer limits narrow products."""
     rate, floor = 128 / figures["wgmma.rs bf16 n128"], _as_text(figures["wgmma.rs bf16 n8"])
     for n in (8, 128):
         figures.check("uses.tc_and_mma", f"wgmma.rs bf16 n{n}", figures[f"wgmma.rs bf16 n{n}"], count=1, n=n)
@@ -303,6 +314,7 @@ def _wgmma_rs_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _mma_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of mma.sync, by a chain on one sum and products on several."""
     each, chain = figures["mma.sync bf16 throughput"], figures["mma.sync bf16 latency"]
     taken = f"count * {_as_text(each)} / min(4, warps)"
     for key in ("uses.tc_and_mma", "issue"):
@@ -312,6 +324,7 @@ def _mma_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _mufu_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of transcendental functions, by ex2."""
     each = figures["ex2 throughput"]
     taken = f"elements * {_as_text(each)} / 128"
     # Each link of the chain changes the sign first, which takes what a multiply-add takes.

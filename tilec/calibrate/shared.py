@@ -26,6 +26,7 @@ STMATRIX: tuple[Feature, ...] = ("stmatrix",)
 
 
 def shared_probes() -> Iterator[Probe]:
+    """Yield the probes of loads from and stores to shared memory, plain and of matrices."""
     chase = _address_chase("ld.shared.b32 %r10, [%r10];", 4, 32)
     yield Probe("ld.shared latency", chase, _expect_own_address(4), CHAIN, smem_bytes=128)
     matrix = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r10];"
@@ -88,6 +89,7 @@ def _load_stream(access: str) -> str:
 
 
 def _store_stream(access: str) -> str:
+    """Return a stream of stores of the iteration's number, of which the last is read back."""
     lines = [_SELECT_HALF]
     lines += ["    " + access.format(at=f"%r9+{number * ACCESS_BYTES}") for number in range(ACCESSES)]
     last = ACCESSES * ACCESS_BYTES + (ACCESSES - 1) * ACCESS_BYTES

@@ -13,6 +13,7 @@ HOPPER_ON: tuple[Feature, ...] = ("mbarrier", "tma")
 
 
 def barrier_probes() -> Iterator[Probe]:
+    """Yield the probes of barriers of a block and of mbarriers."""
     counted = expect_same_word(lambda run: ROUNDS * run.trip_count, 256)
     yield Probe("barrier of 256 threads", _barrier_rounds(), counted, ROUNDS, threads=256)
     # A round is one arrival in each direction.
@@ -42,6 +43,7 @@ OTHER:
 
 
 def _named_barrier_rounds() -> str:
+    """Return rounds in which two warps arrive and wait alternately at two named barriers."""
     one = "\n".join(["    bar.arrive 1, 64;\n    bar.sync 2, 64;\n    add.u32 %word, %word, 1;"] * ROUNDS)
     other = "\n".join(["    bar.sync 1, 64;\n    bar.arrive 2, 64;\n    add.u32 %word, %word, 1;"] * ROUNDS)
     return _run_two_warps(one, other)

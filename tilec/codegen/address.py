@@ -120,12 +120,14 @@ class Addresses:
         return self.scalars.compute_once(("row", base, index, stride), compute_row)
 
     def get_global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
+        """Return the base address plus the terms and the constant, computed once unless an element is read."""
         if any(isinstance(e, tile.Load) for atom, _ in terms for e in tile.walk_expr(atom)):
             return self.emit_global_base(base, terms, constant)
         key = ("global", base, terms, constant)
         return self.scalars.compute_once(key, lambda: self.emit_global_base(base, terms, constant))
 
     def emit_global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
+        """Emit the base address plus coefficient · index for each term, plus the constant."""
         for atom, coefficient in terms:
             index = self.scalars.get_register(atom)
             if -(1 << 31) <= coefficient < 1 << 31:
@@ -199,6 +201,7 @@ class Addresses:
     def address_shared_element(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], cursors: tuple[Cursor, ...]
     ) -> Address:
+        """Return the address of a tile's element, in the version that the cursors point at."""
         return self.address_tile_offset(
             buffer, *self.compute_tile_offset(self.tiles[buffer.name].layout, indices), cursors
         )
@@ -211,6 +214,7 @@ class Addresses:
         return Address(self.add_registers(base, inside), offset + constant)
 
     def add_registers(self, base: Reg, inside: Reg | None) -> Reg:
+        """Return the sum of two address registers, computed once; the first alone if the second is None."""
         if inside is None:
             return base
         return self.scalars.compute_once(

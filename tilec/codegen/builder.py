@@ -65,6 +65,7 @@ class Builder:
         self.items += later
 
     def new_register(self, cls: RegisterClass) -> Reg:
+        """Return a new virtual register of this class."""
         count = self.counts.get(cls, 0)
         self.counts[cls] = count + 1
         return Reg(f"{REGISTER_PREFIXES[cls]}{count}")
@@ -73,6 +74,7 @@ class Builder:
         return tuple(self.new_register(cls) for _ in range(count))
 
     def emit(self, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> None:
+        """Append an instruction, and fail if the kernel becomes too long."""
         self.items.append(Instruction(opcode, operands, Guard(guard) if isinstance(guard, Reg) else guard))
         if len(self.items) > MAX_INSTRUCTIONS:
             self.check_room(0)

@@ -54,6 +54,7 @@ def emit_module(
 
 
 def _make_param(param: Buffer | Var) -> Param:
+    """Return the PTX parameter of a tensor's pointer or of a scalar."""
     if isinstance(param, Buffer):
         return Param("u64", parameter_name(param.name))
     dtype = param.dtype
@@ -62,6 +63,7 @@ def _make_param(param: Buffer | Var) -> Param:
 
 
 def make_manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
+    """Return the launch manifest: what a host must know to launch the kernel."""
     operations = tuple(program.operations())
     counters: dict[str, launch.TensorRole] = {
         op.counter: "zeroed" for op in operations if isinstance(op, warp.GridSync)
@@ -107,6 +109,7 @@ def _select_ptx_version(program: Program, target: Target) -> str:
 
 
 def _make_map_param(made: TensorMap) -> launch.TensorMapParam:
+    """Return the manifest's description of a tensor map, tiled or im2col."""
     tensor, dtype, at = made.tensor.name, made.tensor.dtype.name, made.corners
     swizzle = cast(launch.Swizzle, made.swizzle)
     if at is None:
@@ -115,6 +118,7 @@ def _make_map_param(made: TensorMap) -> launch.TensorMapParam:
 
 
 def _make_size(extent: Extent) -> Size:
+    """Return an extent as an expression that a host can compute."""
     size = extent_to_size(extent)
     if size is None:
         raise InternalError("a host cannot compute this extent")

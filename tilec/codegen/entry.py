@@ -77,6 +77,7 @@ class EntryCode:
         self.rings = RingProtocol(program, self.builder, self.scalars, self.addresses)
 
     def build(self) -> tuple[Item, ...]:
+        """Emit the whole entry, and return its declarations and instructions."""
         self.load_parameters()
         thread = self.builder.create("b32", "mov.u32", Reg("%tid.x"))
         self.scalars.define_variable(tile.THREAD, thread, (0, self.program.threads - 1))
@@ -99,6 +100,7 @@ class EntryCode:
         return (*make_local_variables(self.builder), *self.builder.list_declarations(), *self.builder.items)
 
     def load_parameters(self) -> None:
+        """Emit the loads of all parameters, the strides of tensors and the addresses of tensor maps."""
         tensors = [p for p in self.program.params if isinstance(p, tile.Buffer)]
         extents = [e for p in tensors for e in (*p.extents, *(p.strides or ())) if not isinstance(e, int)]
         sizes = {part for e in extents for part in tile.walk_expr(e)}
@@ -181,17 +183,20 @@ class EntryCode:
             tcgen05.emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.get_register(WARP))
 
     def emit_role_branches(self, roles: list[Role], labels: Mapping[str, str]) -> None:
+        """Emit the branches to these roles, by the warp's index, the last role first."""
         for role in reversed(roles):
             warp_index = self.scalars.get_register(WARP)
             mine = self.builder.create("pred", "setp.ge.u32", warp_index, Imm(role.first_warp))
             self.builder.emit("bra", Symbol(labels[role.name]), guard=mine)
 
     def set_registers(self, role: Role) -> None:
+        """Set the registers of a thread to those of the role; the launch divides the file evenly."""
         self.register_count = self.target.limit("registers_per_sm") // self.program.threads // 8 * 8
         if role.registers is not None:
             self.change_registers(role.registers)
 
     def emit_role(self, role: Role, barrier_id: int, end: str) -> None:
+        """Emit the code of one role: its state, the positions of its cursors, its body."""
         builder = self.builder
         if role.single_thread:
             first = builder.create("pred", "setp.ne.u32", self.scalars.get_register(WARP), Imm(role.first_warp))
@@ -305,6 +310,7 @@ class EntryCode:
         self.emit_barrier_if(builder.create("pred", "setp.eq.u32", group, Imm(0)), "bar.sync", barrier)
 
     def emit_barrier_if(self, condition: Reg, barrier: str, number: int) -> None:
+        """Emit a named barrier of two warpgroups for the threads where the condition holds."""
         past = self.builder.new_label("past")
         self.builder.emit("bra", Symbol(past), guard=Guard(condition, True))
         self.builder.emit(barrier, Imm(number), Imm(PING_PONG_THREADS))
@@ -313,6 +319,7 @@ class EntryCode:
     # ---- operations ----
 
     def emit_body(self, operations: tuple[Operation, ...], state: State) -> None:
+        """Emit operations in order, with float16 accumulators unpacked where these need single elements."""
         for op in operations:
             with words.unpack_accumulators(op, state):
                 self.emit_operation(op, state)
@@ -389,6 +396,7 @@ class EntryCode:
                 raise InternalError(f"no code for {type(op).__name__}")
 
     def emit_loop(self, op: warp.Loop, state: State) -> None:
+        """Emit a loop: the iterations of each phase, then the rest."""
         builder = self.builder
         start, stop = self.scalars.get_operand(op.start), self.scalars.get_operand(op.stop)
         counter = builder.create("b32", "mov.u32", start)
@@ -436,6 +444,7 @@ class EntryCode:
         self.addresses.forget_positions()
 
     def emit_forever(self, body: tuple[Operation, ...], state: State) -> None:
+        """Emit a loop that only a break leaves."""
         again = self.builder.new_label("again")
         self.exits.append(self.builder.new_label("done"))
         self.builder.place_label(again)

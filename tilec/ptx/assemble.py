@@ -94,6 +94,7 @@ _LEVELS = {0: ("-O0",), 1: ("-Xptxas=-O1",), 2: ("-Xptxas=-O2",), 3: ("-O3",)}
 
 
 def _link_module(ptx: str, options: list[str]) -> tuple[bytes, str]:
+    """Return the cubin and the log of a module, in this process."""
     from cuda.bindings import nvjitlink
 
     data = ptx.encode()
@@ -117,6 +118,7 @@ def _link_module(ptx: str, options: list[str]) -> tuple[bytes, str]:
 
 
 def _read_log(size: int, handle: int, read: Callable[[int, bytearray], None]) -> str:
+    """Return a log of nvJitLink, given its size and the function that reads it."""
     buffer = bytearray(size)
     if size:
         read(handle, buffer)
@@ -197,6 +199,7 @@ def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, 
 
 
 def _remark_kind(text: str) -> RemarkKind:
+    """Return the kind of a remark of the assembler."""
     # By wording, not by number: each family has a dozen numbers (C7504–C7508, C7509–C7516, C7518, C7520; C7517, C7519).
     if "setmaxnreg" in text:
         return "setmaxnreg-ignored"

@@ -85,6 +85,7 @@ def _values_tagged(children: Iterable[Any], tag: str) -> list[Any]:
 
 
 def _parse_integer(token: str) -> int:
+    """Return an integer of PTX: decimal, hexadecimal, binary, or octal by a leading 0."""
     text = token.removesuffix("U")
     if len(text) > 1 and text[0] == "0" and text[1] not in "xXbB":
         return int(text, 8)
@@ -92,6 +93,7 @@ def _parse_integer(token: str) -> int:
 
 
 def _parse_alignment(token: Token) -> int:
+    """Return an alignment, which must be a power of two."""
     align = _parse_integer(token)
     if align < 1 or align & (align - 1):
         raise PtxSyntaxError(f"{align} is not an alignment: it must be a power of two", token.line or 0)
@@ -99,6 +101,7 @@ def _parse_alignment(token: Token) -> int:
 
 
 def _type_bytes(type_name: str) -> int:
+    """Return the bytes of a type, such as 4 for `f16x2`."""
     if type_name == "pred":
         return 1
     return _SIZES[type_name.lstrip("pbusftred")] if not type_name.endswith("x2") else 4
@@ -160,6 +163,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     # -- items of a body -----------------------------------------------------------------------------------------------
 
     def instruction(self, children: list[Any]) -> ptx.Instruction:
+        """Return an instruction with its guard, if it has one."""
         guard: ptx.Guard | None = None
         if isinstance(children[0], ptx.Guard):
             guard, children = children[0], children[1:]
@@ -178,12 +182,14 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return ptx.Loc(file, line, column, children[0].line or 0)
 
     def register_name(self, children: list[Token]) -> tuple[str, int | None, int]:
+        """Return a declared name, its count in angle brackets (None: one register), and its line."""
         count = int(children[1]) if len(children) > 1 else None
         if count is not None and count > MAX_REGISTERS:
             raise PtxSyntaxError(f"more than {MAX_REGISTERS:,} registers of one name", children[0].line or 0)
         return str(children[0]), count, children[0].line or 0
 
     def register_declaration(self, children: list[Any]) -> tuple[ptx.RegDecl, ...]:
+        """Return the registers that one `.reg` line declares."""
         lanes = 1
         if children[0].type == "VECTOR_WIDTH":
             lanes, children = int(children[0][2:]), children[1:]
@@ -191,6 +197,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return tuple(ptx.RegDecl(type_name, name, count, line, lanes) for name, count, line in children[1:])
 
     def prototype(self, children: list[Any]) -> ptx.Prototype:
+        """Return the prototype of an indirect call."""
         lists = [child for child in children if isinstance(child, tuple)]
         # The name stands between the two lists: a list before it holds what the function returns.
         has_returns = isinstance(children[1], tuple)
@@ -212,6 +219,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     # -- declarations --------------------------------------------------------------------------------------------------
 
     def variable_attribute(self, children: list[Any]) -> _TaggedPart:
+        """Return an alignment, linkage or vector width, tagged as such."""
         token = children[0]
         if not isinstance(token, Token):
             return _TaggedPart("attribute", None)
@@ -236,6 +244,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return [Token("INT", number.strip()) for number in children[0][1:-1].split(",")]
 
     def initial_address(self, children: list[Token]) -> _InitialAddress:
+        """Return an address in an initialiser: a name and what is added to it."""
         names = [child for child in children if child.type == "NAME"]
         if len(names) == 2 and names[0] != "generic":
             raise PtxSyntaxError(f"'{names[0]}(…)' in an initialiser", names[0].line or 0)
@@ -254,6 +263,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return _TaggedPart("name", children)
 
     def variable(self, children: list[Any]) -> tuple[ptx.Variable, ...]:
+        """Return the variables of one declaration, with their initial bytes."""
         tokens = {child.type: child for child in children if isinstance(child, Token)}
         type_name = str(tokens["TYPE"])[1:]
         linkage = tokens.get("LINKAGE") or (_values_tagged(children, "linkage") or ["."])[0]
@@ -281,6 +291,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return _TaggedPart("align", _parse_alignment(children[0]))
 
     def param(self, children: list[Any]) -> ptx.Param:
+        """Return a parameter; its size is None unless it is an array."""
         tokens = {child.type: child for child in children if isinstance(child, Token)}
         align = (_values_tagged(children, "align") or [None])[0]
         size = (_values_tagged(children, "extent") or [None])[0]
@@ -300,6 +311,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return _TaggedPart("directive", " ".join([str(name), ", ".join(str(value) for value in values)]).rstrip())
 
     def entry(self, children: list[Any]) -> ptx.Entry:
+        """Return a kernel, with the names of its registers resolved."""
         name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
         rest = children[children.index(name) + 1 :]
         params: tuple[ptx.Param, ...] = ()
@@ -314,6 +326,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return _TaggedPart("body", tuple(_flatten_items(children)))
 
     def function(self, children: list[Any]) -> ptx.Function:
+        """Return a function or its declaration, with the names of its registers resolved."""
         name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
         position = children.index(name)
         before = [child for child in children[:position] if isinstance(child, tuple)]
@@ -345,6 +358,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return _TaggedPart("file", (int(children[0]), unquote_text(str(children[1])[1:-1])))
 
     def start(self, children: list[Any]) -> ptx.Module:
+        """Return the module: the last definition of each function, and its aliases."""
         version, target = _values_tagged(children, "version"), _values_tagged(children, "target")
         if not version or not target:
             raise PtxSyntaxError("a module must start with .version and .target", 1)
@@ -386,6 +400,7 @@ class _InitialAddress:
 
 
 def _initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
+    """Yield the numbers and addresses of an initialiser, however it is nested."""
     for value in values:
         if isinstance(value, list):
             yield from _initial_values(value)
@@ -394,6 +409,7 @@ def _initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
 
 
 def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Token) -> bytes:
+    """Return an initial value as bytes; those of an address are zero, for relocations fill them."""
     if type_name not in _STRUCT:
         raise PtxSyntaxError(f"'{variable}' of type .{type_name} cannot have an initialiser", variable.line or 0)
     width = struct.calcsize(_STRUCT[type_name])
@@ -414,6 +430,7 @@ def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Tok
 
 
 def _find_relocations(values: list[Token | _InitialAddress], element: int) -> Iterator[ptx.Relocation]:
+    """Yield the relocations of the addresses among a variable's initial values."""
     for index, value in enumerate(values):
         if isinstance(value, _InitialAddress):
             shift = 0 if value.mask is None else (value.mask & -value.mask).bit_length() - 1
@@ -442,6 +459,7 @@ def _check_depth(body: tuple[ptx.Item, ...]) -> None:
 
 
 def _declares_plain_names(body: tuple[ptx.Item, ...]) -> bool:
+    """Return whether a body declares a register without a percent sign."""
     return any(
         (isinstance(item, ptx.RegDecl) and not item.name.startswith("%"))
         or (isinstance(item, ptx.Block) and _declares_plain_names(item.body))
@@ -450,6 +468,7 @@ def _declares_plain_names(body: tuple[ptx.Item, ...]) -> bool:
 
 
 def _resolve_scope(body: tuple[ptx.Item, ...], outer: frozenset[str]) -> tuple[ptx.Item, ...]:
+    """Resolve the names in a block, where registers of `outer` blocks are known too."""
     declared = set(outer)
     for item in body:
         if isinstance(item, ptx.RegDecl) and not item.name.startswith("%"):
@@ -461,6 +480,7 @@ def _resolve_scope(body: tuple[ptx.Item, ...], outer: frozenset[str]) -> tuple[p
 
 
 def _resolve_item(item: ptx.Item, known: frozenset[str]) -> ptx.Item:
+    """Return the item with known names turned into registers, inner blocks included."""
     if isinstance(item, ptx.Block):
         return replace(item, body=_resolve_scope(item.body, known))
     if isinstance(item, ptx.Instruction) and any(isinstance(o, _NAMING_OPERANDS) for o in item.operands):
@@ -469,6 +489,7 @@ def _resolve_item(item: ptx.Item, known: frozenset[str]) -> ptx.Item:
 
 
 def _resolve_operand(operand: ptx.Operand, known: frozenset[str]) -> ptx.Operand:
+    """Return the operand with known names turned into registers."""
     match operand:
         case ptx.Symbol(name=name, offset=0) if name in known:
             return ptx.Reg(name)

@@ -34,6 +34,7 @@ def _parse_guard(text: str) -> ptx.Guard:
 
 @lru_cache(maxsize=1 << 14)
 def _parse_operand(text: str) -> ptx.Operand:
+    """Return one operand of a plain instruction."""
     match text[0]:
         case "[":
             return _parse_address(text[1:-1])
@@ -60,6 +61,7 @@ def _parse_scalar(text: str) -> Any:
 
 
 def _parse_address(text: str) -> ptx.Address | ptx.TensorAddress:
+    """Return the address or tensor address inside brackets."""
     base, comma, coordinates = text.partition(",")
     if comma:
         where: tuple[Any, ...] = _parse_vector(coordinates.strip()).items

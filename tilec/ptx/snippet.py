@@ -132,6 +132,7 @@ def _check_ends(text: str) -> None:
 
 
 def _flatten_block(block: ptx.Block) -> Iterator[ptx.Item]:
+    """Yield the instructions and declarations of a block; refuse anything else."""
     for item in block.body:
         if isinstance(item, ptx.Block):
             yield from _flatten_block(item)
@@ -144,6 +145,7 @@ def _flatten_block(block: ptx.Block) -> Iterator[ptx.Item]:
 
 
 def _declare_registers(item: ptx.RegDecl, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the declared names with their register class; refuse other types and repeated names."""
     cls = _CLASSES.get(item.type) or f"b{item.type[1:]}"
     if cls not in ("b16", "b32", "b64", "f32", "f64", "pred") or item.lanes > 1:
         raise SnippetError(f"a register of type .{item.type} is not understood")
@@ -183,6 +185,7 @@ def _check_instruction(
 
 
 def _register_names(value: ptx.Operand | None) -> list[str]:
+    """Return the names of the registers in an operand; refuse names of anything else."""
     match value:
         case ptx.Reg(name=name):
             return [name]
@@ -201,6 +204,7 @@ def _register_names(value: ptx.Operand | None) -> list[str]:
 
 
 def _rename_operand(value: ptx.Operand, names: Mapping[str, ptx.Reg]) -> ptx.Operand:
+    """Return the operand with its registers replaced."""
     match value:
         case ptx.Reg(name=name):
             return names.get(name, value)

@@ -83,6 +83,7 @@ def print_instruction(instruction: ptx.Instruction) -> str:
 
 
 def _print_entry(entry: ptx.Entry, lines: list[str]) -> None:
+    """Append the lines of a kernel."""
     if entry.params:
         lines.append(f".visible .entry {entry.name}(")
         lines.append(",\n".join(f"{_INDENT}{_param_text(param)}" for param in entry.params))
@@ -96,6 +97,7 @@ def _print_entry(entry: ptx.Entry, lines: list[str]) -> None:
 
 
 def _print_function(function: ptx.Function, lines: list[str]) -> None:
+    """Append the lines of a function or its declaration."""
     linkage = f".{function.linkage} " if function.linkage else ""
     returns = f"{_params_text(function.returns)} " if function.returns else ""
     lines.append(f"{linkage}.func {returns}{function.name}{_params_text(function.params)}")
@@ -113,6 +115,7 @@ def _params_text(params: tuple[ptx.Param, ...]) -> str:
 
 
 def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> None:
+    """Append the lines of a body's items, indented."""
     for item in items:
         match item:
             case ptx.Instruction():
@@ -141,6 +144,7 @@ def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> 
 
 
 def _param_text(param: ptx.Param) -> str:
+    """Return the declaration of a parameter."""
     if param.is_register:
         return f".reg .{param.type} {param.name}"
     align = "" if param.align is None else f".align {param.align} "
@@ -154,6 +158,7 @@ def _offset_text(offset: int) -> str:
 
 
 def _operand_text(operand: ptx.Operand) -> str:
+    """Return an operand as PTX text."""
     match operand:
         case ptx.Reg():
             return operand.name

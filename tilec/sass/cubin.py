@@ -55,6 +55,7 @@ class _CubinFile:
 
     @cached_property
     def sections(self) -> list[_Section]:
+        """Read the table of sections."""
         (table,) = struct.unpack_from("<Q", self.elf, 0x28)
         entry_size, count, names_at = struct.unpack_from("<HHH", self.elf, 0x3A)
         # Per section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
@@ -68,6 +69,7 @@ class _CubinFile:
         return found
 
     def functions(self) -> Iterator[Function]:
+        """Yield the functions in the order of the file, with the lines of their instructions."""
         source, ptx = self._read_line_table(".debug_line"), self._read_line_table(".nv_debug_line_sass")
         for section in self.sections:
             if section.name.startswith(_TEXT_PREFIX):
@@ -78,6 +80,7 @@ class _CubinFile:
     def _decode_instructions(
         self, code: bytes, lines: list[LineRow], ptx_lines: list[LineRow]
     ) -> Iterator[Instruction]:
+        """Yield the instructions of a function, without the NOPs that pad its end."""
         has_short_offsets = self.machine >= _HOPPER
         words = list(struct.iter_unpack("<QQ", code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]))
         while words and words[-1][0] & 0xFFF == 0x918:  # NOP

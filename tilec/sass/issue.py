@@ -157,6 +157,7 @@ class _WarpReplay:
         self.now += stall
 
     def _record_completion(self, one: Instruction, kind: OpcodeKind, control: Control, result: ResultLatency) -> None:
+        """Record when the instruction's result is ready, and which scoreboards or groups wait for it."""
         begins = self.now
         if result.tensor:
             begins = max(begins, self.tensor_free)

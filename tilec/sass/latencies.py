@@ -65,6 +65,7 @@ class Latencies:
                 return ResultLatency(self._mufu(), self._mufu())
 
     def _move(self, kind: InstructionKind, size: int) -> ResultLatency:
+        """Return the latencies of a warp's memory access of `size` bytes a lane."""
         kind_row = next(each for each in self.target.kinds if each.name == kind)
         parameters = {"bytes": size * _LANES, "threads": _LANES}
         latency = self.target.price(kind, **{name: parameters[name] for name in kind_row.parameters}).latency
@@ -73,6 +74,7 @@ class Latencies:
         return ResultLatency(latency, reading)
 
     def _wgmma(self, n: int, is_from_registers: bool) -> ResultLatency:
+        """Return the latencies of a warpgroup's product of n columns."""
         if is_from_registers:
             return _build_product_latency(self.target.price("wgmma.rs", n=n, count=1))
         return _build_product_latency(self.target.price("wgmma.ss", n=n, k_bytes=_K_BYTES, count=1))

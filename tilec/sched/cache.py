@@ -72,6 +72,7 @@ def compute_cache_key(problem: Problem, effort: float, scheduler: str = "exact",
 
 
 def _read_solution(path: Path, problem: Problem) -> Solution | None:
+    """Return the solution in a file; None if it is missing, unreadable or not valid for the problem."""
     try:
         solution = text.solution_from_json(readers.parse_json(read_entry(path, path.stem).decode()))
     except (OSError, ValueError):

@@ -48,6 +48,7 @@ def find_problem_faults(problem: Problem) -> Iterator[str]:
 
 
 def _check_roles_and_values(problem: Problem) -> Iterator[str]:
+    """Check the ids in roles, values, tied ops and shared stages."""
     ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
     for role in problem.roles:
         if role.slot not in slots:
@@ -74,6 +75,7 @@ def _check_roles_and_values(problem: Problem) -> Iterator[str]:
 
 
 def _check_copies(problem: Problem) -> Iterator[str]:
+    """Check the copies of statements that groups of warps run, and the lags of the groups."""
     named = [op for copies in problem.copies for op in copies]
     if len({len(copies) for copies in problem.copies}) > 1 or any(len(copies) < 2 for copies in problem.copies):
         yield "every entry of copies must name one op for each of the same two or more groups of warps"

@@ -181,6 +181,7 @@ def compare_traces(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison
 
 
 def _compare_requests(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield the changes of what was requested: kernel, target, constants, options, threads, tiles."""
     kinds: tuple[ChangeKind, ...] = ("kernel", "target", "calibration")
     for kind in kinds:
         yield from _compare_by_name(kind, "", "the {}", "is", ({kind: record[kind]} for record in (old, new)))
@@ -230,6 +231,7 @@ def _pair_loops(
 
 
 def _report_unpaired_loop(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change:
+    """Return the change that a loop is new, or that it is gone."""
     loop = after or before
     assert loop is not None
     summary = f"II {loop['ii']:,} and {loop['stages']} stages"
@@ -237,6 +239,7 @@ def _report_unpaired_loop(before: dict[str, Any] | None, after: dict[str, Any] |
 
 
 def _compare_loop(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
+    """Yield the changes of one loop, in the order in which a schedule is made."""
     loop, loops = new["name"], (old, new)
     before, after = _name_statements(old), _name_statements(new)
     yield from _compare_by_name("statement", loop, "{}", "is", (dict.fromkeys(s, "scheduled") for s in (before, after)))
@@ -305,6 +308,7 @@ def _join_binding_bounds(loop: dict[str, Any]) -> str:
 def _compare_fact(
     kind: ChangeKind, loop: str, subject: str, verb: str, old: Mapping[str, Any], new: Mapping[str, Any], fact: str
 ) -> Iterator[Change]:
+    """Yield a change if one member of two records differs."""
     texts = (f"{one[fact]:,}" if isinstance(one[fact], int) else str(one[fact]) for one in (old, new))
     yield from _compare_by_name(kind, loop, subject, verb, ({"": text} for text in texts))
 

@@ -107,6 +107,7 @@ class Program:
         self._add_linear((), 1, 1, when)
 
     def _add_objective(self, terms: Iterable[tuple[int, int]]) -> None:
+        """Minimise the sum of these terms (variable, coefficient)."""
         for variable, coefficient in terms:
             self._proto.objective.vars.append(variable)
             self._proto.objective.coeffs.append(coefficient)

@@ -119,6 +119,7 @@ def settle_objectives(
 
 
 def _solve_by_heuristics(problem: Problem, budget: Budget, most: int | None) -> Solution:
+    """Return the best schedule of the heuristics, or one that the solver finds if theirs is invalid."""
     role = guess_roles(problem, budget) if has_roles(problem) else ()
     plain = resolve_roles(problem, role)
     solution = heuristic.schedule_by_heuristics(drop_implied_edges(plain), budget, most)
@@ -186,6 +187,7 @@ class _IntervalSweep:
         self.guess = resolve_roles(problem, self.role)
 
     def run(self) -> FoundSchedule:
+        """Sweep the intervals upward, and return the first schedule found."""
         ii = self.proven.mii
         self.serial = find_fallback_schedule(self.guess, max(ii, compute_serial_ii(self.guess)), self.budget)
         if ii > 1:

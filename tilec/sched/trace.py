@@ -133,6 +133,7 @@ def _record_attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[
 
 
 def _describe_proof(solution: Solution) -> str:
+    """Return in words how the interval is known to be optimal, or why it is not."""
     match solution.schedule.status:
         case "optimal":
             return f"every II below {solution.schedule.ii} is refuted"
@@ -161,6 +162,7 @@ def _record_source(op: Op) -> dict[str, Any]:
 
 
 def _record_op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+    """Return the record of a statement: its place in the schedule, and the slots that it holds."""
     op, start = problem.ops[index], schedule.start[index]
     return {
         "id": index,
@@ -192,6 +194,7 @@ def _split_rows(start: int, cycles: int, ii: int) -> list[list[int]]:
 
 
 def _record_ring(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+    """Return the record of a ring: its depth, bytes and lifetime."""
     ring = problem.rings[index]
     written = min((schedule.start[op] for op in ring.producers), default=0)
     done = max((schedule.start[op] + problem.ops[op].latency for op in ring.consumers), default=0)
@@ -227,6 +230,7 @@ def record_pool(problem: Problem, schedule: Schedule, index: int) -> dict[str, A
 
 
 def _record_slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
+    """Return the record of a slot: the share of the interval that it is held."""
     slot = problem.slots[index]
     held = sum(use.cycles for op in problem.ops for use in op.uses if use.slot == index)
     return {"name": slot.name, "width": slot.width, "held": held, "percent": whole_percent(held / (slot.width * ii))}
@@ -297,6 +301,7 @@ class _Tracks:
         self.events.append({**event, "args": about} if about else event)
 
     def _thread(self, track: str, lane: int) -> int:
+        """Name the next lane of a track, and return its thread id."""
         self._count += 1
         name = track if lane == 0 else f"{track} ({lane + 1})"
         common = {"ph": "M", "pid": self.process, "tid": self._count}
@@ -379,6 +384,7 @@ class _LoopsRecord(text.OpenRecord):
 
 
 def _build_schedule(loop: _LoopRecord, place: str) -> Schedule:
+    """Return the schedule that a loop's record describes, its order by the starts."""
     start = tuple(op.start for op in loop.ops)
     if sorted(loop.order) != list(range(len(start))):
         raise TraceError(f"{place}.order: expected each of the {len(start)} ops once")

@@ -52,6 +52,7 @@ def _do_nothing(cta: object, threads: object) -> None:
 
 
 def _find_needed_steps(program: Program) -> set[int]:
+    """Return the steps that control, addresses and barriers depend on."""
     steps = program.steps
     answers = _find_answer_loads(program)
     kept: set[int] = set()
@@ -135,6 +136,7 @@ def _find_read_registers(program: Program, pc: int, operands: Sequence[Operand])
 
 
 def _is_synchronising(step: Step) -> bool:
+    """Return whether other threads may wait for a step, or read control from what it writes."""
     words = step.instruction.opcode.split(".")
     if step.stem.startswith("cp.async.bulk.tensor") and step.stem.endswith(".global"):
         return False  # a store: no control depends on the memory it writes

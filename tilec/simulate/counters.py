@@ -93,6 +93,8 @@ def _build_executed_counter(wanted: Callable[[Instruction], bool]) -> Callable[[
 
 
 def _select_products(*words: str) -> Callable[[Instruction], bool]:
+    """Return a test for mma.sync instructions of one of these types."""
+
     def is_wanted(instruction: Instruction) -> bool:
         is_here = instruction.text.startswith(("mma.sync", "mma.sp"))
         return is_here and any(word in instruction.text.split(".") for word in words)
@@ -122,6 +124,8 @@ def _list_accesses(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[
 def _build_access_counter(
     moves: tuple[str, ...], amount: Callable[[Instruction, int], float]
 ) -> Callable[[Simulation], float]:
+    """Return a counter of an amount of each access, extrapolated from the recorded block to the grid."""
+
     def sum_amounts(found: Simulation) -> float:
         return (
             sum(amount(*access) for access in _list_accesses(found, moves))
@@ -229,6 +233,7 @@ def find_stall_reason(cause: Cause, instruction: Instruction) -> StallReason:
 
 
 def _count_stalls(found: Simulation) -> Iterator[Counter]:
+    """Yield for each reason the warps that it stalls, by issued instruction and by active warp."""
     lost: dict[StallReason, float] = dict.fromkeys(_REASONS, 0.0)
     for (_, pc, cause), cycles in found.first.stalls.items():
         lost[find_stall_reason(cause, found.instructions[pc])] += cycles

@@ -110,6 +110,7 @@ class Engine:
         return self.result
 
     def _start(self, time: float) -> None:
+        """Start the next queued cluster: a block on each multiprocessor, its warps ready to issue."""
         if not self._queue:
             return
         cluster = state.ClusterRun(number=next(self._numbers))
@@ -206,6 +207,7 @@ class Engine:
         heappush(self._heap, (self._find_ready_time(warp), warp.age, warp))
 
     def _end(self, warp: state.Warp) -> None:
+        """End a warp; with its last warp a block ends, and with its last block a cluster."""
         home = warp.home
         self._add_lifetime(warp, warp.want)
         del self._alive[warp.age]
@@ -235,6 +237,7 @@ class Engine:
     # -- accounts ------------------------------------------------------------------------------------------------------
 
     def _set(self, warp: state.Warp, writes: tuple[int, ...], time: float, cause: state.Cause) -> None:
+        """Set when these registers are ready, and the cause of the wait until then."""
         for number in writes:
             warp.registers[number] = time
             warp.causes[number] = cause
@@ -256,6 +259,7 @@ class Engine:
     def _draw_wait(
         self, warp: state.Warp, instruction: Instruction, cause: state.Cause, start: float, end: float
     ) -> None:
+        """Add a warp's wait to the timeline, if it is of the first cluster."""
         if warp.home.cluster.number:
             return
         self.result.slices.append(
@@ -286,18 +290,21 @@ class Engine:
         return through, max(time + move.latency, through + move.base)
 
     def _take(self, sm: state.Sm, port: str, time: float, cycles: float) -> float:
+        """Occupy a port for some cycles once it is free, and return when they end."""
         start = max(time, sm.ports[port])
         sm.ports[port] = start + cycles
         sm.held[port] += cycles
         return start + cycles
 
     def _load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Transfer the bytes of a load; its registers are ready when they arrive."""
         _, arrival = self._transfer_data(warp, instruction, detail, time)
         self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         if instruction.move == "tcgen05.ld":
             warp.moved = max(warp.moved, arrival)
 
     def _store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Transfer the bytes of a store; the block lasts until the last port has passed them."""
         through, arrival = self._transfer_data(warp, instruction, detail, time)
         if instruction.move == "tcgen05.st":
             warp.moved = max(warp.moved, arrival)
@@ -308,12 +315,14 @@ class Engine:
         warp.copies = max(warp.copies, self._transfer_data(warp, instruction, detail, time)[1])
 
     def _copy_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Return when the groups of copies have arrived that may no longer be in flight."""
         due = warp.copy_groups[: len(warp.copy_groups) - instruction.number]
         if instruction.text.endswith("wait_all"):
             due = [warp.copies]
         return max([warp.want, *due])
 
     def _copy_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Let the warp's copies arrive at their mbarriers when all earlier ones have landed."""
         for rank, address, lanes, _ in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             if not instruction.flag:
@@ -322,6 +331,7 @@ class Engine:
             self._call(arrival, partial(self._complete_arrivals, barrier, lanes, instruction))
 
     def _bulk_load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Transfer bulk copies to one or several blocks, and complete them on their mbarriers."""
         for size, places in detail:
             _, arrival = self._transfer_data(warp, instruction, size, time)
             for rank, holder, address in places:
@@ -332,6 +342,7 @@ class Engine:
                 self._call(arrival, partial(self._complete_copy, barrier, size, instruction))
 
     def _receive(self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
+        """Return when another block of the cluster has received its copy of a multicast."""
         assert instruction.move is not None
         move = self.costs.move(instruction.move, size)
         sm = warp.home.cluster.blocks[rank].sm
@@ -339,6 +350,7 @@ class Engine:
         return max(time + move.latency, through + move.base)
 
     def _bulk_store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Transfer bulk stores, and note when shared memory is read and the data written."""
         read, written = warp.bulk
         for size, _ in detail:
             through, arrival = self._transfer_data(warp, instruction, size, time)
@@ -386,6 +398,7 @@ class Engine:
         return max(warp.want, due[-1]) if due else warp.want
 
     def _product(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Start a tcgen05 product once the tensor cores of its block or pair are free."""
         m, n, is_pair, from_tensor_memory = detail
         cost = self.costs.tcgen05(m, n, is_pair, from_tensor_memory)
         cluster = warp.home.cluster
@@ -400,6 +413,7 @@ class Engine:
         warp.home.products = start + cost.latency
 
     def _product_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Let the block's products arrive at mbarriers when they end."""
         arrival = max(time + self.costs.mbarrier, warp.home.products)
         for rank, address, _, mask in detail:
             is_multicast = "multicast" in instruction.text
@@ -414,11 +428,13 @@ class Engine:
         return warp.home.cluster.blocks[rank].mbarriers[address]
 
     def _init(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Create the mbarriers that a step initialises."""
         for rank, address, lanes, total in detail:
             expected = total // lanes
             warp.home.cluster.blocks[rank].mbarriers[address] = state.Mbarrier(expected, expected)
 
     def _arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Let lanes arrive at their mbarriers, and announce the bytes that they expect."""
         arrival = time + self.costs.mbarrier
         for rank, address, lanes, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
@@ -431,22 +447,26 @@ class Engine:
         self._set(warp, instruction.writes, arrival, "mbarrier")
 
     def _expect(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Announce bytes to mbarriers, or complete them."""
         for rank, address, _, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             barrier.tx += total * instruction.number
             self._flip_if_due(barrier, time)
 
     def _complete_arrivals(self, barrier: state.Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
+        """Count arrivals at an mbarrier, and end its phase if they were the last."""
         barrier.pending -= arrivals
         barrier.by = f"mbarrier: {_ARRIVALS.get(instruction.deed, 'arrival')} of {instruction.place}"
         self._flip_if_due(barrier, time)
 
     def _complete_copy(self, barrier: state.Mbarrier, size: int, instruction: Instruction, time: float) -> None:
+        """Count the bytes of a copy at an mbarrier, and end its phase if they were the last."""
         barrier.tx -= size
         barrier.by = f"mbarrier: copy of {instruction.place}"
         self._flip_if_due(barrier, time)
 
     def _flip_if_due(self, barrier: state.Mbarrier, time: float) -> None:
+        """End the phase of an mbarrier if nothing is pending, and resume the warps that wait for it."""
         if barrier.pending > 0 or barrier.tx != 0:
             return
         barrier.phase += 1
@@ -462,6 +482,7 @@ class Engine:
             self._resume_warp(warp, resumed)
 
     def _wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Let a warp wait for a phase of an mbarrier, unless that is over."""
         ((rank, address, _, wanted),) = detail
         barrier = self._get_mbarrier(warp, rank, address)
         wanted &= 0xFFFFFFFF
@@ -474,6 +495,7 @@ class Engine:
     # -- barriers of threads -------------------------------------------------------------------------------------------
 
     def _barrier(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Let a warp arrive at a named barrier, and wait there if the step does."""
         number, threads = detail
         home = warp.home
         key = number if threads != 32 else -1 - warp.number
@@ -487,6 +509,7 @@ class Engine:
         return _PARKED if instruction.flag else None
 
     def _release_barrier(self, barrier: state.WarpGathering, number: int, time: float) -> None:
+        """Resume the warps that wait at a named barrier."""
         resumed = time + self.costs.barrier
         waiting, barrier.waiting, barrier.arrived = barrier.waiting, [], 0
         for warp, _ in waiting:
@@ -495,6 +518,7 @@ class Engine:
             self._resume_warp(warp, resumed)
 
     def _cluster_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Let a warp arrive at the cluster's barrier; the last one releases it."""
         cluster = warp.home.cluster
         warp.arrived_at = cluster.generation
         cluster.barrier.arrived += 1
@@ -502,6 +526,7 @@ class Engine:
             self._call(time + self.costs.mbarrier, lambda at: self._release_cluster(cluster, at))
 
     def _release_cluster(self, cluster: state.ClusterRun, time: float) -> None:
+        """Resume the warps that wait at the cluster's barrier."""
         cluster.generation += 1
         cluster.barrier.arrived = 0
         waiting, cluster.barrier.waiting = cluster.barrier.waiting, []
@@ -512,6 +537,7 @@ class Engine:
             self._resume_warp(warp, time)
 
     def _cluster_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Let a warp wait at the cluster's barrier until all warps have arrived."""
         cluster = warp.home.cluster
         if cluster.generation > warp.arrived_at:
             return None
@@ -520,6 +546,7 @@ class Engine:
 
 
 def _is_phase_over(barrier: state.Mbarrier, wanted: int, by_parity: bool) -> bool:
+    """Return whether the phase that a warp waits for is over, given by its parity or number."""
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     return barrier.phase > wanted

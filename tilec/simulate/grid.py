@@ -201,6 +201,7 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
 def _record_clusters(
     config: Launch, costs: InstructionCosts, whole: Sequence[int], wave: Sequence[int], *, all_begin: bool = False
 ) -> BlockRecorder:
+    """Run these clusters in the emulator, record those of `whole`, and watch the loads of the others."""
     made: list[BlockRecorder] = []
     numbers = sorted({*whole, *wave})
 
@@ -229,6 +230,7 @@ def _find_dram_fraction(clusters: Sequence[Sequence[BlockTrace]]) -> float:
 
 
 def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:
+    """Return the operations of all products of a block."""
     total = 0
     for pc, count in block.counts.items():
         flops = instructions[pc].flops

@@ -178,6 +178,7 @@ def _classify_memory(words: Sequence[str], stem: str) -> _Classification:
 
 
 def _count_flops(step: Step) -> int:
+    """Return the operations of a product, of this warp's share; 0 for other steps."""
     opcode = step.instruction.opcode
     if step.stem.startswith("tcgen05.mma"):
         kind = re.search(r"kind::(\w+)", opcode)
@@ -236,6 +237,7 @@ def _find_loop_invariants(steps: Sequence[Step]) -> set[int]:
 
 
 def _is_arithmetic(step: Step) -> bool:
+    """Return whether a step is arithmetic on registers that does not accumulate."""
     operands = step.instruction.operands
     if step.control is not None or step.gather or step.is_matrix or operands[0] in operands[1:]:
         return False  # an accumulating step is not invariant

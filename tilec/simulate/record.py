@@ -106,6 +106,7 @@ class BlockRecorder:
     # -- listening -----------------------------------------------------------------------------------------------------
 
     def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
+        """Record one step of a group of warps; the emulator calls it before the step runs."""
         if cta.cluster is not self._current:
             self._begin(cta)
         block = self._blocks[cta.rank]
@@ -135,6 +136,7 @@ class BlockRecorder:
     def _write(
         self, cta: Cta, group: Group, pc: int, threads: Threads | None, block: BlockTrace, warps: Sequence[int]
     ) -> None:
+        """Append the step to the traces of these warps, with its detail."""
         look = self.looks[pc]
         if threads is not None:
             block.seen[pc] = block.seen.get(pc, 0) + len(warps)
@@ -149,6 +151,7 @@ class BlockRecorder:
                 block.details[pc] = detail
 
     def _begin(self, cta: Cta) -> None:
+        """Begin the traces of a cluster's blocks."""
         self._current = cta.cluster
         count = -(-cta.thread_count // 32)
         made = [BlockTrace(each.position, [[] for _ in range(count)]) for each in cta.cluster.ctas]
@@ -160,6 +163,7 @@ class BlockRecorder:
         self._warps = {}
 
     def _warps_of(self, group: Group) -> list[int]:
+        """Return the numbers of the warps in a group."""
         known = self._warps.get(IdentityKey(group.indices))
         if known is None:
             known = self._warps[IdentityKey(group.indices)] = np.unique(group.indices >> 5).tolist()
@@ -182,6 +186,7 @@ class BlockRecorder:
     # -- what to look at -----------------------------------------------------------------------------------------------
 
     def _look(self, instruction: instructions.Instruction) -> DetailReader | None:
+        """Return the reader of an instruction's detail; None if it has none."""
         deed, form = instruction.deed, self.program.build_form(instruction.pc)
         operands = form.operands
         if deed in ("load", "store") and instruction.move is not None and instruction.move.startswith("tcgen05"):
@@ -247,6 +252,7 @@ class BlockRecorder:
         return read_details
 
     def _find_transactions(self, addresses: Array, width: int) -> int:
+        """Return the transactions of these addresses, looked up if they have been counted before."""
         relative = addresses - (int(addresses.min()) & ~(TRANSACTION_BYTES - 1))
         key = width.to_bytes(1, "little") + relative.astype(np.int32).tobytes()
         known = self._transactions.get(key)
@@ -257,6 +263,8 @@ class BlockRecorder:
     def _build_global_reader(
         self, pointer: Callable[[Cta, Threads], Any], width: int, *, is_load: bool
     ) -> DetailReader:
+        """Return a reader of the bytes of the sectors of global memory that a warp accesses."""
+
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             addresses = pointer(cta, threads)
             block = self._blocks[cta.rank]
@@ -281,6 +289,7 @@ class BlockRecorder:
         return read_details
 
     def _build_tensor_reader(self, form: Any, operands: Sequence[Operand], *, is_load: bool) -> DetailReader:
+        """Return a reader of a tensor copy's bytes and of the mbarriers that it completes on."""
         at = 1 if is_load else 0
         tensor = operands[at]
         assert isinstance(tensor, TensorAddress)

@@ -74,6 +74,7 @@ def _is_same_work(one: frozenset[int], other: frozenset[int]) -> bool:
 
 
 def _format_warps(warps: Sequence[int]) -> str:
+    """Return warp numbers in words, with ranges for consecutive ones."""
     if len(warps) == 1:
         return f"warp {warps[0]}"
     runs: list[list[int]] = []

@@ -47,6 +47,7 @@ def get_warpgroup_index(state: State) -> Reg:
 
 
 def emit_warpgroup_sync(op: WarpgroupSync, state: State) -> None:
+    """Emit the named barrier at which the warps of each warpgroup meet."""
     number = get_warpgroup_index(state)
     mine = state.scalars.compute_once(
         ("meeting", op.first, number), lambda: state.builder.create("b32", "add.u32", number, Imm(op.first))
@@ -55,6 +56,7 @@ def emit_warpgroup_sync(op: WarpgroupSync, state: State) -> None:
 
 
 def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: State) -> None:
+    """Emit an arrival, an announcement of bytes or a wait at an mbarrier of the kernel."""
     builder = state.builder
     address = address_own_barrier(op.barrier, state)
     match op:

@@ -13,6 +13,7 @@ _OPCODE = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_
 
 
 def emit_try_cancel(op: TryCancel, state: State) -> None:
+    """Emit the request to take over a block that has not begun; the answer arrives at a barrier."""
     builder = state.builder
     answer = state.addresses.address_shared_element(op.answer, (int32_const(0),), op.cursors)
     if op.barrier is None:

@@ -80,6 +80,7 @@ def _combine_digits(digits: list[tuple[Reg, int]], state: State) -> Operand:
 
 
 def _prepare_share(axes: str, state: State) -> MulticastShare:
+    """Compute this block's slice of a multicast load along these axes, and the blocks that get it."""
     cluster, builder = state.program.cluster, state.builder
     mine = [
         (_get_cluster_digit(axis, state), count_multicast_blocks(cluster, axes[:place]))
@@ -193,6 +194,7 @@ def map_to_block(address: Address, block: Expr, state: State) -> Address:
 
 
 def emit_cluster_arrive(op: ClusterArrive, state: State) -> None:
+    """Emit the arrival at the cluster's barrier; in a role of one thread the warp's others have ended."""
     # In a role of one thread the warp's other threads have ended.
     aligned = "" if state.role.single_thread else ".aligned"
     state.builder.emit(f"barrier.cluster.arrive.{'relaxed' if op.relaxed else 'release'}{aligned}")

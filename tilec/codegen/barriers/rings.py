@@ -124,6 +124,7 @@ class RingProtocol:
             builder.emit("xor.b32", parity, parity, Imm(1), guard=wrapped)
 
     def compute_end(self, ring: warp.Ring, start: Reg) -> Reg:
+        """Return the position behind the ring's last version, computed once for the role."""
         size = warp.MBARRIER_BYTES * ring.depth
         return self.scalars.compute_hoisted(
             ("end", size), lambda: self.builder.create("b32", "add.u32", start, Imm(size))

@@ -38,6 +38,7 @@ KEPT_LOADS = 8  # the latest loads, whose results later elements may reuse
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
+    """Emit the nest: every step for every element that the thread holds."""
     state.builder.check_room(op.layout.register_count // VECTOR_BYTES)  # elements of a byte or more
     sweep = _Sweep(op, state)
     names = {store.buffer.name for store in sweep.stored if store.buffer.in_registers}
@@ -131,6 +132,7 @@ class _Sweep:
     # ---- the sweep ----
 
     def emit_sweep(self) -> None:
+        """Emit all runs in batches, of which the loads come first if the nest does not change what it reads."""
         runs = range(0, self.layout.register_count, self.run_length)
         size = self.count_batch_runs(self.memory_loads) if self.is_independent and self.memory_loads else 1
         groups = self.group_steps()
@@ -166,6 +168,7 @@ class _Sweep:
         self.builder.locate(own if is_inside else nest)
 
     def emit_step(self, a: Step, run: _Run) -> None:
+        """Emit one step for all elements of a run."""
         self.locate(a)
         match a:
             case Assignment():
@@ -186,6 +189,7 @@ class _Sweep:
         return made
 
     def begin_run(self, register: int) -> _Run:
+        """Return the run from a register on: the loop variables of each lane, and the conditions to be inside."""
         values = [
             {
                 v: add_exprs(c, tile.int32_const(o))
@@ -386,6 +390,7 @@ class _Sweep:
         return self.load_lanes(load, run, 1, lanes=range(lane, lane + 1))[0]
 
     def get_address(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Address:
+        """Return the address of an element in global or shared memory."""
         if buffer.scope == "global":
             return self.state.addresses.address_global_element(buffer, indices)
         return self.state.addresses.address_shared_element(buffer, indices, self.op.cursors)
@@ -425,6 +430,7 @@ class _Sweep:
                 emit_print(a.text, [(register, v.dtype) for register, v in zip(held, values, strict=True)], self.state)
 
     def emit_assignment(self, a: Assignment, run: _Run) -> None:
+        """Emit a store for all lanes of a run: to a reducer, registers or memory, plain or atomic."""
         store = a.store
         if store.buffer.scope == "reducer" and store.atomic is not None:
             for lane in range(self.run_length):
@@ -522,6 +528,7 @@ class _Sweep:
                 run.values[lane][store.previous] = var
 
     def add_conditions(self, guard: Reg | None, conditions: tuple[tile.Expr, ...], run: _Run, lane: int) -> Reg | None:
+        """Return a predicate that holds where the guard and these conditions do in a lane; None: always."""
         for condition in conditions:
             holds = self.scalars.get_register(substitute_vars(condition, run.values[lane]), self.make_reader(run, lane))
             guard = holds if guard is None else self.builder.create("pred", "and.pred", guard, holds)
@@ -538,6 +545,7 @@ class _Sweep:
         )
 
     def assign_register(self, a: Assignment, run: _Run, lane: int) -> None:
+        """Assign one lane's value to its register of a fragment or local array, where the conditions hold."""
         name = a.store.buffer.name
         if a.store.buffer.scope == "local":
             value = self.get_operand(a.store.value, run, lane)
@@ -596,6 +604,8 @@ class _Sweep:
         return self.scalars.get_operand(substitute_vars(expr, run.values[lane]), self.make_reader(run, lane))
 
     def make_reader(self, run: _Run, lane: int) -> ReadElement:
+        """Return the function that reads a lane's elements: from registers, or as they were loaded."""
+
         def read_element(load: tile.Load) -> Operand:
             if load.buffer.scope == "local":
                 return read_local(

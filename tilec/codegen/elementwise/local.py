@@ -66,6 +66,7 @@ def _find_constant(position: tile.Expr, state: State) -> int | None:
 
 
 def _emit_move(buffer: tile.Buffer, target: Reg, value: Operand, guard: Reg | None, state: State) -> None:
+    """Emit the assignment of a value to a register of the array, where the guard holds."""
     cls = get_register_class(buffer.dtype)
     if cls == "pred":
         value = state.scalars.ensure_register(value, buffer.dtype)

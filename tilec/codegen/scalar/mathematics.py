@@ -74,6 +74,7 @@ class MathFunctions:
         return self.builder.create("f32", "mov.b32", word)
 
     def copy_sign(self, magnitude: Reg, sign: Reg) -> Reg:
+        """Emit the magnitude of one number with the sign of another."""
         own = self.emit_word("and.b32", self.emit_word("mov.b32", magnitude), Imm(0x7FFFFFFF))
         other = self.emit_word("and.b32", self.emit_word("mov.b32", sign), Imm(-0x80000000))
         return self.move_from_bits(self.emit_word("or.b32", own, other))
@@ -91,11 +92,13 @@ class MathFunctions:
         return self.emit_op("ex2.approx.ftz" if self.fast else "ex2.approx", x)
 
     def exp(self, x: Reg) -> Reg:
+        """Emit e to the power x."""
         if self.fast:
             return self.exp2(self.mul(x, make_f32(math.log2(math.e))))
         return self._emit_scaled_exp(x, math.log2(math.e), LN2_HIGH, LN2_LOW)
 
     def exp10(self, x: Reg) -> Reg:
+        """Emit 10 to the power x."""
         if self.fast:
             return self.exp2(self.mul(x, make_f32(math.log2(10))))
         high = struct.unpack("<f", struct.pack("<f", math.log10(2)))[0]
@@ -113,6 +116,7 @@ class MathFunctions:
         return self.mul(self.emit_op("ex2.approx", self.mul(rest, make_f32(per_unit))), scale)
 
     def sigmoid(self, x: Reg) -> Reg:
+        """Emit 1 / (1 + e^-x)."""
         power = self.exp(self.emit_op("neg", x))
         one = self.add(power, make_f32(1.0))
         return self.emit_op("rcp.approx" if self.fast or not self.may_call else "rcp.rn", one)
@@ -127,6 +131,7 @@ class MathFunctions:
         return half, self.divide(make_f32(0.25), half)
 
     def sinh(self, x: Reg) -> Reg:
+        """Emit sinh: a polynomial for |x| below 1, else the difference of two powers."""
         half, other = self._emit_half_exp(x)
         far = self.copy_sign(self.add(half, self.emit_op("neg", other)), x)
         square = self.mul(x, x)
@@ -138,6 +143,7 @@ class MathFunctions:
         return self.add(*self._emit_half_exp(x))
 
     def tanh(self, x: Reg) -> Reg:
+        """Emit tanh: a polynomial for |x| below 0.55, else from a power of e."""
         if self.fast:
             return self.emit_op("tanh.approx", x)
         square = self.mul(x, x)
@@ -150,16 +156,19 @@ class MathFunctions:
     # ---- logarithms ----
 
     def log2(self, x: Reg) -> Reg:
+        """Emit the binary logarithm."""
         if self.fast:
             return self.emit_op("lg2.approx", x)
         return self._emit_logarithm(x, math.log2(math.e), 1.0)
 
     def log(self, x: Reg) -> Reg:
+        """Emit the natural logarithm."""
         if self.fast:
             return self.mul(self.emit_op("lg2.approx", x), make_f32(math.log(2)))
         return self._emit_logarithm(x, 1.0, LN2_HIGH)
 
     def log10(self, x: Reg) -> Reg:
+        """Emit the decimal logarithm."""
         if self.fast:
             return self.mul(self.emit_op("lg2.approx", x), make_f32(math.log10(2)))
         return self._emit_logarithm(x, math.log10(math.e), math.log10(2))
@@ -190,6 +199,7 @@ class MathFunctions:
         return self.select(self.compare("eq", x, make_f32(0.0)), make_f32(-math.inf), result)
 
     def pow(self, x: Reg, y: Reg) -> Reg:
+        """Emit x to the power y, by the logarithm of |x|; NaN for a negative x unless y is a whole number."""
         size = self.emit_op("abs", x)
         logarithm = self.emit_op("lg2.approx", size) if self.fast else self.log2(size)
         result = self.emit_op("ex2.approx", self.mul(y, logarithm))
@@ -282,6 +292,7 @@ class MathFunctions:
         return self.emit_word("selp.b32", whole, significand, is_normal), self.emit_word("max.u32", exponent, Imm(1))
 
     def erf(self, x: Reg) -> Reg:
+        """Emit the error function: a polynomial near 0, else 1 - e^p with another polynomial p."""
         size, square = self.emit_op("abs", x), self.mul(x, x)
         far = self.emit_polynomial(size, (-1.72853470e-5, 3.83197126e-4))
         far = self.fma(far, square, self.emit_polynomial(size, (-3.88396438e-3, 2.42546219e-2)))

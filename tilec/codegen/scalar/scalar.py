@@ -134,6 +134,7 @@ class Scalars:
         return tuple(self.settle_index(index) for index in indices)
 
     def settle_index(self, index: tile.Expr) -> tile.Expr:
+        """Return the index, or one variable plus a constant if its sum may overflow int32."""
         parts = list(tile.walk_expr(index))
         if not any(map(self.has_unknown_range, parts)):
             return index
@@ -150,6 +151,7 @@ class Scalars:
         return add_exprs(settled, tile.int32_const(constant))
 
     def fits_in_int32(self, form: Affine) -> bool:
+        """Return whether a sum stays within int32 for all values of its terms."""
         low: float = form.constant
         high: float = form.constant
         for atom, coefficient in form.terms:
@@ -198,6 +200,7 @@ class Scalars:
         return value if isinstance(value, Reg) else self.materialise(value, expr.dtype)
 
     def materialise(self, value: Operand, dtype: DType) -> Reg:
+        """Emit the move of an immediate operand to a register."""
         cls = get_register_class(dtype)
         if cls == "pred":
             assert isinstance(value, Imm)
@@ -228,6 +231,7 @@ class Scalars:
         return result
 
     def emit_expr(self, expr: tile.Expr, read: ReadElement | None) -> Operand:
+        """Emit an expression other than a constant, variable or element, and return its value."""
         match expr:
             case tile.Unary(op=op, a=a):
                 return self.emit_unary(op, a, expr.dtype, read)
@@ -255,6 +259,7 @@ class Scalars:
     def emit_int_binary(
         self, op: tile.BinaryOp, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None
     ) -> Reg:
+        """Emit an integer operation; the result of a small type is wrapped to its bits."""
         result = self.emit_wide_binary(op, a, b, dtype, read)
         return self.wrap_integer(result, dtype) if op in OVERFLOWING else result
 
@@ -317,6 +322,7 @@ class Scalars:
         return emit(wide, f"selp.b{bits}", emit(wide, f"add.s{bits}", remainder, y), remainder, fix)
 
     def emit_comparison(self, op: str, a: tile.Expr, b: tile.Expr, read: ReadElement | None) -> Reg:
+        """Emit a comparison; small floats are compared as float32, booleans as integers."""
         dtype = a.dtype
         x, y = self.get_operand(a, read), self.get_operand(b, read)
         if dtype.is_float and dtype.bits < 32:
@@ -338,6 +344,7 @@ class Scalars:
         return self.reuse_result(("widen", dtype), (value,), lambda: self._emit_widen(value, dtype))
 
     def _emit_widen(self, value: Operand, dtype: DType) -> Reg:
+        """Emit the conversion of a 16- or 8-bit float to float32."""
         if dtype in SMALL_FLOATS:
             return small_floats.emit_widen(self.builder, self.ensure_register(value, dtype), dtype, self.converts_fp8)
         assert isinstance(value, Reg)
@@ -351,6 +358,7 @@ class Scalars:
         return self.reuse_result(("narrow", dtype), (value,), lambda: self._emit_narrow(value, dtype))
 
     def _emit_narrow(self, value: Operand, dtype: DType) -> Reg:
+        """Emit the conversion of a float32 to a 16- or 8-bit float."""
         if dtype in SMALL_FLOATS:
             return small_floats.emit_narrow(
                 self.builder, self.ensure_register(value, FLOAT32), dtype, self.converts_fp8
@@ -358,6 +366,7 @@ class Scalars:
         return self.builder.create("b16", f"cvt.rn.{FLOAT_NAMES[dtype]}.f32", self.ensure_register(value, FLOAT32))
 
     def emit_float_binary(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
+        """Emit an operation on floats: native for 16 bits if there is one, else in float32 or float64."""
         x, y = self.get_operand(a, read), self.get_operand(b, read)
         if dtype in small_floats.HALF_NAMES and op in small_floats.HALF_OPERATIONS:
             operands = [self.ensure_register(x, dtype), self.ensure_register(y, dtype)]
@@ -372,6 +381,7 @@ class Scalars:
         return self.emit_float_operation(op, self.ensure_register(x, dtype), y, cls)
 
     def emit_float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
+        """Emit an operation on registers of class `f32` or `f64`."""
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
         # Without `.rn` the assembler may fuse a product and a sum.
         rn = "" if self.may_fuse else ".rn"
@@ -385,6 +395,7 @@ class Scalars:
         )
 
     def emit_unary(self, op: str, a: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
+        """Emit a negation: of a boolean, float or integer."""
         x = self.get_register(a, read)
         if op == "not":
             return self.builder.create("pred", "not.pred", x)
@@ -401,6 +412,7 @@ class Scalars:
         return self.wrap_integer(self.builder.create(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
     def emit_call(self, fn: str, args: tuple[tile.Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
+        """Emit a call of a built-in function: of a warp, of integers or bits, or of floats."""
         if fn in tile.WARP_WIDE or fn in tile.BLOCK_WIDE:
             first, *others = args
             value, given = self.get_register(first, read), [self.get_operand(a, read) for a in others]
@@ -458,6 +470,7 @@ class Scalars:
     # ---- conversions and choices ----
 
     def emit_conversion(self, value: Operand, source: DType, target: DType) -> Operand:
+        """Emit the conversion of a value between two types."""
         emit = self.builder.create
         if source == target:
             return value
@@ -522,6 +535,7 @@ class Scalars:
         return self.builder.create("b32", "bfe.s32", value, Imm(0), Imm(dtype.bits))
 
     def emit_select(self, c: tile.Expr, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
+        """Emit the choice between two values, of which both are computed."""
         condition = self.get_register(c, read)
         x, y = self.get_operand(a, read), self.get_operand(b, read)
         cls = get_register_class(dtype)
@@ -538,6 +552,7 @@ def _is_power_of_two(value: int) -> bool:
 
 
 def _spell_type(dtype: DType) -> str:
+    """Return the PTX name of a type of at least 32 bits, such as `f32` or `u64`."""
     if dtype.is_float:
         return f"f{dtype.bits}"
     return f"{'s' if dtype.kind == 'int' else 'u'}{max(dtype.bits, 32)}"

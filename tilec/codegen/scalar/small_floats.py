@@ -38,6 +38,7 @@ def emit_half(op: str, operands: Sequence[Operand], dtype: DType, builder: Build
 
 
 def emit_half_constant(value: float, dtype: DType, builder: Builder, *, pairs: bool = False) -> Reg:
+    """Emit a constant of 16 bits, or a word with two of them."""
     bits = encode_half(value, dtype)
     return (
         builder.create("b32", "mov.b32", Imm(bits << 16 | bits))

@@ -62,6 +62,7 @@ def emit_mma(op: Mma, state: State) -> None:
 def _emit_product(
     op: Mma, state: State, a: tuple[Reg, ...], b: tuple[Reg, ...], c: tuple[Reg, ...], where: tuple[Operand, ...]
 ) -> None:
+    """Emit the instructions of one block: A times B is added to C; `where` is the sparsity of A."""
     a_kind, b_kind = (op.nibbles or matrix.get_operand_kind(part.buffer.dtype) for part in (op.a, op.b))
     kinds = f"{matrix.TYPE_NAMES[op.c.dtype]}.{a_kind}.{b_kind}.{matrix.TYPE_NAMES[op.c.dtype]}"
     if op.a.buffer.dtype == FLOAT64:

@@ -343,6 +343,7 @@ def _allocate_words(fragment: tile.Buffer, held: warp.TensorTile, state: State) 
 
 
 def _unpack_words(fragment: tile.Buffer, held: warp.TensorTile, words: tuple[Reg, ...], state: State) -> None:
+    """Move words from tensor memory to the fragment's registers, one for each element."""
     registers, builder = state.fragments[fragment.name], state.builder
     if words == registers:
         return

@@ -87,6 +87,7 @@ def _search_with_all_arms(
 
 
 def _evaluate_starts(problem: Problem, ii: int, start: Starts) -> tuple[int, ...]:
+    """Return the values of the objective's levels for these starts."""
     return tuple(
         level.value
         for level in objective.evaluate_levels(problem, objective.make_schedule(problem, ii, start, "feasible"))
@@ -182,6 +183,7 @@ def schedule_serially(problem: Problem, least: int) -> tuple[int, Starts]:
 
 
 def _place_modulo(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    """Place ops by height, and evict those in the way (Rau's iterative modulo scheduling)."""
     count = len(problem.ops)
     into: list[list[Arc]] = [[] for _ in range(count)]
     out: list[list[Arc]] = [[] for _ in range(count)]
@@ -249,6 +251,7 @@ class _PartialSchedule:
         self.start: dict[int, int] = {}
 
     def window(self, op: int) -> tuple[int, int]:
+        """Return the first and last cycle in which an op may start, by the ops placed so far."""
         low, high = None, None
         for other, at in self.start.items():
             after, before = self.separation[other][op], self.separation[op][other]
@@ -262,6 +265,7 @@ class _PartialSchedule:
         return low, low + self.ii - 1 if high is None else min(high, low + self.ii - 1)
 
     def put(self, op: int) -> bool:
+        """Place an op as early as it fits; return False if it does not fit in its window."""
         at = self.table.find_first_free(op, *self.window(op))
         if at is None:
             return False
@@ -273,6 +277,7 @@ class _PartialSchedule:
         self.start[op] = at
 
     def result(self) -> Starts:
+        """Return the starts, moved by whole intervals so that none is negative."""
         lift = -min([0, *self.start.values()])
         lift = -(-lift // self.ii) * self.ii
         return tuple(self.start[op] + lift for op in range(len(self.problem.ops)))
@@ -284,6 +289,7 @@ def _place_in_order(placing: _PartialSchedule, order: Sequence[int]) -> int | No
 
 
 def _place_permuted(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    """Place ops in several orders until one of them fits."""
     separation = find_all_distances(problem, ii, constraints)
     for order in _list_orders(problem, constraints, ii):
         placing = _PartialSchedule(problem, ii, separation)
@@ -304,6 +310,7 @@ def _list_orders(problem: Problem, constraints: Sequence[Arc], ii: int) -> Itera
 
 
 def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    """Place ops that fill one ring, or wait only for each other, one after the other."""
     separation = find_all_distances(problem, ii, constraints)
     group = list(range(len(problem.ops)))
     for ring in problem.rings:
@@ -324,6 +331,7 @@ def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Start
 
 
 def _place_with_retries(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    """Place ops by height; start again with the one first that found no place."""
     separation = find_all_distances(problem, ii, constraints)
     height = _compute_heights(len(problem.ops), constraints, ii)
     order = sorted(range(len(problem.ops)), key=lambda op: (-height[op], op))

@@ -133,6 +133,7 @@ class _IntervalProgram(Program):
         return tuple(sorted((variable, count) for variable, count in gap.items() if count))
 
     def _is_new(self, *constraint: object) -> bool:
+        """Return whether this constraint has not been added yet, and note it."""
         before = len(self._said)
         self._said.add(constraint)
         return len(self._said) > before

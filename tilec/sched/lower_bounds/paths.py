@@ -106,6 +106,7 @@ def find_all_distances(problem: Problem, ii: int, constraints: Sequence[Arc]) ->
 # Cached: every arm of the heuristics asks at each interval, and so does the solver's model.
 @lru_cache(maxsize=8)
 def _find_all_distances(count: int, separation: tuple[tuple[tuple[int, int], int], ...]) -> Distances:
+    """Return the longest paths between all ops, given the largest distance of each arc."""
     onward: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for (src, dst), least in separation:
         onward[src].append((dst, least))

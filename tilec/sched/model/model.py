@@ -154,6 +154,7 @@ class Model(Program):
         self._add_linear(self._since(op), start, start)
 
     def _answer(self, effort: float, by_core: bool = False, hard: bool = False) -> Answer:
+        """Solve the model, and return the starts counted from the begin of the iteration."""
         # Measured on loops of 3 to 120 ops: the linear relaxation costs more than it saves once a schedule is known;
         # with full relaxation and presolve, hard refutations are ten times as fast.
         has_objective = len(self._proto.objective.vars) > 0
@@ -191,6 +192,7 @@ class Model(Program):
         return self._express_worst(self._carry)
 
     def _express_worst(self, limit: Callable[[int, int, int], None]) -> LinearExpression:
+        """Return the most that values hold of any pool, as `limit` measures it."""
         amounts = sum(value.amount for value in self.problem.values)
         worst = self._variable(0, amounts * self._count_max_copies())
         for pool in list_pressure_pools(self.problem):
@@ -280,6 +282,7 @@ class Model(Program):
         return ((self.start[op], 1), (self._begin, -1))
 
     def _share_stage(self, group: Sequence[int]) -> None:
+        """Add that these ops issue in one stage."""
         stage = self._variable(0, self._span // self.ii)
         for op in group:
             self._add_linear((*self._since(op), (stage, -self.ii)), 0, self.ii - 1)
@@ -333,6 +336,7 @@ class Model(Program):
         return (first, second) if group == other_group else (op, other)
 
     def _reserve(self, slot: int) -> None:
+        """Add that the uses of a slot, and the ops of the role that holds it, fit in its units."""
         width = self.problem.slots[slot].width
         intervals: list[tuple[int, int, int | None]] = []
         for index, op in enumerate(self.problem.ops):
@@ -367,6 +371,7 @@ class Model(Program):
         ]
 
     def _add_rings(self, without: frozenset[str]) -> None:
+        """Add the depth of each ring, which covers its lifetime, and the room of the pools."""
         longest = self._span + max((op.latency for op in self.problem.ops), default=0)
         enough = max(1, -(-longest // self.ii))
         for ring, most in zip(self.problem.rings, self._most, strict=True):
@@ -503,11 +508,13 @@ class Model(Program):
         self._add_linear(threads, None, register_file)
 
     def _add_implication(self, op: int, role: int, literal: int) -> None:
+        """Add that the literal holds if the role runs the op."""
         runs = self._runs_op(op, role)
         if runs is not False:
             self._add_linear(((literal, 1),), 1, None, when=() if runs is True else (self._takes[op, role],))
 
     def _add_handover(self, edge: Edge) -> None:
+        """Add the longer latency of an edge if different roles run its ops."""
         separation = edge.latency + edge.hand_over - self.ii * edge.distance
         for role in self.problem.ops[edge.src].roles:
             literals = self._find_crossing_literals(edge, role)
@@ -525,6 +532,7 @@ class Model(Program):
         return takes if runs_dst is False else (*takes, -self._takes[edge.dst, role] - 1)
 
     def _add_separation(self, first: int, second: int, separation: int) -> None:
+        """Add that one op starts at least so many cycles after another."""
         if first == second:
             return
         self._add_linear(((self.start[second], 1), (self.start[first], -1)), separation, None)
