@@ -211,18 +211,15 @@ class EntryCode:
             thread, index = self.scalars.get_register(tile.THREAD), self.scalars.get_register(WARP)
             inside = builder.create("b32", "sub.u32", thread, Imm(32 * role.first_warp))
             self.scalars.define_variable(tile.THREAD, inside, (0, role.threads - 1))
-            self.scalars.define_variable(
-                WARP, builder.create("b32", "sub.u32", index, Imm(role.first_warp)), (0, role.warps - 1)
-            )
+            index = builder.create("b32", "sub.u32", index, Imm(role.first_warp))
+            self.scalars.define_variable(WARP, index, (0, role.warps - 1))
         else:
             self.scalars.ranges[tile.THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
         layouts = {b.name: layout for b, layout in self.program.fragments}
         used = {touch.buffer for op in warp.walk_operations(role.body) for touch in find_touches(op)[0]}
         mine = [(b, f) for b, f in self.program.fragments if not role.single_thread or b.name in used]
-        in_words, in_pairs = (
-            words.find_word_fragments(role, layouts, self.program.tensor),
-            words.find_paired_accumulators(role),
-        )
+        in_words = words.find_word_fragments(role, layouts, self.program.tensor)
+        in_pairs = words.find_paired_accumulators(role)
 
         def hold_words(chosen: frozenset[tile.Buffer]) -> dict[str, tuple[Reg, ...]]:
             """Return registers for the words of the chosen fragments."""

@@ -49,9 +49,7 @@ def get_warpgroup_index(state: State) -> Reg:
 def emit_warpgroup_sync(op: WarpgroupSync, state: State) -> None:
     """Emit the named barrier at which the warps of each warpgroup meet."""
     number = get_warpgroup_index(state)
-    mine = state.scalars.compute_once(
-        ("meeting", op.first, number), lambda: state.builder.create("b32", "add.u32", number, Imm(op.first))
-    )
+    mine = state.scalars.create_once(("meeting", op.first, number), "add.u32", number, Imm(op.first))
     state.builder.emit("bar.sync", mine, Imm(WARPGROUP_THREADS))
 
 

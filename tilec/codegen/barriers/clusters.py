@@ -67,8 +67,7 @@ def _read_rank(state: State) -> Reg:
 
 def _get_cluster_digit(axis: str, state: State) -> Reg:
     """Return the block's index in its cluster along an axis."""
-    read = lambda: state.builder.create("b32", "mov.u32", Reg(f"%cluster_ctaid.{axis}"))  # noqa: E731
-    return state.scalars.compute_once(("cluster place", axis), read)
+    return state.scalars.create_once(("cluster place", axis), "mov.u32", Reg(f"%cluster_ctaid.{axis}"))
 
 
 def _combine_digits(digits: list[tuple[Reg, int]], state: State) -> Operand:
@@ -137,9 +136,7 @@ def address_in_leader(barrier: Address, cursor: Cursor, leader: LeaderBlock, sta
     """Return the address of a version's barrier in the first block of the pair, or of the cluster."""
     place, away = barrier.base, leader.away
     moves = state.addresses.positions[cursor.name].moves
-    theirs = state.scalars.compute_once(
-        ("first block's barrier", cursor.name, moves), lambda: state.builder.create("b32", "add.u32", place, away)
-    )
+    theirs = state.scalars.create_once(("first block's barrier", cursor.name, moves), "add.u32", place, away)
     return Address(theirs, barrier.offset)
 
 
@@ -171,13 +168,9 @@ def emit_release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
     """Emit the release of a version to each block that fills it, by one lane per block."""
     builder, mate = state.builder, state.mates[ring.shared]
     position, base = state.addresses.positions[cursor.name], state.scalars.get_register(SHARED_BASE)
-    away = state.scalars.compute_hoisted(
-        ("mate", ring.shared), lambda: builder.create("b32", "sub.u32", mate.base, base)
-    )
-    version = state.scalars.compute_once(
-        ("mate's barrier", cursor.name, position.moves, ring.shared),
-        lambda: builder.create("b32", "add.u32", position.place, away),
-    )
+    away = state.scalars.create_hoisted(("mate", ring.shared), "sub.u32", mate.base, base)
+    key = ("mate's barrier", cursor.name, position.moves, ring.shared)
+    version = state.scalars.create_once(key, "add.u32", position.place, away)
     empty = Address(version, state.barriers[ring.name] + warp.MBARRIER_BYTES * ring.depth)
     # Not .release.cluster, which costs a fence of the whole GPU in every step. The reads are complete, and no writes of
     # these threads need to become visible. CUTLASS's ClusterBarrier::arrive does the same.
@@ -187,9 +180,7 @@ def emit_release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
 def map_to_block(address: Address, block: Expr, state: State) -> Address:
     """Return the same address in another block's shared memory."""
     number, base = state.scalars.get_register(block), address.base
-    theirs = state.scalars.compute_once(
-        ("in block", number, base), lambda: state.builder.create("b32", "mapa.shared::cluster.u32", base, number)
-    )
+    theirs = state.scalars.create_once(("in block", number, base), "mapa.shared::cluster.u32", base, number)
     return Address(theirs, address.offset)
 
 

@@ -14,7 +14,7 @@ from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.ir import warp
 from tilec.ir.warp import Program
-from tilec.ptx.module import Guard, Imm, Reg, Symbol
+from tilec.ptx.module import Guard, Imm, Operand, Reg, Symbol
 
 
 class RingProtocol:
@@ -109,6 +109,8 @@ class RingProtocol:
         position, ring = self.addresses.positions[cursor.name], self.find_ring(cursor)
         place, parity = position.place, position.parity
         position.moves += 1
+        first: Operand
+        end: Operand
         if ring.depth == 1:
             wrapped = None
         elif behind is not None and parity is None:
@@ -116,16 +118,11 @@ class RingProtocol:
             return
         else:
             start, step = self.addresses.get_first_place(ring)
-            first, end = (Imm(0), Imm(ring.depth)) if start is None else (start, self.compute_end(ring, start))
+            first, end, size = Imm(0), Imm(ring.depth), warp.MBARRIER_BYTES * ring.depth
+            if start is not None:
+                first, end = start, self.scalars.create_hoisted(("end", size), "add.u32", start, Imm(size))
             builder.emit("add.u32", place, place, Imm(step))
             wrapped = builder.create("pred", "setp.eq.u32", place, end)
             builder.emit("selp.b32", place, first, place, wrapped)
         if parity is not None:
             builder.emit("xor.b32", parity, parity, Imm(1), guard=wrapped)
-
-    def compute_end(self, ring: warp.Ring, start: Reg) -> Reg:
-        """Return the position behind the ring's last version, computed once for the role."""
-        size = warp.MBARRIER_BYTES * ring.depth
-        return self.scalars.compute_hoisted(
-            ("end", size), lambda: self.builder.create("b32", "add.u32", start, Imm(size))
-        )

@@ -44,10 +44,8 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
                 c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in scalars.list_bounds(here[d], e)
             ]
             guard = scalars.test_all([*once, *within])
-            into = tuple(
-                tile.substitute_variables(i, values)
-                for i in index_element(op.destination, source.variables, layout.shape)
-            )
+            into = index_element(op.destination, source.variables, layout.shape)
+            into = tuple(tile.substitute_variables(i, values) for i in into)
             operands: list[Operand] = [
                 state.addresses.address_shared_element(op.destination.buffer, into, op.cursors),
                 state.addresses.address_global_element(source.buffer, indices),
@@ -65,9 +63,8 @@ def _make_gather(op: CpAsync) -> Gather:
     if isinstance(op.source, Gather):
         return op.source
     variables = tuple(tile.Var(f"%c{d}") for d in range(len(op.layout.shape)))
-    return Gather(
-        op.source.buffer, variables, index_element(op.source, variables, op.layout.shape), tile.Const(True, BOOL)
-    )
+    indices = index_element(op.source, variables, op.layout.shape)
+    return Gather(op.source.buffer, variables, indices, tile.Const(True, BOOL))
 
 
 # ---- TMA -------------------------------------------------------------------------------------------------------------
@@ -139,9 +136,7 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
         height, storing = PART_ROWS, state.first_lanes
         group = get_warpgroup_index(state)
         whole, size = base, PART_ROWS * layout.row_bytes
-        base = state.scalars.compute_once(
-            ("part", whole, size), lambda: builder.create("b32", "mad.lo.u32", group, Imm(size), whole)
-        )
+        base = state.scalars.create_once(("part", whole, size), "mad.lo.u32", group, Imm(size), whole)
         state.scalars.define_variable(PART_INDEX, group, (0, op.parts - 1))
         first = _shift_start(op.start, op.rows, scale_expr(PART_INDEX, PART_ROWS))
     for panel in range(layout.panels):

@@ -281,10 +281,7 @@ class _Sweep:
             run.loaded[load] = []
         for lane in range(self.run_length):
             found: dict[object, Operand] = {}
-            places = [
-                (locate_element(ld.buffer, tuple(self.resolve_index(i, run, lane) for i in ld.indices)), ld)
-                for ld in loads
-            ]
+            places = [(locate_element(ld.buffer, self.resolve_indices(ld.indices, run, lane)), ld) for ld in loads]
             for row in group_rows(places):
                 for chunk in split_row(row, VECTOR_BYTES, self.get_contiguous_elements(row[0][1].buffer)):
                     place, first = chunk[0]
@@ -347,7 +344,7 @@ class _Sweep:
         """Load the elements of the lanes, by default of all, `width` at once; `together` lanes share each."""
         values: list[Operand] = []
         for lane in lanes or range(0, self.run_length, width * together):
-            indices = tuple(self.resolve_index(i, run, lane) for i in load.indices)
+            indices = self.resolve_indices(load.indices, run, lane)
             elements = self.read_elements(load, indices, run, lane, width)
             values += [element for element in elements for _ in range(together)]
         return values
@@ -371,6 +368,10 @@ class _Sweep:
         if len(self.read_before) > KEPT_LOADS:
             del self.read_before[next(iter(self.read_before))]
         return values
+
+    def resolve_indices(self, indices: tuple[tile.Expr, ...], run: _Run, lane: int) -> tuple[tile.Expr, ...]:
+        """Return the indices in this lane, with the elements that they read replaced by variables."""
+        return tuple(self.resolve_index(index, run, lane) for index in indices)
 
     def resolve_index(self, index: tile.Expr, run: _Run, lane: int) -> tile.Expr:
         """Return the index in this lane, with the elements that it reads replaced by variables."""
@@ -449,7 +450,7 @@ class _Sweep:
         width = 1 if self.may_vary(a.conditions) else self.find_access_width(store.buffer, store.indices, run)
         for lane in range(0, self.run_length, width):
             values = [(store.value, i) for i in range(lane, lane + width)]
-            indices = tuple(self.resolve_index(i, run, lane) for i in store.indices)
+            indices = self.resolve_indices(store.indices, run, lane)
             self.write_values(a, indices, values, run, lane)
 
     def assign_neighbours(self, group: list[Assignment], run: _Run) -> None:
@@ -464,8 +465,7 @@ class _Sweep:
             return
         for lane in range(self.run_length):
             places = [
-                (locate_element(first.buffer, tuple(self.resolve_index(i, run, lane) for i in a.store.indices)), a)
-                for a in group
+                (locate_element(first.buffer, self.resolve_indices(a.store.indices, run, lane)), a) for a in group
             ]
             for chunk in split_row(places, VECTOR_BYTES, self.get_contiguous_elements(first.buffer)):
                 place, a = chunk[0]
@@ -497,7 +497,7 @@ class _Sweep:
         guard = self.add_conditions(self.scalars.test_all([*run.inside, *self.first_copy]), a.conditions, run, lane)
         layout = self.state.layouts[store.buffer.name]
         if all(axis.dim < 0 for axis in layout.threads):
-            indices = tuple(self.resolve_index(i, run, lane) for i in store.indices)
+            indices = self.resolve_indices(store.indices, run, lane)
             add_to_indexed_part(store, indices, value, guard, self.state)
             return
         place = self.find_fragment_register(store.buffer, store.indices, run, lane)
@@ -508,18 +508,16 @@ class _Sweep:
         store = a.store
         width = 1
         if not self.may_vary(a.conditions) and store.previous is None:
-            width = math.gcd(
-                self.find_access_width(store.buffer, store.indices, run), select_vector_width(store, self.state.target)
-            )
+            most = select_vector_width(store, self.state.target)
+            width = math.gcd(self.find_access_width(store.buffer, store.indices, run), most)
         for lane in range(0, self.run_length, width):
             values = [self.scalars.ensure_register(self.get_operand(store.value, run, i), store.buffer.dtype)
                       for i in range(lane, lane + width)]  # fmt: skip
-            indices = tuple(self.resolve_index(i, run, lane) for i in store.indices)
+            indices = self.resolve_indices(store.indices, run, lane)
             if store.buffer.scope == "global":
                 indices = self.scalars.settle_indices(indices)
-            guard = self.add_conditions(
-                self.emit_guard(store.buffer, indices, (*run.inside, *self.first_copy)), a.conditions, run, lane
-            )
+            guard = self.emit_guard(store.buffer, indices, (*run.inside, *self.first_copy))
+            guard = self.add_conditions(guard, a.conditions, run, lane)
             previous = emit_atomic(store, self.get_address(store.buffer, indices), values, guard, self.state)
             if store.previous is not None and previous is not None:
                 self.variables += 1
@@ -550,7 +548,7 @@ class _Sweep:
         if a.store.buffer.scope == "local":
             value = self.get_operand(a.store.value, run, lane)
             guard = self.add_conditions(self.scalars.test_all(run.inside), a.conditions, run, lane)
-            indices = tuple(self.resolve_index(i, run, lane) for i in a.store.indices)
+            indices = self.resolve_indices(a.store.indices, run, lane)
             write_local(a.store.buffer, indices, value, guard, self.state)
             return
         target = self.state.fragments[name][self.find_fragment_register(a.store.buffer, a.store.indices, run, lane)]
@@ -573,24 +571,20 @@ class _Sweep:
         """Return the values, each with its lane, packed into words of neighbours of `dtype`."""
         _, _, _, per_word = get_word_format(dtype, len(items))
         if per_word == 1:
-            values = [self.get_operand(e, run, i) for e, i in items]
+            operands = [self.get_operand(e, run, i) for e, i in items]
             if dtype.kind == "bool":
-                return [
-                    self.builder.create("b32", "selp.b32", Imm(1), Imm(0), self.scalars.ensure_register(v, dtype))
-                    for v in values
-                ]
-            return [self.scalars.ensure_register(v, dtype) for v in values]
+                emit, ensure = self.builder.create, self.scalars.ensure_register
+                return [emit("b32", "selp.b32", Imm(1), Imm(0), ensure(v, dtype)) for v in operands]
+            return [self.scalars.ensure_register(v, dtype) for v in operands]
         words = []
-        for first in range(0, len(items), per_word):
-            word = items[first : first + per_word]
+        for at in range(0, len(items), per_word):
+            word = items[at : at + per_word]
             wide = [
                 (e.a, i) for e, i in word if isinstance(e, tile.Cast) and e.a.dtype == FLOAT32 and dtype in FLOAT_NAMES
             ]
             if per_word == 2 and all(can_pair(e) for e, _ in word):
-                first_lane, second_lane = (
-                    (substitute_vars(e, run.values[i]), self.make_reader(run, i)) for e, i in word
-                )
-                words.append(emit_pair(first_lane, second_lane, dtype, self.scalars))
+                first, second = ((substitute_vars(e, run.values[i]), self.make_reader(run, i)) for e, i in word)
+                words.append(emit_pair(first, second, dtype, self.scalars))
             elif len(wide) == per_word:
                 words.append(pack_f32(self.state.scalars, dtype, *(self.get_operand(e, run, i) for e, i in wide)))
             else:
@@ -608,9 +602,7 @@ class _Sweep:
 
         def read_element(load: tile.Load) -> Operand:
             if load.buffer.scope == "local":
-                return read_local(
-                    load.buffer, tuple(self.resolve_index(i, run, lane) for i in load.indices), self.state
-                )
+                return read_local(load.buffer, self.resolve_indices(load.indices, run, lane), self.state)
             if load.buffer.in_registers:
                 place = self.find_fragment_register(load.buffer, load.indices, run, lane)
                 return self.state.fragments[load.buffer.name][place]

@@ -160,7 +160,6 @@ class _Execution:
             self.said.append(f"{expr.name} is used where it has no value")
         for part in tile.direct_operands(expr):
             self.check_guarded_uses(part, held)
-            if (
-                isinstance(expr, tile.Binary) and expr.op == "and"
-            ):  # the second decides nothing where the first is false
+            # The second decides nothing where the first is false.
+            if isinstance(expr, tile.Binary) and expr.op == "and":
                 held |= self.number_conditions((part,))

@@ -94,6 +94,10 @@ class Scalars:
         self.scopes[-1][key] = result
         return result
 
+    def create_once(self, key: object, opcode: str, *operands: Operand) -> Reg:
+        """Return the 32-bit result of an instruction that this or an enclosing scope has under `key`, or emit it."""
+        return self.compute_once(key, lambda: self.builder.create("b32", opcode, *operands))
+
     @contextmanager
     def assume_changing_only(self, registers: Iterable[Reg]) -> Iterator[None]:
         """Open a scope in which only these registers and new ones change. Operations on other registers are reused,
@@ -109,6 +113,10 @@ class Scalars:
             return compute()
         return self.compute_once((what, *operands), compute)
 
+    def reuse_instruction(self, cls: RegisterClass, opcode: str, operands: Sequence[Operand]) -> Reg:
+        """Return the result of an instruction as `reuse_result` does."""
+        return self.reuse_result(opcode, operands, lambda: self.builder.create(cls, opcode, *operands))
+
     def mark_hoist_place(self) -> None:
         """Mark the place where hoisted code is inserted."""
         self.builder.mark_hoist_place()
@@ -121,6 +129,10 @@ class Scalars:
             result = self.compute_once(key, compute)
         self.scopes += inner
         return result
+
+    def create_hoisted(self, key: object, opcode: str, *operands: Operand) -> Reg:
+        """Return the 32-bit result of an instruction as `compute_hoisted` does."""
+        return self.compute_hoisted(key, lambda: self.builder.create("b32", opcode, *operands))
 
     # ---- indices ----
 
@@ -359,11 +371,10 @@ class Scalars:
 
     def _emit_narrow(self, value: Operand, dtype: DType) -> Reg:
         """Emit the conversion of a float32 to a 16- or 8-bit float."""
+        wide = self.ensure_register(value, FLOAT32)
         if dtype in SMALL_FLOATS:
-            return small_floats.emit_narrow(
-                self.builder, self.ensure_register(value, FLOAT32), dtype, self.converts_fp8
-            )
-        return self.builder.create("b16", f"cvt.rn.{FLOAT_NAMES[dtype]}.f32", self.ensure_register(value, FLOAT32))
+            return small_floats.emit_narrow(self.builder, wide, dtype, self.converts_fp8)
+        return self.builder.create("b16", f"cvt.rn.{FLOAT_NAMES[dtype]}.f32", wide)
 
     def emit_float_binary(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         """Emit an operation on floats: native for 16 bits if there is one, else in float32 or float64."""
@@ -389,10 +400,7 @@ class Scalars:
         if op not in names:
             raise InternalError(f"no floating-point instruction for {op}")
         # Signed zero and NaN as in numpy's maximum would need .NaN forms; the language has C's fmax.
-        opcode = f"{names[op]}.{cls}"
-        return self.reuse_result(
-            opcode, (x, y), lambda: self.builder.create("f64" if cls == "f64" else "f32", opcode, x, y)
-        )
+        return self.reuse_instruction("f64" if cls == "f64" else "f32", f"{names[op]}.{cls}", (x, y))
 
     def emit_unary(self, op: str, a: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
         """Emit a negation: of a boolean, float or integer."""
@@ -403,11 +411,7 @@ class Scalars:
             if dtype.bits < 32:
                 cls = get_register_class(dtype)
                 return self.builder.create(cls, f"xor.{cls}", x, Imm(1 << dtype.bits - 1))
-            return self.reuse_result(
-                f"neg.{dtype}",
-                (x,),
-                lambda: self.builder.create(get_register_class(dtype), f"neg.f{dtype.bits}", x),
-            )
+            return self.reuse_instruction(get_register_class(dtype), f"neg.f{dtype.bits}", (x,))
         wide = get_register_class(dtype)
         return self.wrap_integer(self.builder.create(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
@@ -434,10 +438,8 @@ class Scalars:
             return self.builder.create("b32", opcode, self.ensure_register(values[0], args[0].dtype))
         if fn == "fma":
             kind = FLOAT_NAMES.get(dtype, f"f{dtype.bits}")
-            operands, cls = [self.ensure_register(v, dtype) for v in values], get_register_class(dtype)
-            return self.reuse_result(
-                f"fma.{kind}", operands, lambda: self.builder.create(cls, f"fma.rn.{kind}", *operands)
-            )
+            operands = [self.ensure_register(v, dtype) for v in values]
+            return self.reuse_instruction(get_register_class(dtype), f"fma.rn.{kind}", operands)
         if dtype.is_float and dtype.bits < 32:
             return self.narrow(self.emit_function(fn, [self.widen(v, dtype) for v in values]), dtype)
         if dtype.is_float and dtype.bits == 64:
@@ -521,9 +523,7 @@ class Scalars:
             low, high = integer_range(target)
             return emit(cls, "min.s32", emit(cls, "max.s32", emit(cls, f"cvt.rzi.s32.{of}", x), Imm(low)), Imm(high))
         if cls != get_register_class(source):
-            return self.wrap_integer(
-                emit(cls, f"cvt.{'s64' if cls == 'b64' else 'u32'}.{of if cls == 'b64' else 'u64'}", x), target
-            )
+            return self.wrap_integer(emit(cls, f"cvt.s64.{of}" if cls == "b64" else "cvt.u32.u64", x), target)
         return self.wrap_integer(x, target) if target.bits < source.bits or target.kind != source.kind else x
 
     def wrap_integer(self, value: Reg, dtype: DType) -> Reg:

@@ -193,9 +193,8 @@ def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> t
     if op.a.buffer.dtype.bytes == 1:
         mine = add_exprs(add_exprs(row, ROW), scale_expr(extract_digit(LANE, 1, 2), 8))
         byte = add_exprs(tile.int32_const(8 * step), scale_expr(extract_digit(LANE, 2, 2), 4))
-        return _legalise_metadata(
-            state, builder.create("b32", "ld.shared.b32", _address_byte(state, buffer, mine, byte, op.cursors))
-        ), Imm(0)
+        address = _address_byte(state, buffer, mine, byte, op.cursors)
+        return _legalise_metadata(state, builder.create("b32", "ld.shared.b32", address)), Imm(0)
     steps = op.a.extent[-2 if op.transpose_a else -1] * op.a.buffer.dtype.bytes // 32
     # The other two threads of a quad load the next instruction's metadata at the same time.
     paired = steps % 2 == 0
@@ -209,9 +208,8 @@ def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> t
         ]
         return _legalise_metadata(state, builder.create("b32", "mov.b32", Vector(tuple(halves))))
 
-    return state.scalars.compute_once(("metadata", buffer.name, row, byte), load_both_rows), Imm(
-        step % 2 if paired else 0
-    )
+    fields = state.scalars.compute_once(("metadata", buffer.name, row, byte), load_both_rows)
+    return fields, Imm(step % 2 if paired else 0)
 
 
 def _legalise_metadata(state: State, fields: Reg) -> Reg:

@@ -91,12 +91,9 @@ def _address_version(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], stat
     """Return the address of the tile's version that the cursors point at."""
     assert state.tensor is not None
     held = next(t for t in state.program.tensor if t.buffer == buffer)
-    builder, scalars, tensor = state.builder, state.scalars, state.tensor
-    base = tensor
+    builder, scalars, base = state.builder, state.scalars, state.tensor
     if held.offset:
-        base = scalars.compute_hoisted(
-            ("tmem", buffer.name), lambda: builder.create("b32", "add.u32", tensor, Imm(held.offset))
-        )
+        base = scalars.create_hoisted(("tmem", buffer.name), "add.u32", base, Imm(held.offset))
     if held.depth == 1:
         return base
     cursor = next(c for c in cursors if c.ring == buffer.name)
@@ -104,19 +101,13 @@ def _address_version(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], stat
         moving = scalars.get_register(cursor.index)
         return builder.create("b32", "mad.lo.u32", moving, Imm(held.columns), base)
     position = state.addresses.positions[cursor.name]
-    first, step = state.addresses.get_first_place(
-        next(ring for ring in state.program.rings if ring.name == buffer.name)
-    )
-    each = Imm(held.columns // step)
+    ring = next(ring for ring in state.program.rings if ring.name == buffer.name)
+    first, step = state.addresses.get_first_place(ring)
+    each = held.columns // step
     if first is not None:
-        back = Imm(-each.value)
-        base = scalars.compute_hoisted(
-            ("tmem versions", buffer.name), lambda: builder.create("b32", "mad.lo.u32", first, back, base)
-        )
-    return scalars.compute_once(
-        ("tmem", buffer.name, cursor.name, position.moves),
-        lambda: builder.create("b32", "mad.lo.u32", position.place, each, base),
-    )
+        base = scalars.create_hoisted(("tmem versions", buffer.name), "mad.lo.u32", first, Imm(-each), base)
+    key = ("tmem", buffer.name, cursor.name, position.moves)
+    return scalars.create_once(key, "mad.lo.u32", position.place, Imm(each), base)
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
@@ -125,10 +116,8 @@ def _address_version(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], stat
 def build_instruction_descriptor(op: warp.TensorMma, rows: int, columns: int) -> int:
     """Return the descriptor (PTX ISA, tcgen05 "Instruction descriptor"): 0x08400490 for bfloat16 of 128 × 256."""
     transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
-    types = (
-        _ACCUMULATOR_CODES[op.c.dtype] << 4 | _OPERAND_CODES[op.a.dtype][1] << 7 | _OPERAND_CODES[op.b.dtype][1] << 10
-    )
-    return types | transposed | columns >> 3 << 17 | rows >> 4 << 24
+    a, b = (_OPERAND_CODES[factor.dtype][1] for factor in (op.a, op.b))
+    return _ACCUMULATOR_CODES[op.c.dtype] << 4 | a << 7 | b << 10 | transposed | columns >> 3 << 17 | rows >> 4 << 24
 
 
 def emit_tensor_mma(op: warp.TensorMma, state: State) -> None:

@@ -66,9 +66,8 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
                     first = 4 * (i * depth + k) // step
                     a = Vector(a_registers[first : first + 4])
                 else:
-                    a = _advance_descriptor(
-                        state, a_base, _compute_offset(state, op.a, not op.transpose_a, i * block_rows, k)
-                    )
+                    start = _compute_offset(state, op.a, not op.transpose_a, i * block_rows, k)
+                    a = _advance_descriptor(state, a_base, start)
                 for p in range(pieces):
                     first, last = (i * count + q * count // pieces for q in (p, p + 1))
                     both = Vector(sums[first:last])
@@ -109,9 +108,8 @@ def _compute_offset(state: State, part: tile.Region, k_major: bool, mn: int, k: 
     """Build the byte offset of element (mn, k) of a part in its tile, before the swizzle."""
     row, column = (mn, k) if k_major else (k, mn)
     layout = state.addresses.tiles[part.buffer.name].layout
-    return state.addresses.compute_linear_offset(
-        layout, matrix.index_part(part, tile.int32_const(row), tile.int32_const(column))
-    )
+    indices = matrix.index_part(part, tile.int32_const(row), tile.int32_const(column))
+    return state.addresses.compute_linear_offset(layout, indices)
 
 
 def _build_descriptor(
