@@ -153,9 +153,7 @@ def find_loop_of_ptx(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) 
         best = max(same, key=lambda loop: (loop.unrolled, len(loop.body)))
         return None if best.inner else best
     code = function.instructions
-    code_of_loop = [
-        i for i, one in enumerate(code) if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last
-    ]
+    code_of_loop = [number for number, one in enumerate(code) if ptx.first <= (one.ptx_line or -1) <= ptx.last]
     if not code_of_loop:
         return None
     first, last = code[code_of_loop[0]].address, code[code_of_loop[-1]].address
@@ -163,9 +161,7 @@ def find_loop_of_ptx(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) 
         return None
     at = {one.address: number for number, one in enumerate(code)}
     body = tuple(_follow_jumps(code, at, code_of_loop[0], code_of_loop[-1]))
-    times = _count_unrolled_iterations(
-        [one for one in body if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last]
-    )
+    times = _count_unrolled_iterations([one for one in body if ptx.first <= (one.ptx_line or -1) <= ptx.last])
     return Loop(function.name, body, 0, times, is_straight=True) if times >= _MIN_STRAIGHT_ITERATIONS else None
 
 

@@ -115,9 +115,8 @@ def compute_ring_depths(problem: Problem, ii: int, start: Sequence[int]) -> tupl
 
 def count_ring_bytes(problem: Problem, ii: int, start: Sequence[int]) -> int:
     """Return the bytes that all rings take with these starts, in cycles, at an interval of `ii` cycles."""
-    return sum(
-        depth * ring.bytes for depth, ring in zip(compute_ring_depths(problem, ii, start), problem.rings, strict=True)
-    )
+    depths = zip(compute_ring_depths(problem, ii, start), problem.rings, strict=True)
+    return sum(depth * ring.bytes for depth, ring in depths)
 
 
 def list_pressure_pools(problem: Problem) -> list[int]:

@@ -59,9 +59,8 @@ def _find_needed_steps(program: Program) -> set[int]:
     needed: set[RegisterIndex] = set()
     for pc, step in enumerate(steps):
         instruction = step.instruction
-        if (step.control is not None and not step.stem.startswith(_TENSOR_MEMORY_ALLOCATION)) or _is_synchronising(
-            step
-        ):
+        controls = step.control is not None and not step.stem.startswith(_TENSOR_MEMORY_ALLOCATION)
+        if controls or _is_synchronising(step):
             kept.add(pc)
             needed |= step.registers
         if step.stem.startswith("tcgen05.mma"):

@@ -34,17 +34,14 @@ class Counter:
 
 def compute_counters(found: Simulation) -> tuple[Counter, ...]:
     """Return all counters: of the whole grid if the name ends in `.sum`, else of an average multiprocessor."""
-    return tuple(Counter(name, unit, float(count(found))) for name, unit, count in _PLAIN_COUNTERS) + tuple(
-        _count_stalls(found)
-    )
+    plain = (Counter(name, unit, float(count(found))) for name, unit, count in _PLAIN_COUNTERS)
+    return (*plain, *_count_stalls(found))
 
 
 def list_counter_names() -> tuple[str, ...]:
     """Return the names of all metrics that can be predicted."""
-    return (
-        *(name for name, _, _ in _PLAIN_COUNTERS),
-        *(form.format(reason) for reason in _REASONS for form, _ in _STALLS),
-    )
+    stalls = (form.format(reason) for reason in _REASONS for form, _ in _STALLS)
+    return (*(name for name, _, _ in _PLAIN_COUNTERS), *stalls)
 
 
 # ---- the launch, its time, and what is busy --------------------------------------------------------------------------
@@ -82,12 +79,9 @@ def _build_executed_counter(wanted: Callable[[Instruction], bool]) -> Callable[[
     """Return a counter of executed warp instructions; one that takes two machine instructions counts twice."""
 
     def count_executed(found: Simulation) -> float:
-        executed = (
-            warps * found.instructions[pc].issue
-            for pc, warps in found.block.counts.items()
-            if wanted(found.instructions[pc])
-        )
-        return sum(executed) * _count_equivalent_blocks(found)
+        executed = ((found.instructions[pc], warps) for pc, warps in found.block.counts.items())
+        issued = sum(warps * instruction.issue for instruction, warps in executed if wanted(instruction))
+        return issued * _count_equivalent_blocks(found)
 
     return count_executed
 
@@ -127,11 +121,8 @@ def _build_access_counter(
     """Return a counter of an amount of each access, extrapolated from the recorded block to the grid."""
 
     def sum_amounts(found: Simulation) -> float:
-        return (
-            sum(amount(*access) for access in _list_accesses(found, moves))
-            / found.block.part
-            * _count_equivalent_blocks(found)
-        )
+        recorded = sum(amount(*access) for access in _list_accesses(found, moves))
+        return recorded / found.block.part * _count_equivalent_blocks(found)
 
     return sum_amounts
 

@@ -242,12 +242,11 @@ class BlockRecorder:
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             addresses = pointer(cta, threads)
-            return self._read_by_warp(
-                cta,
-                group,
-                threads,
-                lambda places: TRANSACTION_BYTES * self._find_transactions(addresses[places][:rows], width),
-            )
+
+            def read_warp(places: Array) -> Detail:
+                return TRANSACTION_BYTES * self._find_transactions(addresses[places][:rows], width)
+
+            return self._read_by_warp(cta, group, threads, read_warp)
 
         return read_details
 
@@ -309,9 +308,8 @@ class BlockRecorder:
             def read_warp(places: Array) -> Detail:
                 copies: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
                 for place in places.tolist():
-                    size = read_tensor_map(cta, int(members[place]), int(maps[place])).box_bytes * (
-                        4 if is_gather else 1
-                    )
+                    box = read_tensor_map(cta, int(members[place]), int(maps[place]))
+                    size = box.box_bytes * (4 if is_gather else 1)
                     if destination is None or barrier is None:
                         block.stored += size
                         copies.append((size, ()))

@@ -88,10 +88,8 @@ def _search_with_all_arms(
 
 def _evaluate_starts(problem: Problem, ii: int, start: Starts) -> tuple[int, ...]:
     """Return the values of the objective's levels for these starts."""
-    return tuple(
-        level.value
-        for level in objective.evaluate_levels(problem, objective.make_schedule(problem, ii, start, "feasible"))
-    )
+    schedule = objective.make_schedule(problem, ii, start, "feasible")
+    return tuple(level.value for level in objective.evaluate_levels(problem, schedule))
 
 
 def is_serial_by_rule(problem: Problem) -> bool:
@@ -381,9 +379,8 @@ def _measure_placed_pressure(problem: Problem, ii: int, start: Mapping[int, int]
     settled = tuple(v for v in problem.values if all(op in start for op in (*v.producers, *v.consumers)))
     if not settled:
         return 0
-    return objective.measure_peak_pressure(
-        replace(problem, values=settled), ii, [start.get(op, 0) for op in range(len(problem.ops))]
-    )
+    starts = [start.get(op, 0) for op in range(len(problem.ops))]
+    return objective.measure_peak_pressure(replace(problem, values=settled), ii, starts)
 
 
 ARMS: dict[str, Arm] = {

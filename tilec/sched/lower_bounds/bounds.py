@@ -286,9 +286,8 @@ def _find_ring_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int)
         return [max(1, -(-lifetimes[ring] // ii)) for ring in rings]
 
     def count_needed(ii: int) -> int:
-        return spec.reserved + sum(
-            depth * problem.rings[ring].bytes for ring, depth in zip(rings, find_min_depths(ii), strict=True)
-        )
+        depths = zip(rings, find_min_depths(ii), strict=True)
+        return spec.reserved + sum(depth * problem.rings[ring].bytes for ring, depth in depths)
 
     def describe_need(ii: int) -> str:
         parts = [f"{spec.reserved} reserved"] if spec.reserved else []
@@ -328,9 +327,8 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
     living = [value for value, life in zip(values, lifetimes, strict=True) if life > 0]
     starts = {op for value in living for op in value.producers if len(value.producers) == 1}
     if any(sum(value.amount for value in living if value.producers == (op,)) > room for op in sorted(starts)):
-        raise Unschedulable(
-            "pool", spec.name, describe_pool("is too small for the values that live at the same time"), ops
-        )
+        reason = describe_pool("is too small for the values that live at the same time")
+        raise Unschedulable("pool", spec.name, reason, ops)
 
     def count_held(ii: int) -> int:
         lifetimes = find_min_lifetimes(problem, ii, values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import permutations, product
 from typing import NamedTuple
 
 from tilec.sched.problem import Problem
@@ -29,13 +30,9 @@ class Arc(NamedTuple):
 
 def build_edge_arcs(problem: Problem) -> tuple[Arc, ...]:
     """Return the edges, and arcs that keep ops of one stage less than an interval apart."""
-    return tuple(Arc(e.src, e.dst, e.latency, e.distance, e.why) for e in problem.edges) + tuple(
-        Arc(one, other, 1, 1, "same stage")
-        for group in problem.same_stage
-        for one in group
-        for other in group
-        if one != other
-    )
+    edges = (Arc(e.src, e.dst, e.latency, e.distance, e.why) for e in problem.edges)
+    pairs = (pair for group in problem.same_stage for pair in permutations(group, 2))
+    return (*edges, *(Arc(one, other, 1, 1, "same stage") for one, other in pairs))
 
 
 def build_arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
@@ -43,17 +40,13 @@ def build_arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> t
     version: a ring of depth d is the arc consumer → producer of distance d. `depth` overrides each ring's `max_depth`.
     """
     limits = [ring.max_depth for ring in problem.rings] if depth is None else depth
-    return (
-        build_edge_arcs(problem)
-        + build_lag_arcs(problem)
-        + tuple(
-            Arc(consumer, producer, problem.ops[consumer].latency, limit, f"ring {ring.name} of depth {limit}")
-            for ring, limit in zip(problem.rings, limits, strict=True)
-            if limit is not None
-            for consumer in ring.consumers
-            for producer in ring.producers
-        )
-    )
+    found = [*build_edge_arcs(problem), *build_lag_arcs(problem)]
+    for ring, limit in zip(problem.rings, limits, strict=True):
+        if limit is not None:
+            why = f"ring {ring.name} of depth {limit}"
+            pairs = product(ring.consumers, ring.producers)
+            found += (Arc(user, maker, problem.ops[user].latency, limit, why) for user, maker in pairs)
+    return tuple(found)
 
 
 def map_group_leaders(problem: Problem) -> dict[int, tuple[int, int]]:

@@ -12,7 +12,7 @@ from tilec.sched.budget import Budget
 from tilec.sched.lower_bounds import paths
 from tilec.sched.lower_bounds.bounds import compute_depth_limits, find_min_lifetimes
 from tilec.sched.model.anchor import is_begin_constrained, shift_to_best_begin, shift_to_valid_begin
-from tilec.sched.model.model import Answer, LinearExpression, Model
+from tilec.sched.model.model import Answer, Model, Terms
 from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Objective
@@ -66,15 +66,13 @@ class LevelSettler:
         # These levels do not depend on where an iteration begins (see `anchor`).
         self.settle_slot_pressure()
         self.settle_ring_bytes()
-        self.settle_pressure(
-            self.model(from_begin=True, at_once=True), Model.express_peak_pressure, objective.measure_peak_pressure
-        )
+        model = self.model(from_begin=True, at_once=True)
+        self.settle_pressure(model, Model.express_peak_pressure, objective.measure_peak_pressure)
         # The others do, so the beginning is a variable too.
         model = self.model(from_begin=True)
         if objective.list_pressure_pools(self.problem):
-            model.settle(
-                model.express_peak_pressure(), objective.measure_peak_pressure(self.problem, self.ii, self.start)
-            )
+            known = objective.measure_peak_pressure(self.problem, self.ii, self.start)
+            model.settle(model.express_peak_pressure(), known)
         self.settle_pressure(model, Model.express_carried_pressure, objective.measure_carried_pressure)
         self.settle_order(model)
         self.settle_starts(model)
@@ -99,7 +97,7 @@ class LevelSettler:
         if self.costs(start) < self.costs(self.start):
             self.start = tuple(start)
 
-    def improve(self, model: Model, expression: LinearExpression, effort: float, by_core: bool = False) -> Answer:
+    def improve(self, model: Model, expression: Terms, effort: float, by_core: bool = False) -> Answer:
         """Minimise an expression from the known schedule, adopt what is better, and return the answer."""
         answer = model.minimise(expression, effort, self.start, by_core)
         if answer.outcome == "found":
@@ -126,13 +124,8 @@ class LevelSettler:
         furthest = model.within(self.lifetimes)
 
         def is_feasible(most: int) -> bool | None:
-            if paths.has_positive_cycle(
-                problem,
-                ii,
-                paths.build_arcs(
-                    _limit_slot_pressure(problem, self.lifetimes, most), compute_depth_limits(problem, ii)
-                ),
-            ):
+            limited = _limit_slot_pressure(problem, self.lifetimes, most)
+            if paths.has_positive_cycle(problem, ii, paths.build_arcs(limited, compute_depth_limits(problem, ii))):
                 return False
             model.limit(furthest, most)
             answer = model.feasible(EFFORT_PER_LEVEL / 8 * self.effort)
@@ -145,12 +138,9 @@ class LevelSettler:
         if not is_proven:
             # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
             model.limit(furthest, known)
-            is_proven = self.improve(
-                model, LinearExpression(((furthest, 1),)), EFFORT_PER_LEVEL / 2 * self.effort
-            ).proven
-        self.settled = _limit_slot_pressure(
-            problem, self.lifetimes, objective.measure_slot_pressure(self.lifetimes, self.start)
-        )
+            is_proven = self.improve(model, ((furthest, 1),), EFFORT_PER_LEVEL / 2 * self.effort).proven
+        most = objective.measure_slot_pressure(self.lifetimes, self.start)
+        self.settled = _limit_slot_pressure(problem, self.lifetimes, most)
         self.proofs.append(is_proven)
 
     def settle_ring_bytes(self) -> None:
@@ -173,7 +163,7 @@ class LevelSettler:
     def settle_pressure(
         self,
         model: Model,
-        express: Callable[[Model], LinearExpression],
+        express: Callable[[Model], Terms],
         measure: Callable[[Problem, int, Sequence[int]], int],
     ) -> None:
         """Settle a pressure of values; it is 0 where there are none."""

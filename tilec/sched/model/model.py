@@ -45,11 +45,8 @@ class Answer:
     role: tuple[int | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LinearExpression:
-    """Σ coefficient · variable, as (variable, coefficient) pairs: an objective."""
-
-    terms: tuple[tuple[int, int], ...]
+Terms = tuple[tuple[int, int], ...]
+"""(variable, coefficient) pairs, whose products are added up: an objective."""
 
 
 class Model(Program):
@@ -122,12 +119,10 @@ class Model(Program):
         """Look for any schedule. `hard` presolves the model first, for questions that were not answered at once."""
         return self._answer(effort, hard=hard)
 
-    def minimise(
-        self, objective: LinearExpression, effort: float, hint: Sequence[int], by_core: bool = False
-    ) -> Answer:
+    def minimise(self, objective: Terms, effort: float, hint: Sequence[int], by_core: bool = False) -> Answer:
         """Minimise the objective from `hint`, starts known to satisfy the model. `by_core` raises the lower bound from
         conflicts among the terms: it proves sums of many booleans fast, but finds no better schedule on the way."""
-        self._add_objective(objective.terms)
+        self._add_objective(objective)
         begin = 0 if self._busiest_at is None or not hint else self._busiest_at - hint[self._busiest]
         self._proto.solution_hint.vars.extend([*self.start, self._begin])
         self._proto.solution_hint.values.extend([*(begin + start for start in hint), begin])
@@ -136,9 +131,9 @@ class Model(Program):
         self._proto.clear_solution_hint()
         return answer
 
-    def settle(self, objective: LinearExpression, value: int) -> None:
+    def settle(self, objective: Terms, value: int) -> None:
         """Add that the objective is at most `value`."""
-        self._add_linear(objective.terms, None, value)
+        self._add_linear(objective, None, value)
 
     def require_early_issue(self, at_once: bool = False) -> None:
         """Add that some op issues in the first interval of an iteration; with `at_once`, in its first cycle."""
@@ -178,28 +173,28 @@ class Model(Program):
     def limit(self, variable: int, most: int) -> None:
         self._proto.variables[variable].domain[1] = most
 
-    def express_ring_bytes(self, unit: int) -> LinearExpression:
+    def express_ring_bytes(self, unit: int) -> Terms:
         """Return the memory of all rings, in units of `unit` bytes, a divisor of every ring's size."""
         rings = zip(self.depth, self.problem.rings, strict=True)
-        return LinearExpression(tuple((depth, ring.bytes // unit) for depth, ring in rings))
+        return tuple((depth, ring.bytes // unit) for depth, ring in rings)
 
-    def express_peak_pressure(self) -> LinearExpression:
+    def express_peak_pressure(self) -> Terms:
         """Return the peak of what values hold of any pool, at the start of some op."""
         return self._express_worst(self._limit_held)
 
-    def express_carried_pressure(self) -> LinearExpression:
+    def express_carried_pressure(self) -> Terms:
         """Return the most that values hold of any pool across the end of an interval."""
         return self._express_worst(self._carry)
 
-    def _express_worst(self, limit: Callable[[int, int, int], None]) -> LinearExpression:
+    def _express_worst(self, limit: Callable[[int, int, int], None]) -> Terms:
         """Return the most that values hold of any pool, as `limit` measures it."""
         amounts = sum(value.amount for value in self.problem.values)
         worst = self._variable(0, amounts * self._count_max_copies())
         for pool in list_pressure_pools(self.problem):
             limit(pool, 0, worst)
-        return LinearExpression(((worst, 1),))
+        return ((worst, 1),)
 
-    def express_handovers(self) -> LinearExpression:
+    def express_handovers(self) -> Terms:
         """Return the number of values that pass from one role to another."""
         terms: list[tuple[int, int]] = []
         for edge in self.problem.edges:
@@ -210,9 +205,9 @@ class Model(Program):
                     if (literals := self._find_crossing_literals(edge, role)) is not None:
                         self._add_linear(((passes, 1),), 1, None, when=literals)
                 terms.append((passes, 1))
-        return LinearExpression(tuple(terms))
+        return tuple(terms)
 
-    def express_unevenness(self) -> LinearExpression:
+    def express_unevenness(self) -> Terms:
         """Return the sum of the distances between the lags and the even division of the interval."""
         terms: list[tuple[int, int]] = []
         for group, lag in enumerate(self.lag, 1):
@@ -221,19 +216,17 @@ class Model(Program):
             self._add_linear(((off, 1), (lag, -1)), -even, None)
             self._add_linear(((off, 1), (lag, 1)), even, None)
             terms.append((off, 1))
-        return LinearExpression(tuple(terms))
+        return tuple(terms)
 
-    def lags(self) -> LinearExpression:
+    def lags(self) -> Terms:
         """Return the sum of the lags."""
-        return LinearExpression(tuple((lag, 1) for lag in self.lag))
+        return tuple((lag, 1) for lag in self.lag)
 
-    def express_role(self, op: int) -> LinearExpression:
+    def express_role(self, op: int) -> Terms:
         """Return the index of the op's role among its candidates."""
-        return LinearExpression(
-            tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at)
-        )
+        return tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at)
 
-    def express_inversions(self, pairs: Iterable[tuple[int, int]]) -> LinearExpression:
+    def express_inversions(self, pairs: Iterable[tuple[int, int]]) -> Terms:
         """Return the number of pairs (earlier op, later op) that issue in the other order within the interval."""
         terms: list[tuple[int, int]] = []
         for first, second in pairs:
@@ -241,10 +234,10 @@ class Model(Program):
             before, after = self._add_phase(first, since=True), self._add_phase(second, since=True)
             self._add_linear(((before, 1), (after, -1)), None, 0, when=(-swapped - 1,))
             terms.append((swapped, 1))
-        return LinearExpression(tuple(terms))
+        return tuple(terms)
 
-    def express_start(self, op: int) -> LinearExpression:
-        return LinearExpression(self._since(op))
+    def express_start(self, op: int) -> Terms:
+        return self._since(op)
 
     # --- constraints ---
 
@@ -258,10 +251,9 @@ class Model(Program):
         self.start: list[int] = []
         self._begin = self._variable(0, 0) if from_begin else self._variable(1, self._span + 1)
         for op, low in enumerate(self.low):
-            least, most = (
-                (low, self._span) if self._busiest_at is None else self._find_distance_range(self._busiest, op)
-            )
-            at = self._busiest_at or 0
+            at, least, most = 0, low, self._span
+            if self._busiest_at is not None:
+                at, (least, most) = self._busiest_at, self._find_distance_range(self._busiest, op)
             self.start.append(self._variable(at + least, at + max(least, most)))
             self._add_linear(self._since(op), low, max(low, self._span))
             if least > most or low > self._span:
@@ -277,7 +269,7 @@ class Model(Program):
         least = -self._span if ahead is None else max(-self._span, ahead)
         return least, self._span if behind is None else min(self._span, -behind)
 
-    def _since(self, op: int) -> tuple[tuple[int, int], ...]:
+    def _since(self, op: int) -> Terms:
         """Return the terms of an op's start counted from the begin of its iteration."""
         return ((self.start[op], 1), (self._begin, -1))
 
@@ -390,7 +382,7 @@ class Model(Program):
 
     # --- values ---
 
-    def _list_ring_terms(self, pool: int) -> tuple[tuple[int, int], ...]:
+    def _list_ring_terms(self, pool: int) -> Terms:
         """Return the terms of what rings take of a pool, where the model has their depths."""
         rings = zip(self.depth, self.problem.rings, strict=False)
         return tuple((depth, ring.bytes) for depth, ring in rings if ring.pool == pool and ring.bytes)
