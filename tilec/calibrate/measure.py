@@ -41,9 +41,6 @@ def select_probes(target: Target) -> tuple[Probe, ...]:
     return tuple(probe for probe in PROBES if all(target.has(feature) for feature in probe.features))
 
 
-# ---- results ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Spread:
     """The distribution of a figure: the median, and the tenth and ninetieth percentile of its runs."""
@@ -94,9 +91,6 @@ def from_json(text: str, path: str) -> Measurement:
         )
     # A driver's answer is padded with NULs, and files of earlier versions have them.
     return replace(read, gpu=read.gpu.partition("\0")[0])
-
-
-# ---- devices ---------------------------------------------------------------------------------------------------------
 
 
 class Kernel(Protocol):
@@ -185,9 +179,6 @@ def find_gpu(target: Target) -> Gpu:
     return Gpu()
 
 
-# ---- measuring -------------------------------------------------------------------------------------------------------
-
-
 def measure_target(
     device: Device,
     target: Target,
@@ -253,9 +244,6 @@ def find_wrong_word(probe: Probe, run: Run, result: Array) -> str:
         return ""
     block, thread = np.argwhere(~close)[0]
     return f"thread {thread} of block {block} left {found[block, thread]}, not {wanted[block, thread]}"
-
-
-# ---- a process for one probe -----------------------------------------------------------------------------------------
 
 
 def main(cubin: bytes, name: str, repeats: str, sms: str) -> int:

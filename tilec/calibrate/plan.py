@@ -175,9 +175,6 @@ def _fit_line(points: Mapping[int, float]) -> tuple[float, float]:
     return float(intercept), float(slope)
 
 
-# ---- the formulas ----------------------------------------------------------------------------------------------------
-
-
 def _clock_cells(figures: Figures) -> dict[str, Value]:
     """Return the clock that the chip holds with every tensor core at work."""
     if reason := figures.explain_idle():

@@ -179,9 +179,6 @@ def _load_memory_parameters(probe: Probe) -> str:
     return text + ("    mov.u64 %map, map;\n    cvta.param.u64 %map, %map;\n" if probe.box else "")
 
 
-# ---- building blocks of bodies ---------------------------------------------------------------------------------------
-
-
 def emit_loop(body: str, name: str = "LOOP") -> str:
     """Emit a loop of `trip_count` iterations of the body; %left counts down to 1."""
     return f"""    ld.param.u32 %left, [trips];
@@ -243,9 +240,6 @@ def emit_wait(bar: int, parity: str, label: str) -> str:
     trap;
 {label}_OVER:
 """
-
-
-# ---- expected words --------------------------------------------------------------------------------------------------
 
 
 def expect_same_word(

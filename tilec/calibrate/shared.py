@@ -37,18 +37,16 @@ def shared_probes() -> Iterator[Probe]:
         ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{v}}}, [{at}];", LDMATRIX),
     ):
         loaded = expect_same_word(lambda run: 4 * ACCESSES * run.trip_count, THREADS)
-        yield Probe(
-            f"{name} throughput", _load_stream(access), loaded, 1, (256, 4096), THREADS, WARPS * REGION, feature
-        )
+        body = _load_stream(access)
+        yield Probe(f"{name} throughput", body, loaded, 1, (256, 4096), THREADS, WARPS * REGION, feature)
     for name, access, feature in (
         ("st.shared", "st.shared.v4.b32 [{at}], {{%left, %left, %left, %left}};", NONE),
         ("stmatrix", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{at}], {{%left, %left, %left, %left}};", STMATRIX),
     ):
         # In the last iteration %left, the stored word, is 1.
         stored = expect_same_word(lambda run: 1, THREADS)
-        yield Probe(
-            f"{name} throughput", _store_stream(access), stored, 1, (256, 4096), THREADS, WARPS * REGION, feature
-        )
+        body = _store_stream(access)
+        yield Probe(f"{name} throughput", body, stored, 1, (256, 4096), THREADS, WARPS * REGION, feature)
 
 
 def _address_chase(load: str, step: int, words: int) -> str:

@@ -54,8 +54,6 @@ class Addresses:
         self.positions: dict[str, CursorPosition] = {}
         self.strides: dict[str, tuple[int | Reg, ...]] = {}
 
-    # ---- global ----
-
     def get_strides(self, tensor: tile.Buffer) -> tuple[int | Reg, ...]:
         """Return a tensor's strides in bytes. Strides known only at launch are computed at the first call."""
         if tensor.name in self.strides:
@@ -138,8 +136,6 @@ class Addresses:
         if constant:
             base = self.builder.create("b64", "add.s64", base, Imm(constant))
         return base
-
-    # ---- shared ----
 
     def locate_version(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> VersionPlace:
         """Return the place of the tile's version that the cursors point at."""

@@ -9,10 +9,10 @@ from math import prod
 from typing import Any
 
 from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition
-from tilec.codegen.barriers import cluster_launch, clusters
+from tilec.codegen.barriers import clusters
 from tilec.codegen.barriers.barriers import address_barrier, emit_barrier, emit_warpgroup_sync, get_warpgroup_index
 from tilec.codegen.barriers.rings import RingProtocol
-from tilec.codegen.barriers.transfer import emit_cp_async, emit_tma_load, emit_tma_store
+from tilec.codegen.barriers.transfer import emit_cp_async, emit_tma_load, emit_tma_store, emit_try_cancel
 from tilec.codegen.builder import Builder, RegisterClass, get_register_class
 from tilec.codegen.elementwise.elementwise import emit_elementwise
 from tilec.codegen.elementwise.local import clear_local, read_local
@@ -313,8 +313,6 @@ class EntryCode:
         self.builder.emit(barrier, Imm(number), Imm(PING_PONG_THREADS))
         self.builder.place_label(past)
 
-    # ---- operations ----
-
     def emit_body(self, operations: tuple[Operation, ...], state: State) -> None:
         """Emit operations in order, with float16 accumulators unpacked where these need single elements."""
         for op in operations:
@@ -507,7 +505,7 @@ _EMITTERS: dict[type[Operation], Callable[[Any, State], None]] = {
     warp.TensorLoad: tcgen05.emit_tensor_move, warp.TensorStore: tcgen05.emit_tensor_move,
     warp.TensorWait: tcgen05.emit_tensor_wait, warp.TensorArrive: tcgen05.emit_tensor_arrive,
     warp.Arrive: emit_barrier, warp.CopiesArrive: emit_barrier, warp.ExpectBytes: emit_barrier,
-    warp.BarrierWait: emit_barrier, warp.TryCancel: cluster_launch.emit_try_cancel,
+    warp.BarrierWait: emit_barrier, warp.TryCancel: emit_try_cancel,
     warp.ClusterArrive: clusters.emit_cluster_arrive, warp.GridSync: clusters.emit_grid_sync,
 }  # fmt: skip
 """The function that emits an operation, of those that need nothing but the role's state."""

@@ -137,8 +137,6 @@ def _refusal_message(ptx: str, log: str) -> str:
     return "\n".join(message)
 
 
-# ---- the log ---------------------------------------------------------------------------------------------------------
-
 _PROPERTIES = re.compile(r"^ptxas info\s*: Function properties for (\S+)$")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"^ptxas info\s*: Used (\d+) registers(?:, used (\d+) barriers)?")
@@ -184,9 +182,8 @@ def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, 
             text = match[2].removeprefix("Potential Performance Loss: ")
             entry = re.search(r"function '(\S+)'", text)
             near = re.search(r"\bline (\d+)", text)
-            remarks.append(
-                Remark(_remark_kind(text), match[1], text, entry[1] if entry else None, int(near[1]) if near else None)
-            )
+            name, at = entry[1] if entry else None, int(near[1]) if near else None
+            remarks.append(Remark(_remark_kind(text), match[1], text, name, at))
         elif match := _WARNING.match(line):
             near = re.search(r"\bline (\d+);", line)
             remarks.append(Remark("assembler-warning", "warning", match[1], None, int(near[1]) if near else None))

@@ -67,13 +67,10 @@ _BF16_ARITHMETIC = (Requirement("bf16", 90, (7, 8)), Requirement("bf16x2", 90, (
 _PAIRS_OF_F32 = Requirement("f32x2", 100, (8, 6))
 _HALF_ORDER = (Requirement("f16", 80, (7, 0)), Requirement("f16x2", 80, (7, 0)), *_BF16)
 _FP8 = (Requirement("e4m3", 89, (8, 4)), Requirement("e5m2", 89, (8, 4)))
-_BYTE_MATRICES = tuple(
-    Requirement(shape, 100, (8, 6), needs_arch_specific=True) for shape in ("m16n16", "m8n16", "m16n8")
-)
+_BYTE_MATRICES = tuple(Requirement(shape, 100, (8, 6), True) for shape in ("m16n16", "m8n16", "m16n8"))
 _MMA = (
     *(*_BF16, *_FP8),
-    *(Requirement(f"kind::{kind}", 120, (8, 7), needs_arch_specific=True) for kind in ("f8f6f4", "mxf8f6f4")),
-    *(Requirement(f"kind::{kind}", 120, (8, 7), needs_arch_specific=True) for kind in ("mxf4", "mxf4nvf4")),
+    *(Requirement(f"kind::{kind}", 120, (8, 7), True) for kind in ("f8f6f4", "mxf8f6f4", "mxf4", "mxf4nvf4")),
 )
 _FP8_CONVERSIONS = (Requirement("e4m3x2", 89, (8, 1)), Requirement("e5m2x2", 89, (8, 1)))
 _TANH_EX2_HALF = (Requirement("f16", 75, (7, 0)), Requirement("f16x2", 75, (7, 0)), *_BF16_ARITHMETIC)

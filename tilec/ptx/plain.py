@@ -21,10 +21,9 @@ def parse_instruction(text: str, line: int) -> ptx.Instruction:
     if text[0] == "@":
         predicate, rest = rest.split(None, 1)
         guard = _parse_guard(predicate)
-    opcode, *operands = rest.split(None, 1)
-    return ptx.Instruction(
-        opcode, tuple(map(_parse_operand, _OPERANDS.findall(operands[0]))) if operands else (), guard, line
-    )
+    opcode, *others = rest.split(None, 1)
+    operands = tuple(map(_parse_operand, _OPERANDS.findall(others[0]))) if others else ()
+    return ptx.Instruction(opcode, operands, guard, line)
 
 
 @lru_cache(maxsize=1 << 10)

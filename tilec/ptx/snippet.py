@@ -168,10 +168,8 @@ def _check_instruction(
             "T.ptx has no memory, barriers or branches: read and write elements in the kernel",
         )
     destination, *sources = instruction.operands or (None,)
-    read = [
-        *(name for o in sources for name in _register_names(o)),
-        *([instruction.guard.reg.name] if instruction.guard else []),
-    ]
+    read = [name for source in sources for name in _register_names(source)]
+    read += [instruction.guard.reg.name] if instruction.guard else []
     for name in [*_register_names(destination), *read]:
         if name not in known and name != "_":
             raise SnippetError(f"{name} is no register of it", "declare it, as in .reg .f32 t; or pass it by `ins`")

@@ -53,9 +53,6 @@ class Comparison:
     why: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-# ---- what is compared ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Decision(text.OpenRecord):
     what: str
@@ -159,9 +156,6 @@ def read_trace_record(text: str) -> dict[str, Any]:
             if not all(0 <= op < len(loop.ops) for op in ops):
                 raise TraceError(f"tilec.loops[{at}]: {list(ops)!r:.60} names statements that do not exist")
     return record
-
-
-# ---- what changed ----------------------------------------------------------------------------------------------------
 
 
 def compare_traces(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
@@ -322,8 +316,6 @@ def _compare_by_name(
         if old.get(name) != new.get(name):
             yield Change(kind, loop, subject.replace("{}", name), verb, old.get(name, absent), new.get(name, absent))
 
-
-# ---- why -------------------------------------------------------------------------------------------------------------
 
 _ABOUT_THE_GRID = ("persistent grid", "rasterisation", "programmatic dependent launch")
 """Decisions that no loop's problem depends on."""

@@ -134,8 +134,7 @@ class Program:
         solver = self._cp.SolveWrapper()
         solver.set_parameters(parameters)
         response = solver.solve(self._proto)
-        statuses = self._cp.CpSolverStatus
-        spent = float(response.deterministic_time)
+        statuses, spent = self._cp.CpSolverStatus, float(response.deterministic_time)
         made = len(self._proto.variables) + len(self._proto.constraints)
         self._budget.spend(round(spent * WORK_PER_EFFORT) + made * _WORK_PER_CONSTRAINT)
         self._budget.spend(self._pairs * _WORK_PER_PAIR if presolve else 0)

@@ -116,9 +116,6 @@ def _try_refute(problem: Problem, ii: int, without: frozenset[str], effort: floa
     return answer.effort if answer.outcome == "refuted" else None
 
 
-# ---- families of constraints -----------------------------------------------------------------------------------------
-
-
 def list_families(problem: Problem) -> tuple[str, ...]:
     """Return the groups of constraints, besides the dependences, that a model can leave out one by one. Constraints
     that cannot matter are not listed: a pool without rings, a slot used only once."""

@@ -55,9 +55,6 @@ def evaluate_levels(problem: Problem, schedule: Schedule) -> tuple[Objective, ..
     return tuple(Objective(name, value, False) for name, value in zip(LEVELS, values, strict=True))
 
 
-# --- pipe-slot pressure ---
-
-
 def find_reaching_pairs(problem: Problem) -> list[tuple[int, int]]:
     """Return the pairs (op, dependent op of the same iteration) whose distance decides the slot pressure: those with no
     op before the first and none after the last."""
@@ -100,9 +97,6 @@ def sort_topologically(problem: Problem) -> list[int]:
             if waiting[other] == 0:
                 heappush(free, other)
     return order
-
-
-# --- rings and values ---
 
 
 def compute_ring_depths(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
@@ -193,9 +187,6 @@ def sum_across_ends(lives: Sequence[tuple[int, int, int]], ii: int, shift: int =
 
 def _find_last_end(problem: Problem, consumers: Sequence[int], start: Sequence[int]) -> int:
     return max((start[op] + problem.ops[op].latency for op in consumers), default=0)
-
-
-# --- order ---
 
 
 def list_same_role_pairs(problem: Problem) -> list[tuple[int, int]]:

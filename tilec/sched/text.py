@@ -121,9 +121,6 @@ def problem_from_neutral(json: object) -> Problem:
     return problem
 
 
-# --- any of our frozen dataclasses ---
-
-
 def encode_json(value: object) -> Any:
     """Return dataclasses as objects, tuples as arrays, anything else unchanged; an empty `Op.file` is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

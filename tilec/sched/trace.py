@@ -76,9 +76,6 @@ def dump_trace(value: dict[str, Any]) -> str:
     return f'{{"traceEvents": [\n{events}\n],\n{json.dumps(rest, indent=1, ensure_ascii=False)[2:]}\n'
 
 
-# --- the record ---
-
-
 def record_loop(problem: Problem, solution: Solution) -> dict[str, Any]:
     """Return the record of a loop, with as much explanation as the solution has."""
     # From here on the chosen roles are part of the ops.
@@ -236,9 +233,6 @@ def _record_slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
     return {"name": slot.name, "width": slot.width, "held": held, "percent": whole_percent(held / (slot.width * ii))}
 
 
-# --- the drawing ---
-
-
 def _build_events(process: int, problem: Problem, solution: Solution) -> list[dict[str, Any]]:
     """Return the trace events of a loop, as one process: tracks for the intervals, then for each slot, then for each
     op. A track gets a second lane where iterations overlap on it, because slices of one track must nest."""
@@ -308,9 +302,6 @@ class _Tracks:
         self.names.append({**common, "name": "thread_name", "args": {"name": name}})
         self.names.append({**common, "name": "thread_sort_index", "args": {"sort_index": self._count}})
         return self._count
-
-
-# --- reading back ---
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,6 @@ def list_counter_names() -> tuple[str, ...]:
     return (*(name for name, _, _ in _PLAIN_COUNTERS), *stalls)
 
 
-# ---- the launch, its time, and what is busy --------------------------------------------------------------------------
-
-
 def _count_equivalent_blocks(found: Simulation) -> float:
     """Return how many blocks like the recorded one are equivalent to the grid."""
     return found.weight * math.prod(found.launch.cluster)
@@ -72,9 +69,6 @@ def _count_issued_per_cycle(found: Simulation) -> float:
     return sum(found.first.issued.values()) / SCHEDULERS / found.first.cycles
 
 
-# ---- what is executed ------------------------------------------------------------------------------------------------
-
-
 def _build_executed_counter(wanted: Callable[[Instruction], bool]) -> Callable[[Simulation], float]:
     """Return a counter of executed warp instructions; one that takes two machine instructions counts twice."""
 
@@ -98,9 +92,6 @@ def _select_products(*words: str) -> Callable[[Instruction], bool]:
 
 _FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e2m1", "e3m2", "e2m3")
 _INTEGERS = ("s8", "u8", "s4", "u4", "b1")
-
-
-# ---- what is moved ---------------------------------------------------------------------------------------------------
 
 
 def _list_accesses(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[Instruction, int]]:
@@ -193,7 +184,6 @@ _PLAIN_COUNTERS: tuple[tuple[str, Unit, Callable[[Simulation], float]], ...] = (
     (_SHARED.format("st"), "", _build_access_counter(_STORES_SHARED, _count_conflicts)),
 )
 
-# ---- what warps wait for ---------------------------------------------------------------------------------------------
 
 _REASONS: tuple[StallReason, ...] = (
     "barrier", "gmma", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "short_scoreboard", "wait",

@@ -170,14 +170,14 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
                 durations[number] = results[number].cycles
             else:
                 durations[number] = durations[known]
-        result = results[max(results, key=lambda number: lengths[number])]
-        first = recorded[max(results, key=lambda number: lengths[number])]
+        typical = max(results, key=lambda number: lengths[number])
+        result, first = results[typical], recorded[typical]
         spread = _interpolate_over_grid(config, total, slots, durations)
         cycles, busy = _deal_clusters(spread, seats * together)
         tail = cycles - busy / min(slots, total)
         waves = -(-total // slots)
         made = _interpolate_over_grid(config, total, slots, {n: float(lengths[n]) for n in durations})
-        weight = sum(made.values()) / lengths[max(results, key=lambda number: lengths[number])]
+        weight = sum(made.values()) / lengths[typical]
 
     def sum_over_grid(amount: Callable[[BlockTrace], float]) -> float:
         """Return an amount of the whole grid, extrapolated from the recorded clusters."""
@@ -257,9 +257,6 @@ def _find_steady_loop(block: BlockTrace, loops: frozenset[int]) -> tuple[int, in
     ]
     warp, pc = min(busiest_warp_loops, key=lambda key: (block.passes[key], key))
     return warp, pc, written[warp, pc] - 2, float(block.passes[warp, pc])
-
-
-# ---- blocks that differ ----------------------------------------------------------------------------------------------
 
 
 def _count_axis_clusters(config: Launch, total: int) -> list[int]:

@@ -83,6 +83,13 @@ def build_instructions(program: Program, costs: InstructionCosts) -> tuple[Instr
     return tuple(made)
 
 
+_STEM_DEEDS: dict[str, tuple[Deed, InstructionKind | None]] = {
+    "cp.async": ("copy", "cp.async"), "cp.async.commit_group": ("copy.commit", None),
+    "cp.async.bulk.commit_group": ("bulk.commit", None), "wgmma.commit_group": ("wgmma.commit", None),
+    "mbarrier.init": ("mbarrier.init", None), "tcgen05.commit": ("tcgen05.commit", None),
+    "tcgen05.ld": ("load", "tcgen05.ld"), "tcgen05.st": ("store", "tcgen05.st"),
+}  # fmt: skip
+"""The deed and the transfer of steps for which nothing but the stem counts."""
 _Classification = tuple[Deed, float, PipeCost | None, InstructionKind | None, int, bool]
 
 
@@ -102,26 +109,21 @@ def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
 
     if opcode.startswith(_FREE_OPCODES) and not opcode.startswith("movmatrix"):
         return "free", 0.0, None, None, 0, False
+    if stem in _STEM_DEEDS:
+        deed, move = _STEM_DEEDS[stem]
+        return classify_as(deed, move=move)
     if stem.startswith("wgmma.mma_async"):
         match = re.search(r"m64n(\d+)k", opcode)
         # Operands are D, A, B, …; A is a vector if it comes from registers instead of a descriptor.
         return classify_as("wgmma", int(match[1]) if match else 0, isinstance(operands[1], Vector))
-    if stem == "wgmma.commit_group":
-        return classify_as("wgmma.commit")
     if stem == "wgmma.wait_group":
         return classify_as("wgmma.wait", read_first_number())
     if stem.startswith("mma.sync") or stem == "mma":
         return "plain", 1.0, costs.pipe("mma.sync", _count_mma_units(opcode)), None, 0, False
-    if stem == "cp.async":
-        return classify_as("copy", move="cp.async")
-    if stem == "cp.async.commit_group":
-        return classify_as("copy.commit")
     if stem in ("cp.async.wait_group", "cp.async.wait_all"):
         return classify_as("copy.wait", read_first_number())
     if stem == "cp.async.mbarrier.arrive":
         return classify_as("copy.arrive", flag="noinc" in words)
-    if stem == "cp.async.bulk.commit_group":
-        return classify_as("bulk.commit")
     if stem.startswith("cp.async.bulk.wait_group"):
         return classify_as("bulk.wait", read_first_number(), "read" in words)
     if stem.startswith(("cp.async.bulk.tensor", "cp.async.bulk.shared", "cp.async.bulk.global", "cp.reduce")):
@@ -130,8 +132,6 @@ def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
         return classify_as("bulk.load", move="tma.load")
     if stem.startswith("clusterlaunchcontrol.try_cancel"):
         return classify_as("bulk.load", move="ld.global")
-    if stem == "mbarrier.init":
-        return classify_as("mbarrier.init")
     if stem.startswith("mbarrier.arrive"):
         return classify_as("mbarrier.arrive", flag="expect_tx" in words)
     if stem in ("mbarrier.expect_tx", "mbarrier.complete_tx"):
@@ -144,12 +144,6 @@ def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
         return classify_as("barrier", flag="arrive" not in words)
     if stem.startswith("tcgen05.mma"):
         return classify_as("tcgen05.mma", 2 if "cta_group::2" in words else 1)
-    if stem == "tcgen05.commit":
-        return classify_as("tcgen05.commit")
-    if stem == "tcgen05.ld":
-        return classify_as("load", move="tcgen05.ld")
-    if stem == "tcgen05.st":
-        return classify_as("store", move="tcgen05.st")
     if stem.startswith("tcgen05.wait"):
         return classify_as("tcgen05.wait")
     if stem in ("ldmatrix.sync", "stmatrix.sync", "ld", "ldu", "st", "red", "atom") or words[0] in ("ld", "st"):

@@ -103,8 +103,6 @@ class BlockRecorder:
         self._is_free = [instruction.deed == "free" for instruction in self.instructions]
         self._transactions: dict[bytes, int] = {}
 
-    # -- listening -----------------------------------------------------------------------------------------------------
-
     def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
         """Record one step of a group of warps; the emulator calls it before the step runs."""
         if cta.cluster is not self._current:
@@ -182,8 +180,6 @@ class BlockRecorder:
             places = np.flatnonzero(members == warp)
             found.append(read_warp(places) if len(places) else INACTIVE)
         return found
-
-    # -- what to look at -----------------------------------------------------------------------------------------------
 
     def _look(self, instruction: instructions.Instruction) -> DetailReader | None:
         """Return the reader of an instruction's detail; None if it has none."""

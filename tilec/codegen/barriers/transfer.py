@@ -1,4 +1,5 @@
-"""Asynchronous copies: cp.async, TMA loads and TMA stores."""
+"""Asynchronous copies: cp.async, TMA loads and TMA stores; and cluster launch control, requests for the work of blocks
+that have not begun, whose answers `integers` decodes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import count_multicast_blocks
 from tilec.ir.types import BOOL, INT32
-from tilec.ir.warp import MBARRIER_BYTES, PART_ROWS, CpAsync, FourRows, Gather, TensorMap, TmaLoad, TmaStore
+from tilec.ir.warp import MBARRIER_BYTES, PART_ROWS, CpAsync, FourRows, Gather, TensorMap, TmaLoad, TmaStore, TryCancel
 from tilec.ops.lowering import index_element
 from tilec.ptx.module import Address, Imm, Operand, Reg, TensorAddress, Vector
 
@@ -20,6 +21,7 @@ PART_INDEX = tile.Var("%part")
 """The number of the tile's part that this warpgroup stores."""
 LAST_ROW = (1 << 31) - 1
 """A row number beyond every tensor."""
+_TRY_CANCEL = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
 
 
 def emit_cp_async(op: CpAsync, state: State) -> None:
@@ -65,9 +67,6 @@ def _make_gather(op: CpAsync) -> Gather:
     variables = tuple(tile.Var(f"%c{d}") for d in range(len(op.layout.shape)))
     indices = index_element(op.source, variables, op.layout.shape)
     return Gather(op.source.buffer, variables, indices, tile.Const(True, BOOL))
-
-
-# ---- TMA -------------------------------------------------------------------------------------------------------------
 
 
 def emit_tma_load(op: TmaLoad, state: State) -> None:
@@ -193,3 +192,27 @@ def address_ring_barrier(state: State, cursor: str, ring: str, *, empty: bool) -
     made = next(r for r in state.program.rings if r.name == ring)
     position = state.addresses.positions[cursor]
     return Address(position.place, state.barriers[ring] + (MBARRIER_BYTES * made.depth if empty else 0))
+
+
+def emit_try_cancel(op: TryCancel, state: State) -> None:
+    """Emit the request to take over a block that has not begun; the answer arrives at a barrier."""
+    builder = state.builder
+    answer = state.addresses.address_shared_element(op.answer, (tile.int32_const(0),), op.cursors)
+    if op.barrier is None:
+        _emit_multicast_cancel(op, answer, state)
+        return
+    asks, barrier = emit_thread_test(state, op.leader), address_own_barrier(op.barrier, state)
+    if op.announces:
+        builder.emit("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", barrier, Imm(op.answer.bytes), guard=asks)
+    builder.emit(f"{_TRY_CANCEL}.b128", answer, barrier, guard=asks)
+
+
+def _emit_multicast_cancel(op: TryCancel, answer: Address, state: State) -> None:
+    """Emit the request of a cluster, by the role's only thread in the first block. The answer is multicast to all
+    blocks and completes on the barrier of each."""
+    assert state.role.single_thread
+    (cursor,) = op.cursors
+    full = address_ring_barrier(state, cursor.name, cursor.ring, empty=False)
+    is_first: Reg | None = None if state.head is None else state.head.is_first
+    multicast = "" if state.head is None else ".multicast::cluster::all"
+    state.builder.emit(f"{_TRY_CANCEL}{multicast}.b128", answer, full, guard=is_first)

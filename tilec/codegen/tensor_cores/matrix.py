@@ -86,9 +86,6 @@ def pack_operand(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
     return tuple(pack_word(state.builder, list(registers[i : i + per]), dtype) for i in range(0, len(registers), per))
 
 
-# ---- stmatrix --------------------------------------------------------------------------------------------------------
-
-
 def emit_store_matrix(op: StoreMatrix, state: State) -> None:
     """Store an accumulator to a 16-bit tile: two 8-column blocks of 16 rows per instruction."""
     builder = state.builder

@@ -76,9 +76,6 @@ def _emit_product(
     state.builder.emit(f"{opcode}.row.col.{kinds}", both, Vector(a), Vector(b), both, *where)
 
 
-# ---- operands in shared memory ---------------------------------------------------------------------------------------
-
-
 def emit_ldmatrix(
     state: State, part: Region, row: Expr, column: Expr, cursors: tuple[Cursor, ...], count: int, transposed: bool
 ) -> tuple[Reg, ...]:

@@ -177,9 +177,6 @@ def schedule_serially(problem: Problem, least: int) -> tuple[int, Starts]:
     return max(least, compute_serial_ii(problem)), tuple(start)
 
 
-# --- Rau's iterative modulo scheduling ---
-
-
 def _place_modulo(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
     """Place ops by height, and evict those in the way (Rau's iterative modulo scheduling)."""
     count = len(problem.ops)
@@ -235,9 +232,6 @@ def _compute_heights(count: int, constraints: Sequence[Arc], ii: int) -> list[in
             if height_by_arc > height[src]:
                 height[src], changed = height_by_arc, True
     return height
-
-
-# --- the arms ---
 
 
 class _PartialSchedule:

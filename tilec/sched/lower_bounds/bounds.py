@@ -88,9 +88,6 @@ def compute_bounds(problem: Problem) -> Bounds:
     return Bounds(keep_bounds(_find_stage_bound(problem, floor, ceiling)), tuple(found))
 
 
-# --- what other files build on ---
-
-
 def compute_serial_ii(problem: Problem) -> int:
     """Return an II at which the ops can run one after the other with nothing in flight at the end, and so can the
     groups of warps that run the same code."""
@@ -142,9 +139,6 @@ def compute_depth_limits(problem: Problem, ii: int, without: frozenset[str] = fr
         room = max(0, pool.capacity - pool.reserved - others) // ring.bytes
         limits.append(room if ring.max_depth is None else min(room, ring.max_depth))
     return limits
-
-
-# --- one function a kind ---
 
 
 def _find_slot_bounds(problem: Problem) -> list[Bound]:
