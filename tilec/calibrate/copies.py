@@ -190,8 +190,7 @@ def _issue_box(box: int, window: int, slot: int) -> str:
 
 
 def _load_stream(box: int, window: int) -> str:
-    """Return a loop in which thread 0 keeps eight boxes in flight. It waits for the last ones, because the block must
-    not exit before."""
+    """Return a loop in which thread 0 keeps eight boxes in flight, and the wait for the last ones."""
     first = "".join(_issue_box(box, window, slot) for slot in range(SLOTS))
     body = "".join(emit_wait(slot, "%r6", f"WAIT{slot}") + _issue_box(box, window, slot) for slot in range(SLOTS))
     last = "".join(emit_wait(slot, "%r6", f"LAST{slot}") for slot in range(SLOTS))
@@ -258,8 +257,7 @@ STEP = 4096 + 128
 
 
 def _pointer_chase() -> str:
-    """Return a chain of loads in which each address depends on the previous word, which is zero: a load and a 64-bit
-    addition per link."""
+    """Return a chain of loads, each at an address that depends on the last word: a load and an addition a link."""
 
     def follow_chain(name: str, start: str) -> str:
         link = f"""    ld.global.cg.b32 %r8, [%rd3];

@@ -119,8 +119,7 @@ class Device(Protocol):
 
 
 class Gpu:
-    """The first GPU of this machine. Each probe runs in a process of its own: a fault destroys the context of its
-    process, and no other probe's."""
+    """The first GPU of this machine. Each probe has a process, since a fault destroys a process's context."""
 
     def __init__(self) -> None:
         known = runtime.describe_gpu()
@@ -153,8 +152,7 @@ def _child_environment() -> dict[str, str]:
 
 
 def can_run_code(capability: tuple[int, int], target: Target) -> bool:
-    """Return whether a GPU of this compute capability runs the target's code: sm_90a code runs on 9.0 only, sm_80 code
-    on every 8.x."""
+    """Return whether a GPU of this capability runs the target's code: sm_90a on 9.0 only, sm_80 on any 8.x."""
     digits = target.ptx_target.removeprefix("sm_").rstrip("af")
     wanted = int(digits[:-1]), int(digits[-1])
     if target.ptx_target[-1] == "a":

@@ -30,8 +30,7 @@ DYNAMIC_ALIGNMENT, SMEM_ALIGNMENT = 16, 1024
 """With nvJitLink, dynamic shared memory begins at a multiple of the first only, whatever `.align` it is declared with;
 a box under the widest swizzle begins at a multiple of the second. So probes align it themselves."""
 POLLS = 1 << 22
-"""The number of failed polls of an mbarrier after which a probe traps, which the host sees as an error: it must not
-hang."""
+"""The failed polls of an mbarrier after which a probe traps, instead of hanging: the host sees an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +190,7 @@ def emit_loop(body: str, name: str = "LOOP") -> str:
 
 
 def emit_timed(inner: str, reading: int = 0) -> str:
-    """Emit the inner code with its time in %t<reading>. `inner` should be a loop: the clock is then read in basic
-    blocks of its own."""
+    """Emit the inner code, best a loop (the clock is then read in blocks of its own), with its time in %t<reading>."""
     return f"""    mov.u64 %begin, %clock64;
 {inner}    mov.u64 %end, %clock64;
     sub.u64 %t{reading}, %end, %begin;

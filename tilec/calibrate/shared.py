@@ -50,8 +50,7 @@ def shared_probes() -> Iterator[Probe]:
 
 
 def _address_chase(load: str, step: int, words: int) -> str:
-    """Return a chain in which each lane loads from the address that it has just loaded. 32 addresses fill the first
-    words, and repeat behind."""
+    """Return a chain in which each lane loads from the address just loaded. 32 addresses fill the words, repeated."""
     word = f"""    shr.u32 %r2, %r0, 2;
     and.b32 %r2, %r2, 31;
     mad.lo.u32 %r2, %r2, {step}, %smem;"""

@@ -109,8 +109,7 @@ def _expect_mma_total(operand: Operand, sums: int, rounds: int, threads: int) ->
 
 
 def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
-    """Return products into several accumulators, each starting from a different number and all used: else the assembler
-    would merge them."""
+    """Return products into several accumulators, which start differently so that the assembler merges none."""
     d, a, b = operand.spelling.split(".")
     line = []
     for _ in range(rounds):

@@ -54,8 +54,7 @@ def _emit_arrive(bar: int) -> str:
 
 
 def _single_thread_rounds() -> str:
-    """Return rounds in which a thread waits for its own arrivals. Phases alternate, and an iteration has an even number
-    of them."""
+    """Return rounds in which a thread waits for its own arrivals: an even number of phases an iteration."""
     rounds = "".join(_emit_arrive(0) + emit_wait(0, str(i % 2), f"ROUND{i}") for i in range(ROUNDS))
     return f"""{emit_barriers(1)}    mov.u32 %r0, 0;
     @!%first bra MET;

@@ -38,8 +38,7 @@ faster than the code: this many instructions take it 10 seconds and half a gigab
 
 
 class Builder:
-    """The PTX items of one entry. `imported` are the files that spans may name; spans of the kernel's own file name
-    none."""
+    """The PTX items of one entry. `imported` are the files that spans may name besides the kernel's own."""
 
     def __init__(self, imported: tuple[str, ...] = ()) -> None:
         self.items: list[Item] = []

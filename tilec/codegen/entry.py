@@ -522,8 +522,7 @@ def _select_move(buffer: tile.Buffer) -> tuple[RegisterClass, str]:
 
 
 def _find_written_tensors(program: Program) -> set[str]:
-    """Return the tensors that the kernel stores to, or that an overlapping previous kernel may store to. Their loads
-    must not take the read-only path."""
+    """Return the tensors that this or a previous, overlapping kernel may store to: not to be read as read-only."""
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in program.operations()):
         return {p.name for p in program.params if isinstance(p, tile.Buffer)}
     names: set[str] = set()
@@ -537,8 +536,7 @@ def _find_written_tensors(program: Program) -> set[str]:
 
 
 def _partly_written(program: Program) -> set[str]:
-    """Return the shared tiles of which elements may never be written: only nests of fewer elements, or under conditions
-    of each element, store them."""
+    """Return the shared tiles of which some elements may not be written: stores are too few or under conditions."""
     partly, whole = set[str](), set[str]()
     for op in program.operations():
         if not isinstance(op, warp.Elementwise):

@@ -20,8 +20,7 @@ RemarkKind = Literal["register-spill", "wgmma-serialised", "inserted-wait", "set
 
 @dataclass(frozen=True, slots=True)
 class EntryReport:
-    """The resources of one kernel as the assembler reports them; sizes in bytes per thread, `smem_bytes` static and per
-    CTA."""
+    """One kernel's resources by the assembler; bytes are per thread, but `smem_bytes` static and per CTA."""
 
     name: str
     registers: int

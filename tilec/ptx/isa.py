@@ -15,8 +15,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The requirements of a modifier beyond its row's. `modifier` is matched against the dot-separated parts of the
-    opcode."""
+    """The requirements of a modifier, one of the dot-separated parts of an opcode, beyond its row's."""
 
     modifier: str
     sm: int = 0

@@ -77,8 +77,7 @@ def substitute_names(text: str, names: Sequence[str]) -> str:
 
 @lru_cache(maxsize=256)
 def parse_snippet(text: str, inputs: int) -> Snippet:
-    """Return a snippet with so many inputs. Raises `SnippetError` where the text is not understood, or does more than
-    compute."""
+    """Return a snippet with so many inputs. Raise `SnippetError` if it is not understood or does not only compute."""
     named = {int(number) for number in _REGISTER.findall(text)}
     if 0 not in named:
         raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")

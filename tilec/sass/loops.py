@@ -61,8 +61,7 @@ def find_ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
 
 
 def _locations_in_range(locations: list[tuple[int, tuple[int, int]]], first: int) -> tuple[tuple[int, int], ...]:
-    """Return the locations of the code from line `first` on. If none follows, the last one before it is still in
-    force."""
+    """Return the locations of the code from line `first` on; if none follows, the last one before, still in force."""
     next_location = next((i for i, (number, _) in enumerate(locations) if number >= first), len(locations))
     locations_behind = locations[next_location:]
     return tuple(place for _, place in (locations_behind or locations[-1:]))
@@ -171,8 +170,7 @@ def count_ptx_instructions(body: Iterable[Instruction]) -> Counter[tuple[int, in
 
 
 def _count_unrolled_iterations(body: Iterable[Instruction]) -> int:
-    """Return the number of iterations of the PTX loop in the body: the most common count of accesses and products. 1 if
-    there are none, or no lines."""
+    """Return the iterations of the PTX loop in the body: the most common count of accesses and products, or 1."""
     counts = Counter(count_ptx_instructions(body).values())
     # Of two equally common counts take the larger: merged instructions have smaller counts.
     return max(counts, key=lambda count: (counts[count], count), default=1)

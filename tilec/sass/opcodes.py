@@ -84,6 +84,5 @@ def find_opcode_name(opcode: int, types: int) -> str:
 
 
 def find_opcode_kind(opcode: int) -> OpcodeKind:
-    """Return the kind of an opcode; `arithmetic` by default, also for unknown ones: a scoreboard shows if they take
-    longer."""
+    """Return the kind of an opcode; of unknown ones `arithmetic`, as a scoreboard shows if they take longer."""
     return _KIND_OF_NAME.get(OPCODE_NAMES.get(opcode & 0x1FF, ""), "arithmetic")

@@ -73,6 +73,5 @@ class Budget:
         return Budget(None if balance is None else balance + WORK_FOR_ANSWERS, self.seconds_left)
 
     def without_work_limit(self) -> Budget:
-        """Return a budget of the same time and unlimited work, for a schedule that must be found. The caller charges
-        the work to this budget."""
+        """Return a budget of the same time and unlimited work; the caller charges the work to this budget."""
         return Budget(None, self.seconds_left)

@@ -86,8 +86,7 @@ def _check_copies(problem: Problem) -> Iterator[str]:
 
 
 def _check_cycles(problem: Problem) -> Iterator[str]:
-    """Report cycles of dependences, by topological elimination: the ops that cannot be removed are in or behind a
-    cycle."""
+    """Report cycles of dependences: ops that topological elimination cannot remove are in or behind one."""
     remaining = set(range(len(problem.ops)))
     waits, onward = [0] * len(problem.ops), [list[int]() for _ in problem.ops]
     for edge in problem.edges:

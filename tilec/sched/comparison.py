@@ -46,8 +46,7 @@ _PAST_TENSE = {"is": "was", "are": "were", "has": "had", "is in stage": "was in 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All changes; `why` has, for each loop with another interval, stages or rings, the steps that led to it, cause
-    first."""
+    """All changes; `why` has the steps, cause first, to each loop's new interval, stages or rings."""
 
     changes: tuple[Change, ...]
     why: tuple[tuple[str, tuple[str, ...]], ...]
@@ -324,8 +323,7 @@ _ABOUT_THE_GRID = ("persistent grid", "rasterisation", "programmatic dependent l
 def _explain_interval(
     old: dict[str, Any], new: dict[str, Any], about_kernel: Sequence[Change], found: Sequence[Change]
 ) -> Iterator[str]:
-    """Yield the steps from the first causes to the new interval, or to stages and rings where the interval is the
-    same."""
+    """Yield the steps from the first causes to the new interval, or stages and rings if it is the same."""
     prices = list(_find_causing_changes(old, new, found))
     named = " ".join(change.subject for change in (*prices, *found) if change.kind in ("price", "statement", "ring"))
     causes = [
@@ -351,8 +349,7 @@ def _explain_interval(
 
 
 def _find_causing_changes(old: dict[str, Any], new: dict[str, Any], found: Sequence[Change]) -> Iterator[Change]:
-    """Yield the changes of statements and rings that binding bounds of either schedule involve; all of them if there
-    are none."""
+    """Yield the changes of statements and rings that binding bounds involve; all of them if there are none."""
     concerned: set[tuple[str, str]] = set()
     for loop in (old, new):
         names = list(_name_statements(loop))

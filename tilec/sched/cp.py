@@ -43,8 +43,7 @@ def load_solver() -> Any:
 
 
 class Program:
-    """A CP-SAT program under construction. Variables are indices, and −v − 1 negates the boolean v. Each run is charged
-    to the budget."""
+    """A CP-SAT program under construction. −v − 1 negates the boolean v. Each run is charged to the budget."""
 
     def __init__(self, budget: Budget | None = None) -> None:
         self._cp = load_solver()

@@ -28,8 +28,7 @@ _MANY_COPIES = 64
 def make_schedule(
     problem: Problem, ii: int, start: Sequence[int], status: Status, order: Sequence[int] = ()
 ) -> Schedule:
-    """Return the schedule of these starts: ops ordered by phase (ties as in `order`, or by op id), rings as deep as
-    needed."""
+    """Return the schedule of these starts, ordered by phase, then as in `order` or by id; rings as deep as needed."""
     place = {op: at for at, op in enumerate(order or range(len(start)))}
     by_phase = sorted(range(len(start)), key=lambda op: (start[op] % ii, place[op]))
     return Schedule(ii, tuple(start), tuple(by_phase), compute_ring_depths(problem, ii, start), status)
@@ -73,14 +72,12 @@ def find_reaching_pairs(problem: Problem) -> list[tuple[int, int]]:
 
 
 def measure_slot_pressure(reach: Sequence[tuple[int, int]], start: Sequence[int]) -> int:
-    """Return the largest distance, in cycles, between the pairs of `reach`: so long the slots between them are
-    taken."""
+    """Return the largest distance, in cycles, between the pairs: so long the slots between them are taken."""
     return max([0, *(start[last] - start[first] for first, last in reach)])
 
 
 def sort_topologically(problem: Problem) -> list[int]:
-    """Return the ops in topological order of the edges within an iteration; of the ready ops, the smallest comes
-    first."""
+    """Return the ops in topological order within an iteration; of the ready ops, the smallest first."""
     waiting = [0] * len(problem.ops)
     onward: list[list[int]] = [[] for _ in problem.ops]
     for edge in problem.edges:

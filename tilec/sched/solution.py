@@ -41,8 +41,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One level of the objective at the schedule's II. `proven`: no schedule that is equal on the levels before is
-    better."""
+    """One level of the objective. `proven`: no schedule that is equal on the levels before is better."""
 
     name: str
     value: int

@@ -81,8 +81,7 @@ def solve_problem(
 
 
 def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget | None = None) -> Solution:
-    """Return some schedule with the smallest interval and the fewest stages, and their proofs. Raise `Unschedulable` if
-    no II admits a schedule."""
+    """Return a schedule with the smallest interval and fewest stages, with proofs. Raise `Unschedulable`."""
     budget = budget or Budget()
     before = budget.spent
     proven = compute_bounds(problem)
@@ -100,8 +99,7 @@ def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget
 def settle_objectives(
     problem: Problem, solution: Solution, effort: float = 1.0, budget: Budget | None = None
 ) -> Solution:
-    """Return the solution with the best schedule at its interval: settle every level of the objective after the
-    first."""
+    """Return the solution with the best schedule at its interval: settle every level after the first."""
     budget = budget or Budget()
     before = budget.spent
     schedule = solution.schedule
@@ -228,8 +226,7 @@ class _IntervalSweep:
         return FoundSchedule(*self.serial, self.role, is_serial=True)
 
     def reachable(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """Return the II and starts of a heuristic schedule, looked for once, in growing steps; None for the serial
-        one's starts."""
+        """Return a heuristic schedule's II and starts, looked for once in growing steps; None: serial starts."""
         step, most = max(1, ii // 128), _WORK_FOR_ANSWER
         while self.known is None and self.budget.seconds_left() > 0 and ii < last and most > 0:
             most -= heuristic.estimate_placing_work(self.problem, ii)

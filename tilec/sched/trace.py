@@ -144,8 +144,7 @@ def _describe_proof(solution: Solution) -> str:
 
 
 def record_refutation(solution: Solution) -> dict[str, Any] | None:
-    """Return what refutes II − 1: the families of constraints that together leave no room. None if it is not
-    refuted."""
+    """Return the families of constraints that together refute II − 1; None if it is not refuted."""
     ii = solution.schedule.ii - 1
     attempt = next((a for a in solution.attempts if a.ii == ii and a.outcome == "refuted"), None)
     if attempt is None:

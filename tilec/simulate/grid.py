@@ -218,8 +218,7 @@ def _record_clusters(
 
 
 def _find_dram_fraction(clusters: Sequence[Sequence[BlockTrace]]) -> float:
-    """Return the fraction of the watched loads of a wave that miss L2: the first load of each piece. Later loads find
-    it there."""
+    """Return the fraction of a wave's watched loads that miss L2: the first load of each piece."""
     blocks = [block for cluster in clusters for block in cluster]
     pieces: dict[tuple[int, ...], int] = {}
     watched = 0
@@ -316,8 +315,7 @@ def _interpolate_over_grid(config: Launch, total: int, slots: int, values: dict[
 
 
 def _deal_clusters(durations: dict[int, float], slots: int) -> tuple[float, float]:
-    """Return when the last cluster ends, each starting in order as an earlier one ends, and the sum of all
-    durations."""
+    """Return when the last cluster ends, if each starts as an earlier one ends, and the sum of durations."""
     free = [0.0] * slots
     for number in sorted(durations):
         heapq.heapreplace(free, free[0] + durations[number])

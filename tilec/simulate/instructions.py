@@ -1,5 +1,4 @@
-"""The properties of each instruction that a replay needs, whichever warp runs it: registers, pipe, transfer, kind of
-action."""
+"""The properties of instructions that a replay needs, whichever warp runs them: registers, pipe, transfer, deed."""
 
 from __future__ import annotations
 

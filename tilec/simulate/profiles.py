@@ -124,8 +124,7 @@ class MetricRow:
 
 @dataclass(frozen=True, slots=True)
 class ProfileComparison:
-    """Rows in the order of the predictions; `unmatched` are metrics of the profile that the simulation does not
-    predict."""
+    """Rows in the order of the predictions; `unmatched` are the profile's metrics that have no prediction."""
 
     launches: int
     rows: tuple[MetricRow, ...]

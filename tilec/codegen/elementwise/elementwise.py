@@ -117,8 +117,7 @@ class _Sweep:
         return [e for expr in a.expressions for e in tile.walk_expr(expr) if isinstance(e, tile.Load)]
 
     def find_run_length(self) -> int:
-        """Return the length of a run: consecutive elements of the last dimension that a thread holds. In a nest that
-        fills words it is one word."""
+        """Return the length of a run, of a thread's neighbours in the last dimension; a word where words are filled."""
         if self.stored and self.stored[0].buffer.name in self.state.words:
             return count_per_word(self.stored[0].buffer)
         if not self.op.nest.is_per_thread and any(s.buffer.scope == "local" for s in self.stored):
@@ -161,8 +160,7 @@ class _Sweep:
         return max(1, BATCH_REGISTERS // registers)
 
     def locate(self, a: Step) -> None:
-        """Mark what follows as the step's line of the kernel, or as the nest's if the step stands outside of it, as in
-        a macro."""
+        """Mark what follows as the step's line, or as the nest's if the step stands outside of it, as in a macro."""
         nest, own = self.op.span, a.span
         is_inside = own.file == nest.file and nest.line <= own.line <= nest.end_line
         self.builder.locate(own if is_inside else nest)
@@ -296,8 +294,7 @@ class _Sweep:
         return self.state.addresses.tiles[buffer.name].layout.run if buffer.scope == "shared" else None
 
     def count_lanes_per_element(self, load: tile.Load, run: _Run) -> int:
-        """Return the number of adjacent lanes that read the same element: two for `b[i, j // 2]`, all for `b[i]`, 1 if
-        each lane reads its own."""
+        """Return how many adjacent lanes read one element: two for `b[i, j // 2]`, all for `b[i]`, else 1."""
         last = self.vars[-1]
         if self.run_length == 1 or load.indices[-1] == last:
             return 1
@@ -454,8 +451,7 @@ class _Sweep:
             self.write_values(a, indices, values, run, lane)
 
     def assign_neighbours(self, group: list[Assignment], run: _Run) -> None:
-        """Emit stores of one nest element to neighbouring places: together, unless the elements of the run are already
-        adjacent in each store."""
+        """Emit stores to neighbouring places: together, unless each store's elements of the run are adjacent."""
         first = group[0].store
         self.locate(group[0])
         if self.find_access_width(first.buffer, first.indices, run) > 1 and not self.may_vary(group[0].conditions):
@@ -560,8 +556,7 @@ class _Sweep:
         self.builder.emit(f"mov.{cls}", target, value, guard=guard)
 
     def assign_words(self, store: tile.Store, run: _Run) -> None:
-        """Assign the run's elements as whole words, in fragments without single registers (see
-        `codegen.tensor_cores.words`)."""
+        """Assign the run's elements as whole words, in fragments without single registers (see `words`)."""
         values = self.pack_values(store.buffer.dtype, [(store.value, lane) for lane in range(self.run_length)], run)
         first = self.find_fragment_register(store.buffer, store.indices, run, 0) // count_per_word(store.buffer)
         for target, value in zip(self.state.words[store.buffer.name][first:], values, strict=False):

@@ -71,8 +71,7 @@ def clear_accumulators(buffer: tile.Buffer, state: State) -> None:
 
 
 def pack_operand(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
-    """Return a fragment as an operand, 4 bytes to a register, in the order of its layout (see `operand_a`,
-    `operand_b`)."""
+    """Return a fragment as an operand, 4 bytes to a register, in the order of its layout."""
     for held in (state.words, state.pairs):
         if buffer.name in held:
             return held[buffer.name]

@@ -261,8 +261,7 @@ def _advance_descriptor(descriptor: Reg, offset: int, state: State) -> Reg:
 
 
 def emit_commit(ring: warp.Ring, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-    """Emit the tensor cores' arrival at the version's barrier, in every block that fills it, after all earlier work
-    that this thread issued."""
+    """Emit the arrival, after the thread's earlier products, at the version's barrier of every block that fills it."""
     barrier, blocks = address_ring_barrier(state, cursor.name, ring.name, empty=empty), None
     if ring.paired or (empty and ring.shared):
         blocks = Imm(PAIR_MASK) if ring.paired else compute_mates_mask(ring.shared, state)

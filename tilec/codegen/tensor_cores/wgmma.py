@@ -154,8 +154,7 @@ def _build_descriptor(
 
 
 def _advance_descriptor(state: State, descriptor: Reg, offset: tile.Expr) -> Reg:
-    """Return the descriptor of a block `offset` bytes on. A block's shared memory ends below 2^18, so that the field
-    cannot overflow."""
+    """Return the descriptor of a block `offset` bytes on. Addresses stay below 2^18: the field cannot overflow."""
     form = affine_form(offset)
     if form.terms:
         moved = state.scalars.get_register(tile.Binary("floordiv", offset, tile.int32_const(16), INT32))

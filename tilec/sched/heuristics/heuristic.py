@@ -75,8 +75,7 @@ def schedule_by_heuristics(problem: Problem, budget: Budget | None = None, most:
 def _search_with_all_arms(
     problem: Problem, mii: int, budget: Budget | None, most: int | None
 ) -> tuple[int, Starts, str] | None:
-    """Return (II, starts, arm) at the first II from `mii` on that some arm reaches, the best by the levels of the
-    objective."""
+    """Return (II, starts, arm) at the first II from `mii` on that some arm reaches: the best by the objective."""
     last = mii + _MAX_STEPS * max(1, mii // 64)
     for ii in _list_intervals(mii, last if most is None else min(last, most)):
         affordable = _yield_affordable_arms(ARMS, estimate_placing_work(problem, ii), budget)
@@ -109,8 +108,7 @@ def needs_overlap(problem: Problem) -> bool:
 
 
 def try_all_arms(problem: Problem, ii: int) -> tuple[Trial, ...]:
-    """Return the II each arm reaches, starting at `ii`, below which none exists, and ending about a sixteenth
-    above it."""
+    """Return the II that each arm reaches, tried from `ii`, the least possible, to a sixteenth above it."""
     names = ARMS if len(problem.ops) <= _MAX_OPS else ("modulo",)
     found = ((arm, sweep_with_arm(problem, arm, ii, ii + max(4, ii // 16))) for arm in names)
     return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)

@@ -63,8 +63,7 @@ class Unschedulable(Exception):
 # The solver, the heuristics, role assignment and the cache all ask for the bounds of the same problem.
 @lru_cache(maxsize=32)
 def compute_bounds(problem: Problem) -> Bounds:
-    """Compute all bounds, in the order slots, roles, recurrence, rings, density, pools, stages. Raise
-    `Unschedulable`."""
+    """Compute all bounds: slots, roles, recurrence, rings, density, pools, stages. Raise `Unschedulable`."""
     problem = drop_implied_edges(problem)
     found = [*_find_slot_bounds(problem), *_find_role_bounds(problem)]
 
@@ -195,8 +194,7 @@ def _check_self_overlap(problem: Problem, slot: int) -> None:
 def _find_cycle_bound(
     problem: Problem, constraints: Sequence[paths.Arc], kind: Literal["recurrence", "ring"]
 ) -> Bound | None:
-    """Return the smallest II without a positive cycle. Each positive cycle found gives a larger II, so few rounds
-    suffice."""
+    """Return the smallest II without a positive cycle, found in few rounds: each cycle gives a larger II."""
     ii, culprit = 1, None
     while cycle := paths.relax_arcs(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1]:
         latency, distance = sum(arc.latency for arc in cycle), sum(arc.distance for arc in cycle)
@@ -215,8 +213,7 @@ def _find_cycle_bound(
 
 
 def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
-    """Bound the II by ops of one slot that the dependences keep in a window too short for them. Windows widen as II
-    grows."""
+    """Bound the II by a slot's ops in a window too short for them. Windows widen as II grows."""
     if len(problem.ops) > _MAX_OPS_FOR_DENSITY or _find_crowded_window(problem, floor) is None:
         return None
     ii = _bisect_smallest_ii(lambda ii: _find_crowded_window(problem, ii) is None, floor, ceiling)
@@ -300,8 +297,7 @@ def _find_ring_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int)
 
 
 def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
-    """Bound the II by the values of a pool: a value that lives L cycles has on average L / II copies in any
-    schedule."""
+    """Bound the II by the values of a pool: one that lives L cycles has on average L / II copies."""
     spec = problem.pools[pool]
     values = [value for value in problem.values if value.pool == pool and value.amount]
     if not values:

@@ -139,8 +139,7 @@ class _IntervalProgram(Program):
         return len(self._said) > before
 
     def share_pools(self, limits: Sequence[int | None], without: frozenset[str]) -> None:
-        """Add that rings as deep as their lifetimes require fit together in their pools, where the limits alone do not
-        ensure it."""
+        """Add that rings as deep as their lifetimes fit in their pools, where the limits do not ensure it."""
         rings = [*zip(self.problem.rings, limits, strict=True)]
         for index, pool in enumerate(self.problem.pools):
             deep = [(ring, limit) for ring, limit in rings if ring.pool == index and ring.bytes and limit is not None]

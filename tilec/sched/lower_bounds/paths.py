@@ -18,8 +18,7 @@ Distances = tuple[tuple[int | None, ...], ...]
 
 
 class Arc(NamedTuple):
-    """start[dst] + distance·II ≥ start[src] + latency: an edge of the problem, or a ring that must not be
-    overwritten."""
+    """start[dst] + distance·II ≥ start[src] + latency: an edge, or a ring that must not be overwritten."""
 
     src: int
     dst: int
@@ -55,8 +54,7 @@ def map_group_leaders(problem: Problem) -> dict[int, tuple[int, int]]:
 
 
 def build_lag_arcs(problem: Problem) -> tuple[Arc, ...]:
-    """Return arcs that keep each op of a group at the group's lag behind the first; less than an interval if
-    undecided."""
+    """Return arcs that keep a group's ops at its lag behind the first, less than an interval if undecided."""
     found = []
     for first, *others in problem.copies:
         for group, op in enumerate(others, 1):
@@ -67,8 +65,7 @@ def build_lag_arcs(problem: Problem) -> tuple[Arc, ...]:
 
 
 def find_earliest_starts(problem: Problem, ii: int, constraints: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:
-    """Return the smallest starts, not below `floor` (or 0), that satisfy the arcs. Needs an II without a positive
-    cycle."""
+    """Return the smallest starts, not below `floor` (or 0), by the arcs. The II must have no positive cycle."""
     starts, cycle = relax_arcs(len(problem.ops), constraints, ii, list(floor) or [0] * len(problem.ops))
     assert not cycle, f"II {ii} is below the recurrence bound"
     return [start for start in starts if start is not None]
@@ -80,8 +77,7 @@ def has_positive_cycle(problem: Problem, ii: int, constraints: Sequence[Arc]) ->
 
 
 def find_distances_from(problem: Problem, ii: int, constraints: Sequence[Arc], op: int) -> list[int | None]:
-    """Return the least distance from the start of `op` to each op; None where unconstrained. Negative ones are
-    deadlines."""
+    """Return the least distance from the start of `op` to each op; negative: a deadline, None: unconstrained."""
     origin: list[int | None] = [None] * len(problem.ops)
     origin[op] = 0
     return relax_arcs(len(problem.ops), constraints, ii, origin)[0]
@@ -124,8 +120,7 @@ def _find_longest_paths(onward: Sequence[Sequence[tuple[int, int]]], op: int) ->
 def relax_arcs(
     count: int, constraints: Sequence[Arc], ii: int, origin: list[int | None] | list[int]
 ) -> tuple[list[int | None], list[Arc]]:
-    """Return the longest paths from `origin` by Bellman and Ford (None: not reached), and a positive cycle if there is
-    one."""
+    """Return the longest paths from `origin` (None: not reached), and a positive cycle if there is one."""
     length: list[int | None] = list(origin)
     via: list[Arc | None] = [None] * count
     while True:

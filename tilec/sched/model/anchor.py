@@ -23,8 +23,7 @@ Starts = tuple[int, ...]
 
 
 def is_begin_constrained(problem: Problem) -> bool:
-    """Return whether the problem forbids some beginnings; otherwise the first issue is the beginning with fewest
-    stages."""
+    """Return whether the problem forbids some beginnings; else the first issue begins with fewest stages."""
     return bool(problem.same_stage) or any(
         problem.pools[pool].carried is not None for pool in list_limited_pools(problem)
     )

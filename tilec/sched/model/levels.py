@@ -43,8 +43,7 @@ def find_smallest_threshold(is_feasible: Callable[[int], bool | None], low: int,
 
 
 class LevelSettler:
-    """Improves a valid schedule level by level and keeps the best found. A level whose value equals a lower bound is
-    proven without the solver."""
+    """Improves a valid schedule level by level. A level that equals a lower bound is proven without the solver."""
 
     def __init__(
         self, problem: Problem, ii: int, start: Sequence[int], effort: float, budget: Budget | None = None
@@ -176,8 +175,7 @@ class LevelSettler:
         self.proofs.append(is_proven)
 
     def settle_order(self, model: Model) -> None:
-        """Minimise inversions: first by cores, which prove soon or never; then by search, which also improves the
-        schedule."""
+        """Minimise inversions: by cores, which prove soon or never; then by search, which improves the schedule."""
         pairs_of_role = self.pairs
         expression = model.express_inversions(pairs_of_role)
         is_proven = objective.count_inversions(pairs_of_role, self.ii, self.start) == 0
@@ -208,16 +206,14 @@ class LevelSettler:
         self.proofs.append(is_proven)
 
     def objectives(self, schedule: Schedule, is_proven: bool) -> tuple[Objective, ...]:
-        """Return the value of each level with its proof; `is_proven` is the proof of the stages, which were settled
-        before."""
+        """Return the value of each level with its proof; `is_proven` is that of the stages."""
         levels = objective.evaluate_levels(self.problem, schedule)
         proofs = [is_proven, *(self.proofs or [False] * (len(levels) - 1))]
         return tuple(Objective(level.name, level.value, proof) for level, proof in zip(levels, proofs, strict=True))
 
 
 def _limit_slot_pressure(problem: Problem, lifetimes: Sequence[tuple[int, int]], most: int) -> Problem:
-    """Return the problem limited to this pipe-slot pressure, as dependences, so that they also narrow the windows of
-    ops."""
+    """Return the problem limited to this pipe-slot pressure by dependences, which also narrow the ops' windows."""
     return replace(problem, edges=(*problem.edges, *(Edge(last, first, -most) for first, last in lifetimes)))
 
 

@@ -242,8 +242,7 @@ class Model(Program):
     # --- constraints ---
 
     def _place(self, from_begin: bool) -> None:
-        """Add the begin of the iteration and a start variable for each op, in reach of the busiest op or of the
-        begin."""
+        """Add the begin of the iteration and each op's start, in reach of the busiest op or of the begin."""
         busy_cycles = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
         self._busiest = busy_cycles.index(max(busy_cycles)) if busy_cycles else 0
         # A whole number of intervals, with room for an iteration on both sides.
@@ -291,8 +290,7 @@ class Model(Program):
         return lag
 
     def _separate_by_iterations(self, without: frozenset[str]) -> frozenset[int]:
-        """Separate ops that share slots of one unit, by whole turns. Return the slots for which that suffices: none if
-        there would be too many turns."""
+        """Separate ops of one-unit slots by whole turns. Return the slots for which that suffices, if turns are few."""
         problem, ii = self.problem, self.ii
         if self._distances is None or len(problem.ops) > _MAX_OPS_FOR_ITERATION_CHOICES:
             return frozenset()
@@ -322,8 +320,7 @@ class Model(Program):
         return slots
 
     def _map_to_first_group(self, op: int, other: int) -> tuple[int, int]:
-        """Return the corresponding ops of the first group of warps if both ops are of one group, else the ops
-        themselves."""
+        """Return the first group's corresponding ops if both are of one group of warps, else the ops."""
         (first, group), (second, other_group) = (self._leader.get(at, (at, 0)) for at in (op, other))
         return (first, second) if group == other_group else (op, other)
 
@@ -420,8 +417,7 @@ class Model(Program):
         self._add_linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
     def _count_max_copies(self) -> int:
-        """Return the most copies of a value that can be live: it may begin with the first op and outlive the last by
-        its latency."""
+        """Return the most live copies of a value: from the first op until the last one's latency is over."""
         return (self._span + max((op.latency for op in self.problem.ops), default=0)) // self.ii + 2
 
     def _add_life(self, value: Value) -> tuple[int, int]:
@@ -480,8 +476,7 @@ class Model(Program):
         self._add_linear(terms, separation, separation)
 
     def _share_registers(self, register_file: int) -> None:
-        """Limit the roles' registers, counting a role's values as if all lived at once: the assembler may need fewer,
-        never more."""
+        """Limit the roles' registers, as if all values of a role lived at once, which is never too few."""
         problem = self.problem
         threads: list[tuple[int, int]] = []
         for index, role in enumerate(problem.roles):
@@ -515,8 +510,7 @@ class Model(Program):
                 self._add_linear(terms, separation, None, when=literals)
 
     def _find_crossing_literals(self, edge: Edge, role: int) -> tuple[int, ...] | None:
-        """Return literals that hold if this role runs the edge's source and another role its destination; None if
-        impossible."""
+        """Return literals for this role running the edge's source and another its destination; None if impossible."""
         runs_src, runs_dst = self._runs_op(edge.src, role), self._runs_op(edge.dst, role)
         if runs_src is False or runs_dst is True or not self.problem.ops[edge.dst].roles:
             return None
@@ -530,8 +524,7 @@ class Model(Program):
         self._add_linear(((self.start[second], 1), (self.start[first], -1)), separation, None)
 
     def _add_phase(self, op: int, offset: int = 0, since: bool = False) -> int:
-        """Return the variable (start[op] + offset) mod II; with `since`, of the start counted from the begin of the
-        iteration."""
+        """Return the variable (start[op] + offset) mod II; with `since`, counted from the begin of the iteration."""
         offset, since = offset % self.ii, since and self._busiest_at is not None
         if (op, offset, since) not in self._phases:
             stage = self._variable(0, (2 * self._span + 1 + offset) // self.ii)

@@ -150,8 +150,7 @@ def is_valid_assignment(problem: Problem, role: Roles) -> bool:
 
 
 def guess_roles(problem: Problem, budget: Budget | None = None) -> Roles:
-    """Return roles that are possible at some interval, to start from. Charged to the budget, even beyond its end. Raise
-    `Unschedulable` if there are none."""
+    """Return roles possible at some II, charged even to a spent budget. Raise `Unschedulable` if there are none."""
     found = balance_roles(problem)
     if is_valid_assignment(problem, found):
         return found
