@@ -28,7 +28,6 @@ from tilec.codegen.tensor_cores.wgmma import emit_wgmma
 from tilec.ir import tile, warp
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.types import INT32
-from tilec.ir.warp import Operation, Program, Role
 from tilec.ir.warp_verify.effects import effects_without_scalars
 from tilec.passes.lower.waits.touches import find_touches
 from tilec.ptx.module import Address, Guard, Imm, Item, Operand, Pair, Reg, Symbol
@@ -45,7 +44,7 @@ _BY_TENSOR_CORES = warp.Wgmma | warp.TensorMma | warp.TensorCopy
 class EntryCode:
     """The code of one entry, whose parts `build` emits in order."""
 
-    def __init__(self, program: Program, target: Target, imported: tuple[str, ...]) -> None:
+    def __init__(self, program: warp.Program, target: Target, imported: tuple[str, ...]) -> None:
         self.program, self.target = program, target
         self.builder = Builder(imported)
         self.scalars = Scalars(self.builder)
@@ -93,6 +92,7 @@ class EntryCode:
         if self.program.tensor:
             tcgen05.emit_allocation(self.program, self.builder, self.scalars)
         self.initialise_barriers(thread)
+        clusters.emit_start_barrier(self.program, self.builder)
         if self.program.tensor:
             self.tensor = tcgen05.emit_address_load(self.program, self.builder, self.scalars)
         self.emit_roles()
@@ -127,7 +127,6 @@ class EntryCode:
     def initialise_barriers(self, thread: Reg) -> None:
         """Emit the initialisation of the barriers by one thread, which also prefetches the tensor maps."""
         if not self.barriers and not self.program.maps:
-            clusters.emit_start_barrier(self.program, self.builder)
             return
         done = self.builder.new_label("initialised")
         other = self.builder.create("pred", "setp.ne.u32", thread, Imm(0))
@@ -152,7 +151,6 @@ class EntryCode:
         if self.barriers and self.target.has("tma"):
             self.builder.emit("fence.mbarrier_init.release.cluster")
         self.builder.place_label(done)
-        clusters.emit_start_barrier(self.program, self.builder)
 
     def emit_roles(self) -> None:
         """Emit all roles. The first follows at once, the others are branched to. Branches to warpgroups come first,
@@ -182,20 +180,20 @@ class EntryCode:
         if self.program.explicit_roles and self.program.tensor:  # any role may read it last
             tcgen05.emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.get_register(WARP))
 
-    def emit_role_branches(self, roles: list[Role], labels: Mapping[str, str]) -> None:
+    def emit_role_branches(self, roles: list[warp.Role], labels: Mapping[str, str]) -> None:
         """Emit the branches to these roles, by the warp's index, the last role first."""
         for role in reversed(roles):
             warp_index = self.scalars.get_register(WARP)
             mine = self.builder.create("pred", "setp.ge.u32", warp_index, Imm(role.first_warp))
             self.builder.emit("bra", Symbol(labels[role.name]), guard=mine)
 
-    def set_registers(self, role: Role) -> None:
+    def set_registers(self, role: warp.Role) -> None:
         """Set the registers of a thread to those of the role; the launch divides the file evenly."""
         self.register_count = self.target.limit("registers_per_sm") // self.program.threads // 8 * 8
         if role.registers is not None:
             self.change_registers(role.registers)
 
-    def emit_role(self, role: Role, barrier_id: int, end: str) -> None:
+    def emit_role(self, role: warp.Role, barrier_id: int, end: str) -> None:
         """Emit the code of one role: its state, the positions of its cursors, its body."""
         builder = self.builder
         if role.single_thread:
@@ -270,7 +268,7 @@ class EntryCode:
             tcgen05.emit_deallocation(state, Imm(barrier_id), Imm(role.threads), state.warp)
         self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP] = before
 
-    def set_cursors(self, role: Role) -> None:
+    def set_cursors(self, role: warp.Role) -> None:
         """Emit the initial positions of the cursors: the first version. Waits for full barriers begin with parity 0,
         waits for empty barriers with 1, for which a fresh barrier counts as released."""
         operations = list(warp.walk_operations(role.body))
@@ -291,7 +289,7 @@ class EntryCode:
             self.builder.emit(f"setmaxnreg.{direction}.sync.aligned.u32", Imm(count))
         self.register_count = count
 
-    def emit_ping_pong(self, role: Role, barrier: int, state: State) -> None:
+    def emit_ping_pong(self, role: warp.Role, barrier: int, state: State) -> None:
         """Emit a role with ping-pong warpgroups. The first one begins, since the last one arrives at its barrier before
         anything else. At the end the first one waits once more, so that no arrival is left pending."""
         builder, groups = self.builder, role.warps // 4
@@ -313,13 +311,13 @@ class EntryCode:
         self.builder.emit(barrier, Imm(number), Imm(PING_PONG_THREADS))
         self.builder.place_label(past)
 
-    def emit_body(self, operations: tuple[Operation, ...], state: State) -> None:
+    def emit_body(self, operations: tuple[warp.Operation, ...], state: State) -> None:
         """Emit operations in order, with float16 accumulators unpacked where these need single elements."""
         for op in operations:
             with words.unpack_accumulators(op, state):
                 self.emit_operation(op, state)
 
-    def emit_operation(self, op: Operation, state: State) -> None:
+    def emit_operation(self, op: warp.Operation, state: State) -> None:
         """Emit one operation, nested ones included."""
         builder = self.builder
         builder.set_location(op.span)
@@ -438,7 +436,7 @@ class EntryCode:
             builder.emit("bra", Symbol(again), guard=self.scalars.get_register(following.is_there))
         self.addresses.forget_positions()
 
-    def emit_forever(self, body: tuple[Operation, ...], state: State) -> None:
+    def emit_forever(self, body: tuple[warp.Operation, ...], state: State) -> None:
         """Emit a loop that only a break leaves."""
         again = self.builder.new_label("again")
         self.exits.append(self.builder.new_label("done"))
@@ -497,7 +495,7 @@ class EntryCode:
 
 
 _RING_ARRIVALS = (warp.RingRelease, warp.RingFill)
-_EMITTERS: dict[type[Operation], Callable[[Any, State], None]] = {
+_EMITTERS: dict[type[warp.Operation], Callable[[Any, State], None]] = {
     warp.Elementwise: emit_elementwise, warp.CpAsync: emit_cp_async, warp.TmaLoad: emit_tma_load,
     warp.TmaStore: emit_tma_store, warp.StoreMatrix: emit_store_matrix, warp.LoadMatrix: emit_load_matrix,
     warp.Mma: emit_mma, warp.Wgmma: emit_wgmma, warp.Reduce: emit_reduce, warp.WarpgroupSync: emit_warpgroup_sync,
@@ -511,7 +509,7 @@ _EMITTERS: dict[type[Operation], Callable[[Any, State], None]] = {
 """The function that emits an operation, of those that need nothing but the role's state."""
 
 
-def _shares_warpgroup(role: Role) -> bool:
+def _shares_warpgroup(role: warp.Role) -> bool:
     """Return whether an earlier role has the first warps of the role's warpgroup."""
     return role.registers is not None and role.first_warp % 4 != 0
 
@@ -521,7 +519,7 @@ def _select_move(buffer: tile.Buffer) -> tuple[RegisterClass, str]:
     return cls, f"mov.{cls}"
 
 
-def _find_written_tensors(program: Program) -> set[str]:
+def _find_written_tensors(program: warp.Program) -> set[str]:
     """Return the tensors that this or a previous, overlapping kernel may store to: not to be read as read-only."""
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in program.operations()):
         return {p.name for p in program.params if isinstance(p, tile.Buffer)}
@@ -535,7 +533,7 @@ def _find_written_tensors(program: Program) -> set[str]:
     return names
 
 
-def _partly_written(program: Program) -> set[str]:
+def _partly_written(program: warp.Program) -> set[str]:
     """Return the shared tiles of which some elements may not be written: stores are too few or under conditions."""
     partly, whole = set[str](), set[str]()
     for op in program.operations():

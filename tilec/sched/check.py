@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.sched.objective import sort_topologically
 from tilec.sched.problem import MAX_CYCLES, Problem
 from tilec.support import schema
 
@@ -87,20 +88,7 @@ def _check_copies(problem: Problem) -> Iterator[str]:
 
 def _check_cycles(problem: Problem) -> Iterator[str]:
     """Report cycles of dependences: ops that topological elimination cannot remove are in or behind one."""
-    remaining = set(range(len(problem.ops)))
-    waits, onward = [0] * len(problem.ops), [list[int]() for _ in problem.ops]
-    for edge in problem.edges:
-        if edge.distance == 0:
-            waits[edge.dst] += 1
-            onward[edge.src].append(edge.dst)
-    ready = [op for op in remaining if not waits[op]]
-    while ready:
-        op = ready.pop()
-        remaining.remove(op)
-        for other in onward[op]:
-            waits[other] -= 1
-            if not waits[other]:
-                ready.append(other)
+    remaining = {*range(len(problem.ops))} - {*sort_topologically(problem)}
     if remaining:
         names = ", ".join(problem.ops[op].name for op in sorted(remaining))
         yield f"a cycle of dependences lies within one iteration, in or before these ops: {names}"

@@ -222,6 +222,10 @@ class _IntervalSweep:
             # Once one proof is missing, the rest no longer need much effort at every II.
             is_hurried |= answer.outcome == "unknown" or self.spent >= _EFFORT_PER_SWEEP * self.effort
             ii = self.skip(ii + max(1, ii // 32)) if is_hurried else ii + 1
+        return self.end_serially(last)
+
+    def end_serially(self, last: int) -> FoundSchedule:
+        """Record that only the serial schedule was found, and return it."""
         self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
         return FoundSchedule(*self.serial, self.role, is_serial=True)
 
@@ -272,8 +276,7 @@ class _IntervalSweep:
         why = "skipped: the search budget is spent" if self.budget.is_spent else "skipped: time is up"
         self.attempts += (Attempt(at, "unknown", "solver", why) for at in range(ii, last))
         if known is None:
-            self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
-            return FoundSchedule(*self.serial, self.role, is_serial=True)
+            return self.end_serially(last)
         self.attempts.append(Attempt(last, "found", "heuristic", "a schedule exists"))
         return FoundSchedule(last, shift_to_valid_begin(self.problem, last, known), self.role)
 

@@ -12,25 +12,24 @@ from tilec.ir import warp
 from tilec.ir.manifest import Attribute
 from tilec.ir.multicast import count_multicast_blocks, multicast_ranks
 from tilec.ir.tile import THREAD, Expr, Var
-from tilec.ir.warp import ClusterArrive, Cursor, Elementwise, GridSync, Program, Ring, Role
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol
 
 
 def find_launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, ...]:
     """Return the launch attributes that the program's operations need."""
     needed: list[Attribute] = []
-    if any(isinstance(op, GridSync) for op in operations):
+    if any(isinstance(op, warp.GridSync) for op in operations):
         needed.append("cooperative")
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in operations):
         needed.append("dependent")
     return tuple(needed)
 
 
-def emit_start_barrier(program: Program, builder: Builder) -> None:
+def emit_start_barrier(program: warp.Program, builder: Builder) -> None:
     """Emit the wait until barriers are initialised and tensor memory is allocated. All threads of the cluster wait if
     its blocks signal or store to one another, for which they must have begun (CUDA programming guide, distributed
     shared memory); otherwise those of the block."""
-    sends = any(isinstance(op, Elementwise) and op.block is not None for op in program.operations())
+    sends = any(isinstance(op, warp.Elementwise) and op.block is not None for op in program.operations())
     if sends or program.signals_blocks or any(ring.crosses_blocks for ring in program.rings):
         emit_cluster_barrier(builder)
     elif program.tensor or program.barriers or any(ring.has_barriers for ring in program.rings):
@@ -43,7 +42,7 @@ def emit_cluster_barrier(builder: Builder) -> None:
     builder.emit("barrier.cluster.wait.acquire.aligned")
 
 
-def prepare_role(role: Role, state: State) -> None:
+def prepare_role(role: warp.Role, state: State) -> None:
     """Compute once what the role needs to know of its cluster: shares, mates, pair and head."""
     operations = list(warp.walk_operations(role.body))
     for axes in dict.fromkeys(op.shared for op in operations if isinstance(op, warp.TmaLoad) and op.shared):
@@ -132,7 +131,7 @@ def _locate_leader(rank: Reg, first: Operand, state: State) -> LeaderBlock:
     return LeaderBlock(away, builder.create("pred", "setp.eq.u32", rank, first))
 
 
-def address_in_leader(barrier: Address, cursor: Cursor, leader: LeaderBlock, state: State) -> Address:
+def address_in_leader(barrier: Address, cursor: warp.Cursor, leader: LeaderBlock, state: State) -> Address:
     """Return the address of a version's barrier in the first block of the pair, or of the cluster."""
     place, away = barrier.base, leader.away
     moves = state.addresses.positions[cursor.name].moves
@@ -164,7 +163,7 @@ def emit_skip_second_block(end: str, builder: Builder) -> None:
     builder.emit("bra", Symbol(end), guard=builder.create("pred", "setp.ne.u32", bit, Imm(0)))
 
 
-def emit_release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
+def emit_release_to_mates(ring: warp.Ring, cursor: warp.Cursor, state: State) -> None:
     """Emit the release of a version to each block that fills it, by one lane per block."""
     builder, mate = state.builder, state.mates[ring.shared]
     position, base = state.addresses.positions[cursor.name], state.scalars.get_register(SHARED_BASE)
@@ -184,7 +183,7 @@ def map_to_block(address: Address, block: Expr, state: State) -> Address:
     return Address(theirs, address.offset)
 
 
-def emit_cluster_arrive(op: ClusterArrive, state: State) -> None:
+def emit_cluster_arrive(op: warp.ClusterArrive, state: State) -> None:
     """Emit the arrival at the cluster's barrier; in a role of one thread the warp's others have ended."""
     # In a role of one thread the warp's other threads have ended.
     aligned = "" if state.role.single_thread else ".aligned"
@@ -199,7 +198,7 @@ def emit_cluster_wait(state: State) -> None:
 HIGH_BIT = 1 << 31
 
 
-def emit_grid_sync(op: GridSync, state: State) -> None:
+def emit_grid_sync(op: warp.GridSync, state: State) -> None:
     """Emit a grid barrier. The arrivals of all blocks add up to the counter's highest bit, so that each barrier flips
     this bit and leaves the others 0 for the next one. All threads of a block arrive and leave together."""
     builder = state.builder

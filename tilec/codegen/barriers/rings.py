@@ -13,14 +13,13 @@ from tilec.codegen.builder import Builder
 from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.ir import warp
-from tilec.ir.warp import Program
 from tilec.ptx.module import Guard, Imm, Operand, Reg, Symbol
 
 
 class RingProtocol:
     """Emits the protocol of a program's rings; `advance` moves the positions that `addresses` holds in registers."""
 
-    def __init__(self, program: Program, builder: Builder, scalars: Scalars, addresses: Addresses) -> None:
+    def __init__(self, program: warp.Program, builder: Builder, scalars: Scalars, addresses: Addresses) -> None:
         self.program, self.builder, self.scalars, self.addresses = program, builder, scalars, addresses
         self.in_tensor = frozenset(tile.buffer.name for tile in program.tensor)
 
