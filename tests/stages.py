@@ -16,8 +16,8 @@ from tilec.ir.warp import Program
 from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop, ScheduledLoop
 from tilec.passes.state import FileState, KernelState
 from tilec.ptx.module import Module
+from tilec.sched.objective import record_given_schedule
 from tilec.sched.schedule import Schedule
-from tilec.sched.solve import record_given_schedule
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile
 

@@ -105,7 +105,7 @@ def _use_measurement(text: str) -> None:
     measurement = measure.from_json(text, "mutant.json")
     for name in measurement.figures:
         assert f"{measurement.spread(name).relative:.1%}"
-    made, _ = rewrite_rows(resources.target_text("sm_90a"), plan.derive_rows(measurement), "sm_90a.toml")
+    made, _ = rewrite_rows(resources.target_text("sm_90a"), plan.derive_checked_rows(measurement).rows, "sm_90a.toml")
     target.parse_target(made, "sm_90a.toml")
 
 

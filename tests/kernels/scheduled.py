@@ -23,9 +23,9 @@ from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop, ScheduledL
 from tilec.ptx.parse import parse_module
 from tilec.ptx.text import print_module
 from tilec.sched.model.roles import Roles, has_roles, resolve_roles
+from tilec.sched.objective import make_schedule
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
-from tilec.sched.solve import make_schedule
 from tilec.sched.verify import find_violations
 from tilec.support.options import CompileOptions, Strategy
 from tilec.support.source import SourceFile

@@ -10,9 +10,10 @@ from loops import has_schedule
 from tilec.passes.scheduling.refusals import find_refusals
 from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.model.stages import Roofline, count_roofline_stages, estimate_roofline
+from tilec.sched.objective import make_schedule
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
 from tilec.sched.schedule import Schedule
-from tilec.sched.solve import make_schedule, solve_problem
+from tilec.sched.solve import solve_problem
 from tilec.sched.trace import record_pool
 from tilec.sched.verify import find_violations
 from tilec.target import table as target_file

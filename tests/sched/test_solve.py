@@ -25,8 +25,11 @@ from loops import (
 from tilec.sched import solve as solving
 from tilec.sched.explain import explain_solution
 from tilec.sched.lower_bounds.bounds import Unschedulable
+from tilec.sched.model.levels import left_justify
+from tilec.sched.objective import evaluate_levels, record_given_schedule
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use, Value
-from tilec.sched.solve import Scheduler, Solution, evaluate_levels, left_justify, record_given_schedule, solve_problem
+from tilec.sched.solution import Solution
+from tilec.sched.solve import Scheduler, solve_problem
 from tilec.sched.verify import find_violations
 
 

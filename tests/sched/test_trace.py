@@ -13,10 +13,11 @@ from loops import KNOWN, gemm, random_problem
 from tilec.sched import explain
 from tilec.sched.explain import list_families
 from tilec.sched.model.model import Answer, Model
+from tilec.sched.objective import record_given_schedule
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Solution
-from tilec.sched.solve import record_given_schedule, solve_problem
+from tilec.sched.solve import solve_problem
 from tilec.sched.trace import TraceError, build_trace, dump_trace, read_schedules
 from tilec.sched.verify import find_violations
 

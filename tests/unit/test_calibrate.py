@@ -125,7 +125,11 @@ def measured(device: StandIn | None = None) -> Measurement:
 
 
 def cells(measurement: Measurement) -> dict[str, Any]:
-    return {f"{row.table}/{key}": value for row in plan.derive_rows(measurement) for key, value in row.cells.items()}
+    return {
+        f"{row.table}/{key}": value
+        for row in plan.derive_checked_rows(measurement).rows
+        for key, value in row.cells.items()
+    }
 
 
 def test_a_figure_is_the_slope_between_two_runs() -> None:
@@ -170,7 +174,7 @@ def test_rows_follow_from_figures() -> None:
 @pytest.mark.parametrize("name", resources.target_names())
 def test_a_file_changes_in_the_measured_cells_only(name: str) -> None:
     before = resources.target_text(name)
-    rows = plan.derive_rows(measured())
+    rows = plan.derive_checked_rows(measured()).rows
     after, changes = rewrite_rows(before, rows, f"{name}.toml")
     changed = [(a, b) for a, b in zip(before.split("\n"), after.split("\n"), strict=True) if a != b]
     assert changed and len(changed) <= len(changes)
@@ -187,7 +191,7 @@ def test_a_file_changes_in_the_measured_cells_only(name: str) -> None:
 
 
 def test_the_source_says_where_and_when() -> None:
-    text, _ = rewrite_rows(resources.target_text("sm_90a"), plan.derive_rows(measured()), "sm_90a.toml")
+    text, _ = rewrite_rows(resources.target_text("sm_90a"), plan.derive_checked_rows(measured()).rows, "sm_90a.toml")
     kind = next(kind for kind in targets.parse_target(text, "sm_90a.toml").kinds if kind.name == "wgmma.ss")
     assert kind.source.kind == "measured"
     assert kind.source.where.startswith(
@@ -206,7 +210,7 @@ def test_a_fault_costs_its_own_rows_only() -> None:
     measurement = measured(Faulty())
     assert set(measurement.faults) == {"wgmma.ss bf16 n256", "mma.sync bf16 latency"}
     assert "thread 3 of block 0 left" in measurement.faults["mma.sync bf16 latency"]
-    tables = {row.table for row in plan.derive_rows(measurement)}
+    tables = {row.table for row in plan.derive_checked_rows(measurement).rows}
     assert 'timing."wgmma.rs".silicon' in tables
     assert not tables & {'timing."wgmma.ss".silicon', 'timing."mma.sync".silicon'}
 
@@ -229,14 +233,14 @@ def test_a_comment_stays() -> None:
     text = resources.target_text("sm_90a")
     marked = text.replace("latency = 168\n", "latency = 168 # a round trip\n")
     assert marked != text
-    after, _ = rewrite_rows(marked, plan.derive_rows(measured()), "own.toml")
+    after, _ = rewrite_rows(marked, plan.derive_checked_rows(measured()).rows, "own.toml")
     assert "latency = 48 # a round trip\n" in after
 
 
 def test_a_file_of_another_form_is_refused() -> None:
     text = resources.target_text("sm_90a").replace("issue = 20\nlatency = 168", "issue = 20")
     with pytest.raises(CompileError) as raised:
-        rewrite_rows(text, plan.derive_rows(measured()), "own.toml")
+        rewrite_rows(text, plan.derive_checked_rows(measured()).rows, "own.toml")
     assert raised.value.diagnostics[0].code == "bad-target-file"
     assert "no line of its own for latency" in raised.value.diagnostics[0].title
 
@@ -431,7 +435,7 @@ def test_results_rewrite_a_file(without_gpu: Path, capfd: pytest.CaptureFixture[
     (without_gpu / "own.toml").write_text(own)
     assert main(["calibrate", "--results", "m.json", "-o", "own.toml"]) == 0
     text = (without_gpu / "own.toml").read_text()
-    assert text == rewrite_rows(own, plan.derive_rows(measured()), "own.toml")[0]
+    assert text == rewrite_rows(own, plan.derive_checked_rows(measured()).rows, "own.toml")[0]
     assert text.endswith("# mine\n") and "clock_mhz = { value = 1500, " in text
     shown = capfd.readouterr().out
     assert "wgmma.ss bf16 n256" in shown and "128.00" in shown

@@ -26,29 +26,20 @@ WARPS, CHAINS, ROUNDS = 8, 4, 8
 
 
 def arithmetic_probes() -> Iterator[Probe]:
+    """Yield the probes of multiply-adds, transcendental instructions, shuffles and the clock."""
     yield Probe("fma latency", _fma_chain(), _expected_halving, 2 * CHAIN)
     yield Probe(
         "clock of one SM", _fma_chain(both=True), _expected_halving, 1, (1000, 41000), readings=("cycles", "ns")
     )
     for name in MUFU:
-        yield Probe(
-            f"{name} latency",
-            _mufu_chains(name, 1, CHAIN),
-            _expect_iterated(name, CHAIN, 32),
-            CHAIN,
-            tolerance=TOLERANCE,
-        )
+        body, result = _mufu_chains(name, 1, CHAIN), _expect_iterated(name, CHAIN, 32)
+        yield Probe(f"{name} latency", body, result, CHAIN, tolerance=TOLERANCE)
         body, result = _mufu_chains(name, CHAINS, ROUNDS), _expect_iterated(name, ROUNDS, 32 * WARPS)
         # The operations of one scheduler, which has two of the eight warps.
         each = CHAINS * ROUNDS * WARPS // 4
         yield Probe(f"{name} throughput", body, result, each, threads=32 * WARPS, tolerance=TOLERANCE)
-    yield Probe(
-        "shuffle and maximum latency", _shuffle_chain(), expect_same_word(lambda run: 31.0, 32, np.float32), CHAIN
-    )
-
-
-def _initialise_chains(count: int, value: str) -> str:
-    return "".join(f"    mov.f32 %f{i}, {value};\n" for i in range(count))
+    largest = expect_same_word(lambda run: 31.0, 32, np.float32)
+    yield Probe("shuffle and maximum latency", _shuffle_chain(), largest, CHAIN)
 
 
 def _float_literal(value: float) -> str:
@@ -67,6 +58,7 @@ def _fma_chain(both: bool = False) -> str:
 
 
 def _expected_halving(run: Run) -> Array:
+    """Return the words that the chain of multiply-adds leaves, from the thread's index."""
     x = np.arange(32, dtype=np.float32)
     for _ in range(min(2 * CHAIN * run.trip_count, 100)):
         x = x * np.float32(0.5) + np.float32(0.5)
@@ -74,6 +66,7 @@ def _expected_halving(run: Run) -> Array:
 
 
 def _mufu_chains(name: str, chains: int, rounds: int) -> str:
+    """Return interleaved chains of a transcendental instruction. The word is their maximum."""
     before, instruction, _ = MUFU[name]
     lines = [
         f"    {text.format(x=f'%f{chain}', t=f'%f{chain + 16}')}"
@@ -82,13 +75,16 @@ def _mufu_chains(name: str, chains: int, rounds: int) -> str:
         for text in (before, instruction)
         if text
     ]
+    starts = "".join(f"    mov.f32 %f{chain}, {_float_literal(START)};\n" for chain in range(chains))
     largest = "".join(f"    max.f32 %f0, %f0, %f{chain};\n" for chain in range(1, chains))
-    return f"""{_initialise_chains(chains, _float_literal(START))}    bar.sync 0;
+    return f"""{starts}    bar.sync 0;
 {emit_timed(emit_loop(chr(10).join(lines)))}{largest}    mov.b32 %word, %f0;
 """
 
 
 def _expect_iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Array]:
+    """Return the expectation that each thread leaves the function applied again and again to START."""
+
     def compute_words(run: Run) -> Array:
         x = np.float64(START)
         for _ in range(rounds * run.trip_count):
@@ -99,6 +95,7 @@ def _expect_iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Ar
 
 
 def _shuffle_chain() -> str:
+    """Return a chain of shuffles and maxima, which spreads the largest lane number to all lanes."""
     steps = "\n".join(
         f"    shfl.sync.bfly.b32 %f1, %f0, {1 << step % 5}, 31, -1;\n    max.f32 %f0, %f0, %f1;"
         for step in range(CHAIN)

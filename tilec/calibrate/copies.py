@@ -42,6 +42,7 @@ COPY_BYTES = COPY_THREADS * 4 * 16
 
 
 def copy_probes() -> Iterator[Probe]:
+    """Yield the probes of tensor copies, cp.async, plain loads, and copies by the whole chip."""
     tma: tuple[Feature, ...] = ("tma", "mbarrier")
     for box in BOXES:
         yield Probe(
@@ -72,30 +73,14 @@ def copy_probes() -> Iterator[Probe]:
         ("from dram", "from l2"), rows=ROWS,
     )  # fmt: skip
     yield Probe(
-        "ld.global latency",
-        _pointer_chase(),
-        _expected_chase,
-        4,
-        (32, 512),
-        32,
-        0,
-        (),
-        ("from dram", "from l2"),
+        "ld.global latency", _pointer_chase(),
+        lambda run: _word_of_thread_0(run, 4 * STEP * run.trip_count), 4, (32, 512), readings=("from dram", "from l2"),
         rows=ROWS,
-    )
+    )  # fmt: skip
     yield Probe(
-        "copy, all SMs",
-        _copy_rows(),
-        _expected_copy,
-        1,
-        (8, 48),
-        COPY_THREADS,
-        0,
-        (),
-        ("cycles", "ns"),
-        fills_chip=True,
-        rows=ROWS,
-    )
+        "copy, all SMs", _copy_rows(), _expected_copy, 1, (8, 48), COPY_THREADS, readings=("cycles", "ns"),
+        fills_chip=True, rows=ROWS,
+    )  # fmt: skip
 
 
 def _memory_word(run: Run, index: int | Array) -> Array:
@@ -150,6 +135,8 @@ def _word_of_thread_0(run: Run, word: int | Array) -> Array:
 
 
 def _store_latency(box: int) -> str:
+    """Return stores of one box after another, timed until shared memory is read and until the data is written."""
+
     def store_boxes(name: str, until: str) -> str:
         return emit_loop(
             f"""    {_STORE} [%map, {{0, %r5}}], [%smem];
@@ -194,6 +181,7 @@ def _select_row(box: int, window: int) -> str:
 
 
 def _issue_box(box: int, window: int, slot: int) -> str:
+    """Return the announcement and the load of the next box into a slot."""
     size = box * ROW_BYTES
     return f"""{_select_row(box, window)}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
     add.u32 %r8, %smem, {slot * size};
@@ -202,8 +190,7 @@ def _issue_box(box: int, window: int, slot: int) -> str:
 
 
 def _load_stream(box: int, window: int) -> str:
-    """Return a loop in which thread 0 keeps eight boxes in flight. It waits for the last ones, because the block must
-    not exit before."""
+    """Return a loop in which thread 0 keeps eight boxes in flight, and the wait for the last ones."""
     first = "".join(_issue_box(box, window, slot) for slot in range(SLOTS))
     body = "".join(emit_wait(slot, "%r6", f"WAIT{slot}") + _issue_box(box, window, slot) for slot in range(SLOTS))
     last = "".join(emit_wait(slot, "%r6", f"LAST{slot}") for slot in range(SLOTS))
@@ -216,6 +203,8 @@ def _load_stream(box: int, window: int) -> str:
 
 
 def _expect_stream(box: int, window: int) -> Callable[[Run], Array]:
+    """Return the expectation that thread 0 leaves the first word of the box that slot 0 got last."""
+
     def compute_words(run: Run) -> Array:
         # Slot 0 holds the first box of the last iteration's issues.
         row = (run.trip_count * SLOTS * run.blocks + np.arange(run.blocks)) * box & window - 1
@@ -268,8 +257,7 @@ STEP = 4096 + 128
 
 
 def _pointer_chase() -> str:
-    """Return a chain of loads in which each address depends on the previous word, which is zero: a load and a 64-bit
-    addition per link."""
+    """Return a chain of loads, each at an address that depends on the last word: a load and an addition a link."""
 
     def follow_chain(name: str, start: str) -> str:
         link = f"""    ld.global.cg.b32 %r8, [%rd3];
@@ -285,10 +273,6 @@ def _pointer_chase() -> str:
     cvt.u32.u64 %word, %rd3;
 MET:
 """
-
-
-def _expected_chase(run: Run) -> Array:
-    return _word_of_thread_0(run, 4 * STEP * run.trip_count)
 
 
 def _copy_rows() -> str:

@@ -41,9 +41,6 @@ def select_probes(target: Target) -> tuple[Probe, ...]:
     return tuple(probe for probe in PROBES if all(target.has(feature) for feature in probe.features))
 
 
-# ---- results ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Spread:
     """The distribution of a figure: the median, and the tenth and ninetieth percentile of its runs."""
@@ -72,6 +69,7 @@ class Measurement:
     faults: Mapping[str, str]
 
     def spread(self, name: str) -> Spread:
+        """Return the median and the spread of a figure over its runs."""
         ordered = sorted(self.figures[name])
         tenth = len(ordered) // 10
         return Spread(statistics.median(ordered), ordered[tenth], ordered[-1 - tenth])
@@ -93,9 +91,6 @@ def from_json(text: str, path: str) -> Measurement:
         )
     # A driver's answer is padded with NULs, and files of earlier versions have them.
     return replace(read, gpu=read.gpu.partition("\0")[0])
-
-
-# ---- devices ---------------------------------------------------------------------------------------------------------
 
 
 class Kernel(Protocol):
@@ -124,28 +119,24 @@ class Device(Protocol):
 
 
 class Gpu:
-    """The first GPU of this machine. Each probe runs in a process of its own: a fault destroys the context of its
-    process, and no other probe's."""
+    """The first GPU of this machine. Each probe has a process, since a fault destroys a process's context."""
 
     def __init__(self) -> None:
         known = runtime.describe_gpu()
         self.gpu, self.driver, self.sms = known.name, known.driver, known.sms
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
+        """Run the probe in a process of its own, and return the slopes that it prints."""
         arguments = (probe.name, str(repeats), str(self.sms))
-        command = [sys.executable, "-m", "tilec.calibrate.measure", *arguments]
+        command, patience = [sys.executable, "-m", "tilec.calibrate.measure", *arguments], PATIENCE_SECONDS
+        environment = _child_environment()
         try:
             # Through a pipe, so that an interrupted run leaves no file.
             child = subprocess.run(
-                command,
-                input=cubin,
-                capture_output=True,
-                timeout=PATIENCE_SECONDS,
-                check=False,
-                env=_child_environment(),
+                command, input=cubin, capture_output=True, timeout=patience, check=False, env=environment
             )
         except subprocess.TimeoutExpired:
-            raise ProbeFault(f"it took more than {PATIENCE_SECONDS} s") from None
+            raise ProbeFault(f"it took more than {patience} s") from None
         if child.returncode:
             errors = child.stderr.decode(errors="replace").strip().splitlines()
             raise ProbeFault(errors[-1] if errors else f"its process ended with code {child.returncode}")
@@ -154,14 +145,14 @@ class Gpu:
 
 
 def _child_environment() -> dict[str, str]:
+    """Return the environment of a probe's process, in which Python finds this tilec."""
     here = str(Path(__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{paths}" if paths else here}
 
 
 def can_run_code(capability: tuple[int, int], target: Target) -> bool:
-    """Return whether a GPU of this compute capability runs the target's code: sm_90a code runs on 9.0 only, sm_80 code
-    on every 8.x."""
+    """Return whether a GPU of this capability runs the target's code: sm_90a on 9.0 only, sm_80 on any 8.x."""
     digits = target.ptx_target.removeprefix("sm_").rstrip("af")
     wanted = int(digits[:-1]), int(digits[-1])
     if target.ptx_target[-1] == "a":
@@ -184,9 +175,6 @@ def find_gpu(target: Target) -> Gpu:
             "wrong-gpu", f"the GPU here has compute capability {major}.{minor}, which does not run {target.name} code"
         )
     return Gpu()
-
-
-# ---- measuring -------------------------------------------------------------------------------------------------------
 
 
 def measure_target(
@@ -254,9 +242,6 @@ def find_wrong_word(probe: Probe, run: Run, result: Array) -> str:
         return ""
     block, thread = np.argwhere(~close)[0]
     return f"thread {thread} of block {block} left {found[block, thread]}, not {wanted[block, thread]}"
-
-
-# ---- a process for one probe -----------------------------------------------------------------------------------------
 
 
 def main(cubin: bytes, name: str, repeats: str, sms: str) -> int:

@@ -69,10 +69,6 @@ class Figures:
         """Require that the formula at `key`, for the parameters `at`, is close to the measured figure."""
         self.checks.append(Check(key, figure, took, at, is_limit))
 
-    def refuse_formula(self, key: str, reason: str) -> None:
-        """Refuse the formula at `key`."""
-        self.doubts[key] = reason
-
     def __getitem__(self, name: str) -> float:
         spread = self._of.spread(name)
         self.used[name] = spread.relative
@@ -115,11 +111,6 @@ class DerivedRows:
 
     rows: tuple[Row, ...]
     refused: Mapping[str, str]
-
-
-def derive_rows(measurement: Measurement) -> tuple[Row, ...]:
-    """Return the rows that the measurement supports."""
-    return derive_checked_rows(measurement).rows
 
 
 def derive_checked_rows(measurement: Measurement, file_mhz: int | None = None) -> DerivedRows:
@@ -184,30 +175,15 @@ def _fit_line(points: Mapping[int, float]) -> tuple[float, float]:
     return float(intercept), float(slope)
 
 
-def _port_rate(figures: Figures, name: str) -> float:
-    """Return the bytes a cycle to or from shared memory."""
-    return shared.SM_BYTES / figures[f"{name} throughput"]
-
-
-# ---- the formulas ----------------------------------------------------------------------------------------------------
-
-
 def _clock_cells(figures: Figures) -> dict[str, Value]:
+    """Return the clock that the chip holds with every tensor core at work."""
     if reason := figures.explain_idle():
         raise ValueError(reason)
     return {CLOCK: round(1000 * figures["clock under load"] / figures["clock under load ns"])}
 
 
-def _l2_cells(figures: Figures) -> dict[str, Value]:
-    box = copies.LARGE * ROW_BYTES
-    return {"l2_bytes_per_cycle": round(figures.bytes_per_cycle(box, "l2 throughput, all SMs"))}
-
-
-def _dram_cells(figures: Figures) -> dict[str, Value]:
-    return {"dram_bytes_per_cycle": round(figures.bytes_per_cycle(2 * copies.COPY_BYTES, "copy, all SMs"))}
-
-
 def _alu_cells(figures: Figures) -> dict[str, Value]:
+    """Return the latency of a multiply-add."""
     latency = figures["fma latency"]
     figures.check("alu", "fma latency", latency)
     return {"alu": round(latency)}
@@ -235,6 +211,7 @@ def _tma_cells(figures: Figures, name: str, latency: Callable[[int], float], alo
 
 
 def _tma_load_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of a tensor load. The rate is refused where the issuing thread limits it."""
     alone = f"tma.load {copies.LARGE * ROW_BYTES} bytes from l2"
     cells = _tma_cells(
         figures, "tma.load", lambda size: figures.memory_cycles(f"tma.load {size} bytes from dram"), alone, "tp_gnic_rd"
@@ -243,7 +220,7 @@ def _tma_load_cells(figures: Figures) -> dict[str, Value]:
     small, wait = figures[SMALL_LOADS], figures["mbarrier arrive and wait"]
     if small < MAX_DEVIATION * (issue + wait):
         thread = f"the thread that issues it and waits for it {issue + wait:.4g}"
-        figures.refuse_formula("uses.tma", f"a small box takes {small:.4g}, and {thread}")
+        figures.doubts["uses.tma"] = f"a small box takes {small:.4g}, and {thread}"
     return {**cells, "issue": math.ceil(issue)}
 
 
@@ -251,26 +228,32 @@ SMALL_LOADS = f"tma.load throughput, boxes of {copies.SMALL * ROW_BYTES} bytes"
 
 
 def _tma_store_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of a tensor store, which ends when shared memory may be written again."""
+
+    def measure_store(size: int) -> float:
+        return figures[f"tma.store {size} bytes until read"]
+
     alone = f"tma.store {copies.LARGE * ROW_BYTES} bytes until read"
-    return _tma_cells(
-        figures, "tma.store", lambda size: figures[f"tma.store {size} bytes until read"], alone, "tp_gnic_wr"
-    )
+    return _tma_cells(figures, "tma.store", measure_store, alone, "tp_gnic_wr")
 
 
 def _cp_async_cells(figures: Figures) -> dict[str, Value]:
+    """Return the latency of cp.async: that from DRAM, by the bytes."""
     took = figures.memory_cycles("cp.async of 2048 bytes from dram")
     figures.check("latency", "cp.async of 2048 bytes from dram", took, bytes=2048)
     return {"latency": f"{_as_text(took - 2048 / 64)} + bytes / 64"}
 
 
 def _ld_global_cells(figures: Figures) -> dict[str, Value]:
+    """Return the latency of a load from global memory: that from DRAM, by the bytes."""
     took = figures.memory_cycles("ld.global latency from dram")
     figures.check("latency", "ld.global latency from dram", took, bytes=4)
     return {"latency": f"{_as_text(took)} + bytes / 64"}
 
 
 def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
-    rate = _as_text(_port_rate(figures, name))
+    """Return the rate of a shared-memory access, and the latency where a chain of `chain_bytes` measured it."""
+    rate = _as_text(shared.SM_BYTES / figures[f"{name} throughput"])
     cells: dict[str, Value] = {"uses.lsu": f"bytes / {rate}", f"uses.{port}": f"bytes / {rate}"}
     for key in cells:
         figures.check(key, f"{name} throughput", figures[f"{name} throughput"], bytes=shared.SM_BYTES)
@@ -282,6 +265,7 @@ def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) 
 
 
 def _issue_formula(figures: Figures) -> str:
+    """Return the formula of the cycles in which a warpgroup issues `count` products."""
     few, many = figures[f"wgmma issue {tensor.FEW}"], figures[f"wgmma issue {tensor.MANY}"]
     for count, took in ((tensor.FEW, few), (tensor.MANY, many)):
         figures.check("issue", f"wgmma issue {count}", took, count=count)
@@ -299,6 +283,7 @@ def _drain_formula(figures: Figures, form: str) -> str:
 
 
 def _wgmma_ss_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of wgmma with A in shared memory, which limits narrow products."""
     rate = 256 / figures["wgmma.ss bf16 n256"]
     # Narrow products wait for their operands: 64 rows of A and n of B, 32 bytes each.
     port = np.median([(64 + n) * 32 / figures[f"wgmma.ss bf16 n{n}"] for n in (8, 16, 32)])
@@ -313,6 +298,7 @@ def _wgmma_ss_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _wgmma_rs_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of wgmma with A in registers, whose transfer limits narrow products."""
     rate, floor = 128 / figures["wgmma.rs bf16 n128"], _as_text(figures["wgmma.rs bf16 n8"])
     for n in (8, 128):
         figures.check("uses.tc_and_mma", f"wgmma.rs bf16 n{n}", figures[f"wgmma.rs bf16 n{n}"], count=1, n=n)
@@ -325,6 +311,7 @@ def _wgmma_rs_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _mma_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of mma.sync, by a chain on one sum and products on several."""
     each, chain = figures["mma.sync bf16 throughput"], figures["mma.sync bf16 latency"]
     taken = f"count * {_as_text(each)} / min(4, warps)"
     for key in ("uses.tc_and_mma", "issue"):
@@ -334,6 +321,7 @@ def _mma_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _mufu_cells(figures: Figures) -> dict[str, Value]:
+    """Return the cells of transcendental functions, by ex2."""
     each = figures["ex2 throughput"]
     taken = f"elements * {_as_text(each)} / 128"
     # Each link of the chain changes the sign first, which takes what a multiply-add takes.
@@ -344,26 +332,16 @@ def _mufu_cells(figures: Figures) -> dict[str, Value]:
     return {"uses.xu": taken, "issue": taken, "latency": f"occupancy + {_as_text(link - each)}"}
 
 
-def _reduce_cells(figures: Figures) -> dict[str, Value]:
-    return {"latency": f"occupancy + 5 * {_as_text(figures['shuffle and maximum latency'])}"}
-
-
-def _barrier_cells(figures: Figures) -> dict[str, Value]:
-    return {"latency": math.ceil(figures["named barrier one way"])}
-
-
-def _mbarrier_cells(figures: Figures) -> dict[str, Value]:
-    return {"latency": math.ceil(figures["mbarrier one way"])}
-
-
 def _row_key(kind: str) -> str:
     return f'timing."{kind}".silicon'
 
 
 TABLES: tuple[tuple[str, str, Callable[[Any], dict[str, Value]]], ...] = (
     ("limits", "every tensor core at work on numbers like random ones", _clock_cells),
-    ("limits", "boxes of 16 KiB, 8 in flight an SM, all SMs around in 32 MiB", _l2_cells),
-    ("limits", "copy of half a GiB, bytes read and bytes written", _dram_cells),
+    ("limits", "boxes of 16 KiB, 8 in flight an SM, all SMs around in 32 MiB", lambda figures: {
+        "l2_bytes_per_cycle": round(figures.bytes_per_cycle(copies.LARGE * ROW_BYTES, "l2 throughput, all SMs"))}),
+    ("limits", "copy of half a GiB, bytes read and bytes written", lambda figures: {
+        "dram_bytes_per_cycle": round(figures.bytes_per_cycle(2 * copies.COPY_BYTES, "copy, all SMs"))}),
     ("calibrations.silicon.families", "chain of fp32 multiply-adds", _alu_cells),
     (_row_key("tma.load"), "from DRAM, boxes of 1 to 32 KiB; rate of one SM from L2; the term of 128 bytes a cycle and "
      "tp_smem_wr are port widths", _tma_load_cells),
@@ -384,8 +362,11 @@ TABLES: tuple[tuple[str, str, Callable[[Any], dict[str, Value]]], ...] = (
      "is a port width", _wgmma_rs_cells),
     (_row_key("mma.sync"), "bf16 m16n8k16, 4 warps of 8 sums; chain on one sum", _mma_cells),
     (_row_key("mufu"), "ex2.approx.ftz, 8 warps of 4 chains; chain of one warp", _mufu_cells),
-    (_row_key("reduce"), "latency of a shuffle and a maximum; one operation an element is derived", _reduce_cells),
-    (_row_key("barrier"), "named barrier between two warps, one way; issue is a guess", _barrier_cells),
-    (_row_key("mbarrier"), "arrival of one warp until another has seen it; issue is a guess", _mbarrier_cells),
+    (_row_key("reduce"), "latency of a shuffle and a maximum; one operation an element is derived",
+     lambda figures: {"latency": f"occupancy + 5 * {_as_text(figures['shuffle and maximum latency'])}"}),
+    (_row_key("barrier"), "named barrier between two warps, one way; issue is a guess",
+     lambda figures: {"latency": math.ceil(figures["named barrier one way"])}),
+    (_row_key("mbarrier"), "arrival of one warp until another has seen it; issue is a guess",
+     lambda figures: {"latency": math.ceil(figures["mbarrier one way"])}),
 )  # fmt: skip
 """The table, the description of the measurement in its source, and the function that makes its cells."""

@@ -14,16 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilec.ir.manifest import (
-    Manifest,
-    Param,
-    PointerParam,
-    ScalarInfo,
-    ScalarParam,
-    TensorInfo,
-    TensorMapParam,
-    manifest_variable,
-)
+from tilec.ir import manifest as launch
 from tilec.ptx.text import print_variable
 from tilec.support.records import dataclass
 from tilec.support.sizes import Shape
@@ -39,8 +30,7 @@ DYNAMIC_ALIGNMENT, SMEM_ALIGNMENT = 16, 1024
 """With nvJitLink, dynamic shared memory begins at a multiple of the first only, whatever `.align` it is declared with;
 a box under the widest swizzle begins at a multiple of the second. So probes align it themselves."""
 POLLS = 1 << 22
-"""The number of failed polls of an mbarrier after which a probe traps, which the host sees as an error: it must not
-hang."""
+"""The failed polls of an mbarrier after which a probe traps, instead of hanging: the host sees an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +77,26 @@ class Probe:
         return tuple(self.name if reading == "cycles" else f"{self.name} {reading}" for reading in self.readings)
 
 
-def build_manifest(probe: Probe, target: str) -> Manifest:
+def build_manifest(probe: Probe, target: str) -> launch.Manifest:
     """Return the launch manifest of a probe. `blocks` and `rows` are given at launch."""
     memory: Shape = ("rows", ROW_BYTES // 2)
     tensors = [
-        TensorInfo("times", "int64", ("blocks", len(probe.readings)), "out"),
-        TensorInfo("result", "uint32", ("blocks", probe.threads), "out"),
+        launch.TensorInfo("times", "int64", ("blocks", len(probe.readings)), "out"),
+        launch.TensorInfo("result", "uint32", ("blocks", probe.threads), "out"),
     ]
-    params: list[Param] = [PointerParam("times"), PointerParam("result"), ScalarParam("trips", "uint32")]
-    scalars = [ScalarInfo("trips", "uint32"), ScalarInfo("blocks", "uint32")]
+    params: list[launch.Param] = [
+        launch.PointerParam("times"),
+        launch.PointerParam("result"),
+        launch.ScalarParam("trips", "uint32"),
+    ]
+    scalars = [launch.ScalarInfo("trips", "uint32"), launch.ScalarInfo("blocks", "uint32")]
     if probe.rows:
-        tensors.append(TensorInfo("memory", "bfloat16", memory, "zeroed"))
-        params += [PointerParam("memory"), ScalarParam("rows", "uint32")]
-        scalars.append(ScalarInfo("rows", "uint32"))
+        tensors.append(launch.TensorInfo("memory", "bfloat16", memory, "zeroed"))
+        params += [launch.PointerParam("memory"), launch.ScalarParam("rows", "uint32")]
+        scalars.append(launch.ScalarInfo("rows", "uint32"))
     if probe.box:
-        params.append(TensorMapParam("memory", "bfloat16", (probe.box, ROW_BYTES // 2), 128))
-    return Manifest(
+        params.append(launch.TensorMapParam("memory", "bfloat16", (probe.box, ROW_BYTES // 2), 128))
+    return launch.Manifest(
         entry=probe.entry,
         target=target,
         grid=("blocks", 1, 1),
@@ -129,7 +123,7 @@ def build_ptx(probe: Probe, target: str, version: str) -> str:
 .target {target}
 .address_size 64
 
-{print_variable(manifest_variable(build_manifest(probe, target)))}
+{print_variable(launch.manifest_variable(build_manifest(probe, target)))}
 .extern .shared .align {DYNAMIC_ALIGNMENT} .b8 smem[];
 
 .visible .entry {probe.entry}({", ".join(params)})
@@ -184,9 +178,6 @@ def _load_memory_parameters(probe: Probe) -> str:
     return text + ("    mov.u64 %map, map;\n    cvta.param.u64 %map, %map;\n" if probe.box else "")
 
 
-# ---- building blocks of bodies ---------------------------------------------------------------------------------------
-
-
 def emit_loop(body: str, name: str = "LOOP") -> str:
     """Emit a loop of `trip_count` iterations of the body; %left counts down to 1."""
     return f"""    ld.param.u32 %left, [trips];
@@ -198,11 +189,10 @@ def emit_loop(body: str, name: str = "LOOP") -> str:
 """
 
 
-def emit_timed(inner: str, reading: int = 0, clock: str = "clock64") -> str:
-    """Emit the inner code with its time in %t<reading>. `inner` should be a loop: the clock is then read in basic
-    blocks of its own."""
-    return f"""    mov.u64 %begin, %{clock};
-{inner}    mov.u64 %end, %{clock};
+def emit_timed(inner: str, reading: int = 0) -> str:
+    """Emit the inner code, best a loop (the clock is then read in blocks of its own), with its time in %t<reading>."""
+    return f"""    mov.u64 %begin, %clock64;
+{inner}    mov.u64 %end, %clock64;
     sub.u64 %t{reading}, %end, %begin;
 """
 
@@ -248,9 +238,6 @@ def emit_wait(bar: int, parity: str, label: str) -> str:
     trap;
 {label}_OVER:
 """
-
-
-# ---- expected words --------------------------------------------------------------------------------------------------
 
 
 def expect_same_word(

@@ -26,44 +26,31 @@ STMATRIX: tuple[Feature, ...] = ("stmatrix",)
 
 
 def shared_probes() -> Iterator[Probe]:
-    yield Probe(
-        "ld.shared latency",
-        _address_chase("ld.shared.b32 %r10, [%r10];", 4, 32),
-        _expect_own_address(4),
-        CHAIN,
-        smem_bytes=128,
-    )
+    """Yield the probes of loads from and stores to shared memory, plain and of matrices."""
+    chase = _address_chase("ld.shared.b32 %r10, [%r10];", 4, 32)
+    yield Probe("ld.shared latency", chase, _expect_own_address(4), CHAIN, smem_bytes=128)
     matrix = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r10];"
-    yield Probe(
-        "ldmatrix latency",
-        _address_chase(matrix, 16, 128),
-        _expect_own_address(16),
-        CHAIN,
-        smem_bytes=512,
-        features=LDMATRIX,
-    )
+    chase = _address_chase(matrix, 16, 128)
+    yield Probe("ldmatrix latency", chase, _expect_own_address(16), CHAIN, smem_bytes=512, features=LDMATRIX)
     for name, access, feature in (
         ("ld.shared", "ld.shared.v4.b32 {{{v}}}, [{at}];", NONE),
         ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{v}}}, [{at}];", LDMATRIX),
     ):
         loaded = expect_same_word(lambda run: 4 * ACCESSES * run.trip_count, THREADS)
-        yield Probe(
-            f"{name} throughput", _load_stream(access), loaded, 1, (256, 4096), THREADS, WARPS * REGION, feature
-        )
+        body = _load_stream(access)
+        yield Probe(f"{name} throughput", body, loaded, 1, (256, 4096), THREADS, WARPS * REGION, feature)
     for name, access, feature in (
         ("st.shared", "st.shared.v4.b32 [{at}], {{%left, %left, %left, %left}};", NONE),
         ("stmatrix", "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{at}], {{%left, %left, %left, %left}};", STMATRIX),
     ):
         # In the last iteration %left, the stored word, is 1.
         stored = expect_same_word(lambda run: 1, THREADS)
-        yield Probe(
-            f"{name} throughput", _store_stream(access), stored, 1, (256, 4096), THREADS, WARPS * REGION, feature
-        )
+        body = _store_stream(access)
+        yield Probe(f"{name} throughput", body, stored, 1, (256, 4096), THREADS, WARPS * REGION, feature)
 
 
 def _address_chase(load: str, step: int, words: int) -> str:
-    """Return a chain in which each lane loads from the address that it has just loaded. 32 addresses fill the first
-    words, and repeat behind."""
+    """Return a chain in which each lane loads from the address just loaded. 32 addresses fill the words, repeated."""
     word = f"""    shr.u32 %r2, %r0, 2;
     and.b32 %r2, %r2, 31;
     mad.lo.u32 %r2, %r2, {step}, %smem;"""
@@ -74,16 +61,13 @@ def _address_chase(load: str, step: int, words: int) -> str:
 
 
 def _expect_own_address(step: int) -> Callable[[Run], Array]:
-    def compute_words(run: Run) -> Array:
-        return np.tile(step * np.arange(32, dtype=np.uint32), (run.blocks, 1))
-
-    return compute_words
+    """Return the expectation that each lane of a warp leaves its number times `step`."""
+    return lambda run: np.tile(step * np.arange(32, dtype=np.uint32), (run.blocks, 1))
 
 
-def _select_half(which: str) -> str:
-    """Compute the warp's half in this iteration, and the lane's 16 bytes in its first access."""
-    return f"""    and.b32 %r8, %left, 1;
-    mad.lo.u32 %r9, %r8, {ACCESSES * ACCESS_BYTES}, {which};"""
+_SELECT_HALF = f"""    and.b32 %r8, %left, 1;
+    mad.lo.u32 %r9, %r8, {ACCESSES * ACCESS_BYTES}, %r7;"""
+"""Computes the warp's half in this iteration, and the lane's 16 bytes in its first access."""
 
 
 _MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
@@ -93,7 +77,7 @@ _MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
 
 def _load_stream(access: str) -> str:
     """Return a stream of loads of ones; their sum tells how many were loaded."""
-    lines = [_select_half("%r7")]
+    lines = [_SELECT_HALF]
     for number in range(ACCESSES):
         v = [f"%r{12 + 4 * (number % 4) + i}" for i in range(4)]
         lines.append("    " + access.format(v=", ".join(v), at=f"%r9+{number * ACCESS_BYTES}"))
@@ -102,7 +86,8 @@ def _load_stream(access: str) -> str:
 
 
 def _store_stream(access: str) -> str:
-    lines = [_select_half("%r7")]
+    """Return a stream of stores of the iteration's number, of which the last is read back."""
+    lines = [_SELECT_HALF]
     lines += ["    " + access.format(at=f"%r9+{number * ACCESS_BYTES}") for number in range(ACCESSES)]
     last = ACCESSES * ACCESS_BYTES + (ACCESSES - 1) * ACCESS_BYTES
     return f"""{_MINE}    bar.sync 0;

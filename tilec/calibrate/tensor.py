@@ -58,6 +58,7 @@ BF16 = OPERANDS[0]
 
 
 def tensor_probes() -> Iterator[Probe]:
+    """Yield the probes of mma.sync and wgmma, and of the clock under their load."""
     yield from _mma_probes()
     for operand in OPERANDS:
         for n in WIDTHS if operand is BF16 else WIDE:
@@ -78,6 +79,7 @@ MMA_SUMS, MMA_ROUNDS = 8, 4
 
 
 def _mma_probes() -> Iterator[Probe]:
+    """Yield the throughput and the latency of mma.sync for three types."""
     each = MMA_SUMS * MMA_ROUNDS
     for operand in OPERANDS:
         if operand.name not in ("bf16", "f16", "s8"):
@@ -100,14 +102,14 @@ def _clear_accumulators(operand: Operand, count: int) -> str:
 
 
 def _expect_mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callable[[Run], Array]:
+    """Return the expectation of the sum of all accumulators of products of ones."""
     each = operand.k * rounds
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     return expect_same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trip_count, threads, dtype)
 
 
 def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
-    """Return products into several accumulators, each starting from a different number and all used: else the assembler
-    would merge them."""
+    """Return products into several accumulators, which start differently so that the assembler merges none."""
     d, a, b = operand.spelling.split(".")
     line = []
     for _ in range(rounds):

@@ -13,6 +13,7 @@ HOPPER_ON: tuple[Feature, ...] = ("mbarrier", "tma")
 
 
 def barrier_probes() -> Iterator[Probe]:
+    """Yield the probes of barriers of a block and of mbarriers."""
     counted = expect_same_word(lambda run: ROUNDS * run.trip_count, 256)
     yield Probe("barrier of 256 threads", _barrier_rounds(), counted, ROUNDS, threads=256)
     # A round is one arrival in each direction.
@@ -42,6 +43,7 @@ OTHER:
 
 
 def _named_barrier_rounds() -> str:
+    """Return rounds in which two warps arrive and wait alternately at two named barriers."""
     one = "\n".join(["    bar.arrive 1, 64;\n    bar.sync 2, 64;\n    add.u32 %word, %word, 1;"] * ROUNDS)
     other = "\n".join(["    bar.sync 1, 64;\n    bar.arrive 2, 64;\n    add.u32 %word, %word, 1;"] * ROUNDS)
     return _run_two_warps(one, other)
@@ -52,8 +54,7 @@ def _emit_arrive(bar: int) -> str:
 
 
 def _single_thread_rounds() -> str:
-    """Return rounds in which a thread waits for its own arrivals. Phases alternate, and an iteration has an even number
-    of them."""
+    """Return rounds in which a thread waits for its own arrivals: an even number of phases an iteration."""
     rounds = "".join(_emit_arrive(0) + emit_wait(0, str(i % 2), f"ROUND{i}") for i in range(ROUNDS))
     return f"""{emit_barriers(1)}    mov.u32 %r0, 0;
     @!%first bra MET;

@@ -54,8 +54,6 @@ class Addresses:
         self.positions: dict[str, CursorPosition] = {}
         self.strides: dict[str, tuple[int | Reg, ...]] = {}
 
-    # ---- global ----
-
     def get_strides(self, tensor: tile.Buffer) -> tuple[int | Reg, ...]:
         """Return a tensor's strides in bytes. Strides known only at launch are computed at the first call."""
         if tensor.name in self.strides:
@@ -120,12 +118,14 @@ class Addresses:
         return self.scalars.compute_once(("row", base, index, stride), compute_row)
 
     def get_global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
+        """Return the base address plus the terms and the constant, computed once unless an element is read."""
         if any(isinstance(e, tile.Load) for atom, _ in terms for e in tile.walk_expr(atom)):
             return self.emit_global_base(base, terms, constant)
         key = ("global", base, terms, constant)
         return self.scalars.compute_once(key, lambda: self.emit_global_base(base, terms, constant))
 
     def emit_global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
+        """Emit the base address plus coefficient · index for each term, plus the constant."""
         for atom, coefficient in terms:
             index = self.scalars.get_register(atom)
             if -(1 << 31) <= coefficient < 1 << 31:
@@ -136,8 +136,6 @@ class Addresses:
         if constant:
             base = self.builder.create("b64", "add.s64", base, Imm(constant))
         return base
-
-    # ---- shared ----
 
     def locate_version(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> VersionPlace:
         """Return the place of the tile's version that the cursors point at."""
@@ -179,17 +177,10 @@ class Addresses:
         moving, first, each = place.register, place.first, place.each
         if moving is None:
             return base
-        if first is None:
-            start = base
-        else:
-            start = self.scalars.compute_hoisted(
-                ("first", base, first, each), lambda: self.multiply_add(first, -each, base)
-            )
-        key = ("version", start, moving, each, place.moves)
-        return self.scalars.compute_once(key, lambda: self.multiply_add(moving, each, start))
-
-    def multiply_add(self, register: Reg, by: int, base: Reg) -> Reg:
-        return self.builder.create("b32", "mad.lo.u32", register, Imm(by), base)
+        if first is not None:
+            base = self.scalars.create_hoisted(("first", base, first, each), "mad.lo.u32", first, Imm(-each), base)
+        key = ("version", base, moving, each, place.moves)
+        return self.scalars.create_once(key, "mad.lo.u32", moving, Imm(each), base)
 
     def forget_positions(self) -> None:
         """Invalidate addresses computed from cursors, at the borders of loops and branches."""
@@ -199,9 +190,9 @@ class Addresses:
     def address_shared_element(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], cursors: tuple[Cursor, ...]
     ) -> Address:
-        return self.address_tile_offset(
-            buffer, *self.compute_tile_offset(self.tiles[buffer.name].layout, indices), cursors
-        )
+        """Return the address of a tile's element, in the version that the cursors point at."""
+        offset = self.compute_tile_offset(self.tiles[buffer.name].layout, indices)
+        return self.address_tile_offset(buffer, *offset, cursors)
 
     def address_tile_offset(
         self, buffer: tile.Buffer, inside: Reg | None, constant: int, cursors: tuple[Cursor, ...]
@@ -211,11 +202,10 @@ class Addresses:
         return Address(self.add_registers(base, inside), offset + constant)
 
     def add_registers(self, base: Reg, inside: Reg | None) -> Reg:
+        """Return the sum of two address registers, computed once; the first alone if the second is None."""
         if inside is None:
             return base
-        return self.scalars.compute_once(
-            ("sum", base, inside), lambda: self.builder.create("b32", "add.u32", base, inside)
-        )
+        return self.scalars.create_once(("sum", base, inside), "add.u32", base, inside)
 
     def compute_tile_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tuple[Reg | None, int]:
         """Return the byte offset of an element inside its tile: a register (None: zero) plus a constant.
@@ -241,16 +231,13 @@ class Addresses:
     def compute_linear_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tile.Expr:
         """Build the byte offset before the swizzle."""
         if layout.placement is not None:
-            place = tile.substitute_variables(
-                layout.placement.place, dict(zip(layout.placement.vars, indices, strict=True))
-            )
-            return scale_expr(place, layout.element_bytes)
+            values = dict(zip(layout.placement.vars, indices, strict=True))
+            return scale_expr(tile.substitute_variables(layout.placement.place, values), layout.element_bytes)
         row: tile.Expr = tile.int32_const(0)
         for index, extent in zip(indices[:-1], layout.shape[:-1], strict=True):
             row = add_exprs(scale_expr(row, extent), index)
-        return add_exprs(
-            scale_expr(row, layout.panel * layout.element_bytes), self.compute_column_offset(layout, indices[-1])
-        )
+        rows = scale_expr(row, layout.panel * layout.element_bytes)
+        return add_exprs(rows, self.compute_column_offset(layout, indices[-1]))
 
     def compute_column_offset(self, layout: SharedLayout, column: tile.Expr) -> tile.Expr:
         """Build the byte offset of a column: of its panel, and inside the panel."""
@@ -261,10 +248,8 @@ class Addresses:
         panel, inside = divmod(form.constant, layout.panel)
         low, high = self.scalars.find_interval(form.without_constant())
         if low >= 0 and inside + high < layout.panel:
-            return add_exprs(
-                tile.int32_const(panel * layout.panel_bytes),
-                scale_expr(add_exprs(form.without_constant(), tile.int32_const(inside)), size),
-            )
+            of_panel = scale_expr(add_exprs(form.without_constant(), tile.int32_const(inside)), size)
+            return add_exprs(tile.int32_const(panel * layout.panel_bytes), of_panel)
         width = tile.int32_const(layout.panel)
         return add_exprs(
             scale_expr(tile.Binary("floordiv", column, width, INT32), layout.panel_bytes),
@@ -276,14 +261,12 @@ def compute_copy_offset(layout: SharedLayout) -> tile.Expr:
     """Build the byte offset from a tile's first copy to the warpgroup's own one."""
     if layout.copies == 1:
         return tile.int32_const(0)
-    return scale_expr(
-        tile.Binary("floordiv", tile.THREAD, tile.int32_const(WARPGROUP_THREADS), INT32), layout.copy_bytes
-    )
+    group = tile.Binary("floordiv", tile.THREAD, tile.int32_const(WARPGROUP_THREADS), INT32)
+    return scale_expr(group, layout.copy_bytes)
 
 
 def apply_swizzle(offset: tile.Expr, layout: SharedLayout) -> tile.Expr:
     """Xor bits 6:4 (5:4, 4) of a byte offset with bits 9:7 (8:7, 7); tiles start where the pattern repeats."""
     rows = tile.Binary("shr", offset, tile.int32_const(3), INT32)
-    return tile.Binary(
-        "xor", offset, tile.Binary("bitand", rows, tile.int32_const(layout.swizzle_mask << 4), INT32), INT32
-    )
+    moved = tile.Binary("bitand", rows, tile.int32_const(layout.swizzle_mask << 4), INT32)
+    return tile.Binary("xor", offset, moved, INT32)

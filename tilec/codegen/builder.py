@@ -17,15 +17,8 @@ from tilec.support.source import NOWHERE, Span
 
 RegisterClass = Literal["pred", "b16", "b32", "f32", "b64", "f64", "b128"]
 REGISTER_PREFIXES: dict[RegisterClass, str] = {
-    "pred": "%p",
-    "b16": "%h",
-    "b32": "%r",
-    "f32": "%f",
-    "b64": "%rd",
-    "f64": "%fd",
-    "b128": "%rq",
-}
-
+    "pred": "%p", "b16": "%h", "b32": "%r", "f32": "%f", "b64": "%rd", "f64": "%fd", "b128": "%rq",
+}  # fmt: skip
 _FLOATS: dict[int, RegisterClass] = {8: "b32", 16: "b16", 32: "f32", 64: "f64"}
 
 
@@ -45,8 +38,7 @@ faster than the code: this many instructions take it 10 seconds and half a gigab
 
 
 class Builder:
-    """The PTX items of one entry. `imported` are the files that spans may name; spans of the kernel's own file name
-    none."""
+    """The PTX items of one entry. `imported` are the files that spans may name besides the kernel's own."""
 
     def __init__(self, imported: tuple[str, ...] = ()) -> None:
         self.items: list[Item] = []
@@ -72,6 +64,7 @@ class Builder:
         self.items += later
 
     def new_register(self, cls: RegisterClass) -> Reg:
+        """Return a new virtual register of this class."""
         count = self.counts.get(cls, 0)
         self.counts[cls] = count + 1
         return Reg(f"{REGISTER_PREFIXES[cls]}{count}")
@@ -80,6 +73,7 @@ class Builder:
         return tuple(self.new_register(cls) for _ in range(count))
 
     def emit(self, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> None:
+        """Append an instruction, and fail if the kernel becomes too long."""
         self.items.append(Instruction(opcode, operands, Guard(guard) if isinstance(guard, Reg) else guard))
         if len(self.items) > MAX_INSTRUCTIONS:
             self.check_room(0)

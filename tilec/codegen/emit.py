@@ -12,7 +12,6 @@ from tilec.codegen.printing import VPRINTF, make_format_variables
 from tilec.ir import manifest as launch, warp
 from tilec.ir.expr import extent_to_size
 from tilec.ir.tile import Buffer, Extent, Var
-from tilec.ir.warp import Program, TensorMap
 from tilec.ptx.module import Entry, Module, Param, Variable
 from tilec.ptx.names import parameter_name
 from tilec.support.diagnostics import InternalError
@@ -21,7 +20,7 @@ from tilec.target.table import Target
 
 
 def emit_module(
-    program: Program,
+    program: warp.Program,
     target: Target,
     file: str,
     roles: Mapping[str, launch.TensorRole],
@@ -49,17 +48,12 @@ def emit_module(
         variables.append(Variable("shared", SMEM, 1024, 0, "extern"))
     variables += make_format_variables(made.builder)
     functions = (VPRINTF,) if made.builder.formats else ()
-    return Module(
-        _select_ptx_version(program, target),
-        target.ptx_target,
-        tuple(variables),
-        (entry,),
-        (file, *imported),
-        functions,
-    )
+    version, files = _select_ptx_version(program, target), (file, *imported)
+    return Module(version, target.ptx_target, tuple(variables), (entry,), files, functions)
 
 
 def _make_param(param: Buffer | Var) -> Param:
+    """Return the PTX parameter of a tensor's pointer or of a scalar."""
     if isinstance(param, Buffer):
         return Param("u64", parameter_name(param.name))
     dtype = param.dtype
@@ -67,7 +61,8 @@ def _make_param(param: Buffer | Var) -> Param:
     return Param(spelled, parameter_name(param.name))
 
 
-def make_manifest(program: Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
+def make_manifest(program: warp.Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
+    """Return the launch manifest: what a host must know to launch the kernel."""
     operations = tuple(program.operations())
     counters: dict[str, launch.TensorRole] = {
         op.counter: "zeroed" for op in operations if isinstance(op, warp.GridSync)
@@ -105,14 +100,15 @@ def make_manifest(program: Program, target: Target, roles: Mapping[str, launch.T
     )
 
 
-def _select_ptx_version(program: Program, target: Target) -> str:
+def _select_ptx_version(program: warp.Program, target: Target) -> str:
     """Return the target's version, or a later one that an instruction needs: 8.7 for `.kind::mxf4nvf4`."""
     every = (op for role in program.roles for op in warp.walk_operations(role.body))
     scaled = {op.scales.kind for op in every if isinstance(op, warp.TensorMma) and op.scales is not None}
     return "8.7" if "mxf4nvf4" in scaled else target.ptx_version
 
 
-def _make_map_param(made: TensorMap) -> launch.TensorMapParam:
+def _make_map_param(made: warp.TensorMap) -> launch.TensorMapParam:
+    """Return the manifest's description of a tensor map, tiled or im2col."""
     tensor, dtype, at = made.tensor.name, made.tensor.dtype.name, made.corners
     swizzle = cast(launch.Swizzle, made.swizzle)
     if at is None:
@@ -121,6 +117,7 @@ def _make_map_param(made: TensorMap) -> launch.TensorMapParam:
 
 
 def _make_size(extent: Extent) -> Size:
+    """Return an extent as an expression that a host can compute."""
     size = extent_to_size(extent)
     if size is None:
         raise InternalError("a host cannot compute this extent")

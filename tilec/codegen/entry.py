@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition
-from tilec.codegen.barriers import cluster_launch, clusters
+from tilec.codegen.barriers import clusters
 from tilec.codegen.barriers.barriers import address_barrier, emit_barrier, emit_warpgroup_sync, get_warpgroup_index
 from tilec.codegen.barriers.rings import RingProtocol
-from tilec.codegen.barriers.transfer import emit_cp_async, emit_tma_load, emit_tma_store
+from tilec.codegen.barriers.transfer import emit_cp_async, emit_tma_load, emit_tma_store, emit_try_cancel
 from tilec.codegen.builder import Builder, RegisterClass, get_register_class
 from tilec.codegen.elementwise.elementwise import emit_elementwise
 from tilec.codegen.elementwise.local import clear_local, read_local
@@ -20,33 +21,14 @@ from tilec.codegen.memory import load_vector
 from tilec.codegen.printing import make_local_variables
 from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
+from tilec.codegen.tensor_cores import tcgen05, words
 from tilec.codegen.tensor_cores.matrix import WARP, emit_load_matrix, emit_store_matrix
 from tilec.codegen.tensor_cores.mma import emit_mma
-from tilec.codegen.tensor_cores.tcgen05 import (
-    AFTER_SYNC,
-    BEFORE_SYNC,
-    emit_address_load,
-    emit_allocation,
-    emit_commit,
-    emit_deallocation,
-    emit_tensor_arrive,
-    emit_tensor_copy,
-    emit_tensor_mma,
-    emit_tensor_move,
-    emit_tensor_wait,
-)
 from tilec.codegen.tensor_cores.transpose import emit_transpose_matrix
 from tilec.codegen.tensor_cores.wgmma import emit_wgmma
-from tilec.codegen.tensor_cores.words import (
-    count_per_word,
-    find_paired_accumulators,
-    find_word_fragments,
-    unpack_accumulators,
-)
 from tilec.ir import tile, warp
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.types import INT32
-from tilec.ir.warp import Operation, Program, Role
 from tilec.ir.warp_verify.effects import effects_without_scalars
 from tilec.passes.lower.waits.touches import find_touches
 from tilec.ptx.module import Address, Guard, Imm, Item, Operand, Pair, Reg, Symbol
@@ -63,7 +45,7 @@ _BY_TENSOR_CORES = warp.Wgmma | warp.TensorMma | warp.TensorCopy
 class EntryCode:
     """The code of one entry, whose parts `build` emits in order."""
 
-    def __init__(self, program: Program, target: Target, imported: tuple[str, ...]) -> None:
+    def __init__(self, program: warp.Program, target: Target, imported: tuple[str, ...]) -> None:
         self.program, self.target = program, target
         self.builder = Builder(imported)
         self.scalars = Scalars(self.builder)
@@ -95,6 +77,7 @@ class EntryCode:
         self.rings = RingProtocol(program, self.builder, self.scalars, self.addresses)
 
     def build(self) -> tuple[Item, ...]:
+        """Emit the whole entry, and return its declarations and instructions."""
         self.load_parameters()
         thread = self.builder.create("b32", "mov.u32", Reg("%tid.x"))
         self.scalars.define_variable(tile.THREAD, thread, (0, self.program.threads - 1))
@@ -108,15 +91,17 @@ class EntryCode:
             most = extent - 1 if isinstance(extent, int) else (1 << 31) - 2
             self.scalars.define_variable(var, self.builder.create("b32", "mov.u32", Reg(f"%ctaid.{axis}")), (0, most))
         if self.program.tensor:
-            emit_allocation(self.program, self.builder, self.scalars)
+            tcgen05.emit_allocation(self.program, self.builder, self.scalars)
         self.initialise_barriers(thread)
+        clusters.emit_start_barrier(self.program, self.builder)
         if self.program.tensor:
-            self.tensor = emit_address_load(self.program, self.builder, self.scalars)
+            self.tensor = tcgen05.emit_address_load(self.program, self.builder, self.scalars)
         self.emit_roles()
         self.builder.emit("ret")
         return (*make_local_variables(self.builder), *self.builder.list_declarations(), *self.builder.items)
 
     def load_parameters(self) -> None:
+        """Emit the loads of all parameters, the strides of tensors and the addresses of tensor maps."""
         tensors = [p for p in self.program.params if isinstance(p, tile.Buffer)]
         extents = [e for p in tensors for e in (*p.extents, *(p.strides or ())) if not isinstance(e, int)]
         sizes = {part for e in extents for part in tile.walk_expr(e)}
@@ -143,7 +128,6 @@ class EntryCode:
     def initialise_barriers(self, thread: Reg) -> None:
         """Emit the initialisation of the barriers by one thread, which also prefetches the tensor maps."""
         if not self.barriers and not self.program.maps:
-            clusters.emit_start_barrier(self.program, self.builder)
             return
         done = self.builder.new_label("initialised")
         other = self.builder.create("pred", "setp.ne.u32", thread, Imm(0))
@@ -151,23 +135,23 @@ class EntryCode:
         for tensor_map in self.program.maps:
             self.builder.emit("prefetch.tensormap", Address(self.pointers[tensor_map.name]))
         base = self.scalars.get_register(SHARED_BASE)
+
+        def initialise(offset: int, count: int) -> None:
+            self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, offset), Imm(count))
+
         for ring in self.program.rings:
             for version in range(ring.depth if ring.has_barriers else 0):
                 full = self.barriers[ring.name] + 8 * version
-                self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, full), Imm(ring.fills))
-                self.builder.emit(
-                    "mbarrier.init.shared::cta.b64", Address(base, full + 8 * ring.depth), Imm(ring.arrivals)
-                )
+                initialise(full, ring.fills)
+                initialise(full + 8 * ring.depth, ring.arrivals)
         if self.program.tells_peer:
-            self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, self.program.peer_barrier_at), Imm(1))
+            initialise(self.program.peer_barrier_at, 1)
         for made in self.program.barriers:
             for number, count in enumerate(made.counts):
-                place = Address(base, self.barriers[made.name] + warp.MBARRIER_BYTES * number)
-                self.builder.emit("mbarrier.init.shared::cta.b64", place, Imm(count))
+                initialise(self.barriers[made.name] + warp.MBARRIER_BYTES * number, count)
         if self.barriers and self.target.has("tma"):
             self.builder.emit("fence.mbarrier_init.release.cluster")
         self.builder.place_label(done)
-        clusters.emit_start_barrier(self.program, self.builder)
 
     def emit_roles(self) -> None:
         """Emit all roles. The first follows at once, the others are branched to. Branches to warpgroups come first,
@@ -195,20 +179,23 @@ class EntryCode:
         if self.program.signals_blocks:
             clusters.emit_cluster_barrier(self.builder)
         if self.program.explicit_roles and self.program.tensor:  # any role may read it last
-            emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.get_register(WARP))
+            tcgen05.emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.get_register(WARP))
 
-    def emit_role_branches(self, roles: list[Role], labels: Mapping[str, str]) -> None:
+    def emit_role_branches(self, roles: list[warp.Role], labels: Mapping[str, str]) -> None:
+        """Emit the branches to these roles, by the warp's index, the last role first."""
         for role in reversed(roles):
             warp_index = self.scalars.get_register(WARP)
             mine = self.builder.create("pred", "setp.ge.u32", warp_index, Imm(role.first_warp))
             self.builder.emit("bra", Symbol(labels[role.name]), guard=mine)
 
-    def set_registers(self, role: Role) -> None:
+    def set_registers(self, role: warp.Role) -> None:
+        """Set the registers of a thread to those of the role; the launch divides the file evenly."""
         self.register_count = self.target.limit("registers_per_sm") // self.program.threads // 8 * 8
         if role.registers is not None:
             self.change_registers(role.registers)
 
-    def emit_role(self, role: Role, barrier_id: int, end: str) -> None:
+    def emit_role(self, role: warp.Role, barrier_id: int, end: str) -> None:
+        """Emit the code of one role: its state, the positions of its cursors, its body."""
         builder = self.builder
         if role.single_thread:
             first = builder.create("pred", "setp.ne.u32", self.scalars.get_register(WARP), Imm(role.first_warp))
@@ -223,46 +210,28 @@ class EntryCode:
             thread, index = self.scalars.get_register(tile.THREAD), self.scalars.get_register(WARP)
             inside = builder.create("b32", "sub.u32", thread, Imm(32 * role.first_warp))
             self.scalars.define_variable(tile.THREAD, inside, (0, role.threads - 1))
-            self.scalars.define_variable(
-                WARP, builder.create("b32", "sub.u32", index, Imm(role.first_warp)), (0, role.warps - 1)
-            )
+            index = builder.create("b32", "sub.u32", index, Imm(role.first_warp))
+            self.scalars.define_variable(WARP, index, (0, role.warps - 1))
         else:
             self.scalars.ranges[tile.THREAD] = (32 * role.first_warp, 32 * role.first_warp + role.threads - 1)
         layouts = {b.name: layout for b, layout in self.program.fragments}
         used = {touch.buffer for op in warp.walk_operations(role.body) for touch in find_touches(op)[0]}
         mine = [(b, f) for b, f in self.program.fragments if not role.single_thread or b.name in used]
-        in_words, in_pairs = find_word_fragments(role, layouts, self.program.tensor), find_paired_accumulators(role)
+        in_words = words.find_word_fragments(role, layouts, self.program.tensor)
+        in_pairs = words.find_paired_accumulators(role)
+
+        def hold_words(chosen: frozenset[tile.Buffer]) -> dict[str, tuple[Reg, ...]]:
+            """Return registers for the words of the chosen fragments."""
+            held = ((b, f.register_count // words.count_per_word(b)) for b, f in mine if b in chosen)
+            return {b.name: builder.new_registers("b32", count) for b, count in held}
+
+        single = ((b, f.register_count) for b, f in mine if b not in in_words)
+        fragments = {b.name: builder.new_registers(get_register_class(b.dtype), count) for b, count in single}
         state = State(
-            builder,
-            self.scalars,
-            self.addresses,
-            self.program,
-            self.target,
-            role,
-            self.pointers,
-            layouts,
-            {
-                b.name: builder.new_registers(get_register_class(b.dtype), f.register_count)
-                for b, f in mine
-                if b not in in_words
-            },
-            {
-                b.name: builder.new_registers("b32", f.register_count // count_per_word(b))
-                for b, f in mine
-                if b in in_words
-            },
-            {
-                b.name: builder.new_registers("b32", f.register_count // count_per_word(b))
-                for b, f in mine
-                if b in in_pairs
-            },
-            self.written,
-            self.partly_written,
-            self.scalars.get_register(WARP),
-            barrier_id=barrier_id,
-            barriers=self.barriers,
-            tensor=self.tensor,
-        )
+            builder, self.scalars, self.addresses, self.program, self.target, role, self.pointers, layouts, fragments,
+            hold_words(in_words), hold_words(in_pairs), self.written, self.partly_written,
+            self.scalars.get_register(WARP), barrier_id=barrier_id, barriers=self.barriers, tensor=self.tensor,
+        )  # fmt: skip
         self.fragments = state.fragments
         self.state = state
         by_threads = (op for op in warp.walk_operations(role.body) if not isinstance(op, _BY_TENSOR_CORES))
@@ -297,10 +266,10 @@ class EntryCode:
         else:
             self.emit_body(role.body, state)
         if self.tensor is not None and role is self.program.roles[0] and not self.program.explicit_roles:
-            emit_deallocation(state, Imm(barrier_id), Imm(role.threads), state.warp)
+            tcgen05.emit_deallocation(state, Imm(barrier_id), Imm(role.threads), state.warp)
         self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP] = before
 
-    def set_cursors(self, role: Role) -> None:
+    def set_cursors(self, role: warp.Role) -> None:
         """Emit the initial positions of the cursors: the first version. Waits for full barriers begin with parity 0,
         waits for empty barriers with 1, for which a fresh barrier counts as released."""
         operations = list(warp.walk_operations(role.body))
@@ -321,7 +290,7 @@ class EntryCode:
             self.builder.emit(f"setmaxnreg.{direction}.sync.aligned.u32", Imm(count))
         self.register_count = count
 
-    def emit_ping_pong(self, role: Role, barrier: int, state: State) -> None:
+    def emit_ping_pong(self, role: warp.Role, barrier: int, state: State) -> None:
         """Emit a role with ping-pong warpgroups. The first one begins, since the last one arrives at its barrier before
         anything else. At the end the first one waits once more, so that no arrival is left pending."""
         builder, groups = self.builder, role.warps // 4
@@ -337,22 +306,26 @@ class EntryCode:
         self.emit_barrier_if(builder.create("pred", "setp.eq.u32", group, Imm(0)), "bar.sync", barrier)
 
     def emit_barrier_if(self, condition: Reg, barrier: str, number: int) -> None:
+        """Emit a named barrier of two warpgroups for the threads where the condition holds."""
         past = self.builder.new_label("past")
         self.builder.emit("bra", Symbol(past), guard=Guard(condition, True))
         self.builder.emit(barrier, Imm(number), Imm(PING_PONG_THREADS))
         self.builder.place_label(past)
 
-    # ---- operations ----
-
-    def emit_body(self, operations: tuple[Operation, ...], state: State) -> None:
+    def emit_body(self, operations: tuple[warp.Operation, ...], state: State) -> None:
+        """Emit operations in order, with float16 accumulators unpacked where these need single elements."""
         for op in operations:
-            with unpack_accumulators(op, state):
+            with words.unpack_accumulators(op, state):
                 self.emit_operation(op, state)
 
-    def emit_operation(self, op: Operation, state: State) -> None:
+    def emit_operation(self, op: warp.Operation, state: State) -> None:
+        """Emit one operation, nested ones included."""
         builder = self.builder
         builder.set_location(op.span)
         self.cursors = op.cursors
+        if (emit := _EMITTERS.get(type(op))) is not None:
+            emit(op, state)
+            return
         match op:
             case warp.Loop():
                 self.emit_loop(op, state)
@@ -369,36 +342,8 @@ class EntryCode:
             case warp.Let(var=var, value=value):
                 operand = self.scalars.get_operand(value)
                 self.scalars.define_variable(var, operand, self.scalars.find_interval(value))
-            case warp.Elementwise():
-                emit_elementwise(op, state)
-            case warp.CpAsync():
-                emit_cp_async(op, state)
-            case warp.TmaLoad():
-                emit_tma_load(op, state)
-            case warp.TmaStore():
-                emit_tma_store(op, state)
-            case warp.StoreMatrix():
-                emit_store_matrix(op, state)
-            case warp.LoadMatrix():
-                emit_load_matrix(op, state)
-            case warp.TransposeMatrix():
-                emit_transpose_matrix(op, state)
-            case warp.Mma():
-                emit_mma(op, state)
-            case warp.Wgmma():
-                emit_wgmma(op, state)
-            case warp.TensorMma():
-                emit_tensor_mma(op, state)
-            case warp.TensorCopy():
-                emit_tensor_copy(op, state)
-            case warp.TensorLoad() | warp.TensorStore():
-                emit_tensor_move(op, state)
-            case warp.Reduce():
-                emit_reduce(op, state)
             case warp.BarSync(id=number, threads=threads):
                 builder.emit("bar.sync", Imm(number), Imm(threads))
-            case warp.WarpgroupSync():
-                emit_warpgroup_sync(op, state)
             case warp.Await():
                 pass  # its waits have been inserted before it
             case warp.CpAsyncCommit():
@@ -416,21 +361,17 @@ class EntryCode:
             case warp.RingWait(cursor=cursor):
                 self.rings.wait(cursor, state, empty=False)
             case warp.RingFill(cursor=cursor, by_tensor_cores=True):
-                emit_commit(self.rings.find_ring(cursor), cursor, state, empty=False)
+                tcgen05.emit_commit(self.rings.find_ring(cursor), cursor, state, empty=False)
             case warp.RingFill(cursor=cursor):
                 self.rings.arrive(cursor, state, empty=False)
             case warp.RingRelease(cursor=cursor, by_tensor_cores=True):
-                emit_commit(self.rings.find_ring(cursor), cursor, state, empty=True)
+                tcgen05.emit_commit(self.rings.find_ring(cursor), cursor, state, empty=True)
             case warp.RingRelease(cursor=cursor):
                 self.rings.release(cursor, state)
             case warp.RingDrain(cursor=cursor):
                 self.rings.drain(cursor, state)
-            case warp.ClusterArrive():
-                clusters.emit_cluster_arrive(op, state)
             case warp.ClusterWait():
                 clusters.emit_cluster_wait(state)
-            case warp.GridSync():
-                clusters.emit_grid_sync(op, state)
             case warp.GridControl(what=what):
                 builder.emit(f"griddepcontrol.{what}")
             case warp.PingPongWait():
@@ -439,16 +380,8 @@ class EntryCode:
                 builder.emit("bar.arrive", state.ping_pong_barriers[1], Imm(PING_PONG_THREADS))
             case warp.Advance(cursor=cursor, behind=behind):
                 self.rings.advance(cursor, behind)
-            case warp.Arrive() | warp.CopiesArrive() | warp.ExpectBytes() | warp.BarrierWait():
-                emit_barrier(op, state)
-            case warp.TryCancel():
-                cluster_launch.emit_try_cancel(op, state)
-            case warp.TensorWait():
-                emit_tensor_wait(op, state)
             case warp.TensorFence(what=what):
-                builder.emit(BEFORE_SYNC if what == "before" else AFTER_SYNC)
-            case warp.TensorArrive():
-                emit_tensor_arrive(op, state)
+                builder.emit(tcgen05.BEFORE_SYNC if what == "before" else tcgen05.AFTER_SYNC)
             case warp.NamedBarrier(id=number, threads=threads, waits=waits):
                 builder.emit("bar.sync" if waits else "bar.arrive", Imm(number), Imm(threads))
             case warp.SetRegisters(count=count):
@@ -457,6 +390,7 @@ class EntryCode:
                 raise InternalError(f"no code for {type(op).__name__}")
 
     def emit_loop(self, op: warp.Loop, state: State) -> None:
+        """Emit a loop: the iterations of each phase, then the rest."""
         builder = self.builder
         start, stop = self.scalars.get_operand(op.start), self.scalars.get_operand(op.stop)
         counter = builder.create("b32", "mov.u32", start)
@@ -476,19 +410,18 @@ class EntryCode:
         again, done = builder.new_label("loop"), builder.new_label("done")
         self.exits.append(done)
         if not runs_once:
-            builder.emit("bra", Symbol(done), guard=self.emit_comparison("ge", counter, stop))
+            builder.emit("bra", Symbol(done), guard=builder.create("pred", "setp.ge.s32", counter, stop))
         builder.place_label(again)
         self.addresses.forget_positions()
         with self.scalars.open_scope():
             self.scalars.define_variable(op.var, counter, (low, max(low, high)))
             guard = warp.final_guard(op)
             self.emit_body(op.body if guard is None else op.body[:-1], state)
-            if (
-                guard is not None
-            ):  # the assembler spends fewer instructions where an iteration is not skipped but the last
+            # The assembler spends fewer instructions where an iteration is not skipped but the last.
+            if guard is not None:
                 self.emit_branch(guard, state, done)
         builder.emit("add.s32", counter, counter, Imm(op.step))
-        builder.emit("bra", Symbol(again), guard=self.emit_comparison("lt", counter, stop))
+        builder.emit("bra", Symbol(again), guard=builder.create("pred", "setp.lt.s32", counter, stop))
         builder.place_label(self.exits.pop())
         self.addresses.forget_positions()
 
@@ -504,7 +437,8 @@ class EntryCode:
             builder.emit("bra", Symbol(again), guard=self.scalars.get_register(following.is_there))
         self.addresses.forget_positions()
 
-    def emit_forever(self, body: tuple[Operation, ...], state: State) -> None:
+    def emit_forever(self, body: tuple[warp.Operation, ...], state: State) -> None:
+        """Emit a loop that only a break leaves."""
         again = self.builder.new_label("again")
         self.exits.append(self.builder.new_label("done"))
         self.builder.place_label(again)
@@ -540,9 +474,6 @@ class EntryCode:
         dimensions = zip(load.indices, load.buffer.extents, strict=True)
         return self.scalars.test_all(c for index, extent in dimensions for c in self.scalars.list_bounds(index, extent))
 
-    def emit_comparison(self, op: str, a: Reg, b: Operand) -> Reg:
-        return self.builder.create("pred", f"setp.{op}.s32", a, b)
-
     def emit_branch(self, op: warp.Branch, state: State, leave: str = "") -> None:
         """Emit a branch. If the condition fails the code goes on at `leave`, if given, instead of after the branch."""
         builder = self.builder
@@ -565,9 +496,22 @@ class EntryCode:
 
 
 _RING_ARRIVALS = (warp.RingRelease, warp.RingFill)
+_EMITTERS: dict[type[warp.Operation], Callable[[Any, State], None]] = {
+    warp.Elementwise: emit_elementwise, warp.CpAsync: emit_cp_async, warp.TmaLoad: emit_tma_load,
+    warp.TmaStore: emit_tma_store, warp.StoreMatrix: emit_store_matrix, warp.LoadMatrix: emit_load_matrix,
+    warp.TransposeMatrix: emit_transpose_matrix,
+    warp.Mma: emit_mma, warp.Wgmma: emit_wgmma, warp.Reduce: emit_reduce, warp.WarpgroupSync: emit_warpgroup_sync,
+    warp.TensorMma: tcgen05.emit_tensor_mma, warp.TensorCopy: tcgen05.emit_tensor_copy,
+    warp.TensorLoad: tcgen05.emit_tensor_move, warp.TensorStore: tcgen05.emit_tensor_move,
+    warp.TensorWait: tcgen05.emit_tensor_wait, warp.TensorArrive: tcgen05.emit_tensor_arrive,
+    warp.Arrive: emit_barrier, warp.CopiesArrive: emit_barrier, warp.ExpectBytes: emit_barrier,
+    warp.BarrierWait: emit_barrier, warp.TryCancel: emit_try_cancel,
+    warp.ClusterArrive: clusters.emit_cluster_arrive, warp.GridSync: clusters.emit_grid_sync,
+}  # fmt: skip
+"""The function that emits an operation, of those that need nothing but the role's state."""
 
 
-def _shares_warpgroup(role: Role) -> bool:
+def _shares_warpgroup(role: warp.Role) -> bool:
     """Return whether an earlier role has the first warps of the role's warpgroup."""
     return role.registers is not None and role.first_warp % 4 != 0
 
@@ -577,9 +521,8 @@ def _select_move(buffer: tile.Buffer) -> tuple[RegisterClass, str]:
     return cls, f"mov.{cls}"
 
 
-def _find_written_tensors(program: Program) -> set[str]:
-    """Return the tensors that the kernel stores to, or that an overlapping previous kernel may store to. Their loads
-    must not take the read-only path."""
+def _find_written_tensors(program: warp.Program) -> set[str]:
+    """Return the tensors that this or a previous, overlapping kernel may store to: not to be read as read-only."""
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in program.operations()):
         return {p.name for p in program.params if isinstance(p, tile.Buffer)}
     names: set[str] = set()
@@ -592,9 +535,8 @@ def _find_written_tensors(program: Program) -> set[str]:
     return names
 
 
-def _partly_written(program: Program) -> set[str]:
-    """Return the shared tiles of which elements may never be written: only nests of fewer elements, or under conditions
-    of each element, store them."""
+def _partly_written(program: warp.Program) -> set[str]:
+    """Return the shared tiles of which some elements may not be written: stores are too few or under conditions."""
     partly, whole = set[str](), set[str]()
     for op in program.operations():
         if not isinstance(op, warp.Elementwise):

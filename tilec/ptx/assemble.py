@@ -20,8 +20,7 @@ RemarkKind = Literal["register-spill", "wgmma-serialised", "inserted-wait", "set
 
 @dataclass(frozen=True, slots=True)
 class EntryReport:
-    """The resources of one kernel as the assembler reports them; sizes in bytes per thread, `smem_bytes` static and per
-    CTA."""
+    """One kernel's resources by the assembler; bytes are per thread, but `smem_bytes` static and per CTA."""
 
     name: str
     registers: int
@@ -94,6 +93,7 @@ _LEVELS = {0: ("-O0",), 1: ("-Xptxas=-O1",), 2: ("-Xptxas=-O2",), 3: ("-O3",)}
 
 
 def _link_module(ptx: str, options: list[str]) -> tuple[bytes, str]:
+    """Return the cubin and the log of a module, in this process."""
     from cuda.bindings import nvjitlink
 
     data = ptx.encode()
@@ -117,6 +117,7 @@ def _link_module(ptx: str, options: list[str]) -> tuple[bytes, str]:
 
 
 def _read_log(size: int, handle: int, read: Callable[[int, bytearray], None]) -> str:
+    """Return a log of nvJitLink, given its size and the function that reads it."""
     buffer = bytearray(size)
     if size:
         read(handle, buffer)
@@ -134,8 +135,6 @@ def _refusal_message(ptx: str, log: str) -> str:
             message.append(f"    {named[1]} | {lines[int(named[1]) - 1].strip()}")
     return "\n".join(message)
 
-
-# ---- the log ---------------------------------------------------------------------------------------------------------
 
 _PROPERTIES = re.compile(r"^ptxas info\s*: Function properties for (\S+)$")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -182,9 +181,8 @@ def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, 
             text = match[2].removeprefix("Potential Performance Loss: ")
             entry = re.search(r"function '(\S+)'", text)
             near = re.search(r"\bline (\d+)", text)
-            remarks.append(
-                Remark(_remark_kind(text), match[1], text, entry[1] if entry else None, int(near[1]) if near else None)
-            )
+            name, at = entry[1] if entry else None, int(near[1]) if near else None
+            remarks.append(Remark(_remark_kind(text), match[1], text, name, at))
         elif match := _WARNING.match(line):
             near = re.search(r"\bline (\d+);", line)
             remarks.append(Remark("assembler-warning", "warning", match[1], None, int(near[1]) if near else None))
@@ -197,6 +195,7 @@ def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, 
 
 
 def _remark_kind(text: str) -> RemarkKind:
+    """Return the kind of a remark of the assembler."""
     # By wording, not by number: each family has a dozen numbers (C7504–C7508, C7509–C7516, C7518, C7520; C7517, C7519).
     if "setmaxnreg" in text:
         return "setmaxnreg-ignored"

@@ -47,6 +47,7 @@ def cache_key(ptx: str, target: str, opt_level: int) -> str:
 
 
 def _read_result(path: Path, ptx: str) -> assembler.AssemblerResult | None:
+    """Return the result in a file of the cache; None if it is missing, damaged or of other PTX."""
     try:
         data = read_entry(path, path.name)
         length = int.from_bytes(data[:_LENGTH], "little")

@@ -1,5 +1,4 @@
-"""A PTX translation unit as values: built by the emitter, printed and parsed by `ptx.text` and `ptx.parse`, decoded by
-the emulator."""
+"""A PTX translation unit as values: emitted, printed by `ptx.text`, parsed by `ptx.parse`, decoded for emulation."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ def separate_parameters(module: Module) -> Module:
 
 
 def _separate_entry(entry: Entry, kernels: set[str]) -> Entry:
+    """Return the entry with a `$` behind parameters that have the name of a kernel."""
     renamed = {param.name: f"{param.name}$" for param in entry.params if param.name in kernels}
     if not renamed:
         return entry

@@ -15,34 +15,7 @@ from typing import Any
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedInput, VisitError
 
-from tilec.ptx.module import (
-    Address,
-    Arguments,
-    Block,
-    Entry,
-    FloatImm,
-    Function,
-    Guard,
-    Imm,
-    Instruction,
-    Item,
-    Label,
-    Loc,
-    Module,
-    NotPred,
-    Operand,
-    Pair,
-    Param,
-    Prototype,
-    Reg,
-    RegDecl,
-    Relocation,
-    Symbol,
-    Targets,
-    TensorAddress,
-    Variable,
-    Vector,
-)
+from tilec.ptx import module as ptx
 from tilec.ptx.plain import parse_instruction
 from tilec.ptx.text import unquote_text
 from tilec.support import resources
@@ -59,7 +32,7 @@ class PtxSyntaxError(Exception):
         self.line = line
 
 
-def parse_module(text: str) -> Module:
+def parse_module(text: str) -> ptx.Module:
     """Return the translation unit; every instruction, label and declaration carries its line."""
     try:
         parts = _make_parser().parse(text)
@@ -73,48 +46,30 @@ def parse_module(text: str) -> Module:
         raise
     except (ValueError, OverflowError, struct.error) as error:
         raise PtxSyntaxError(f"a number cannot be read: {error}", 0) from None
-    assert isinstance(parts, Module)
+    assert isinstance(parts, ptx.Module)
     return parts
 
 
 @lru_cache(maxsize=1)
 def _make_parser() -> Lark:
-    return Lark(
-        resources.grammar_text("ptx.lark"),
-        parser="lalr",
-        lexer="contextual",
-        transformer=_ModuleBuilder(),
-        maybe_placeholders=False,
-    )
+    """Return the parser of the grammar, which builds the module as it reads."""
+    grammar = resources.grammar_text("ptx.lark")
+    return Lark(grammar, parser="lalr", lexer="contextual", transformer=_ModuleBuilder(), maybe_placeholders=False)
 
 
 MAX_REGISTERS = 1 << 20
 """The limit of one declaration: more would exhaust the emulator's memory before any is used."""
 MAX_VARIABLE_BYTES = 1 << 30
 """The limit of one variable."""
+_NAMING_OPERANDS = (ptx.Symbol, ptx.Address, ptx.Arguments)
+"""Operands in which a name may turn out to be a register's."""
 
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _STRUCT = {
-    "b8": "B",
-    "u8": "B",
-    "s8": "b",
-    "bf16": "H",
-    "f16x2": "I",
-    "bf16x2": "I",
-    "tf32": "I",
-    "b16": "H",
-    "u16": "H",
-    "s16": "h",
-    "f16": "H",
-    "b32": "I",
-    "u32": "I",
-    "s32": "i",
-    "f32": "I",
-    "b64": "Q",
-    "u64": "Q",
-    "s64": "q",
-    "f64": "Q",
-}
+    "b8": "B", "u8": "B", "s8": "b", "b16": "H", "u16": "H", "s16": "h", "f16": "H", "bf16": "H",
+    "b32": "I", "u32": "I", "s32": "i", "f32": "I", "f16x2": "I", "bf16x2": "I", "tf32": "I",
+    "b64": "Q", "u64": "Q", "s64": "q", "f64": "Q",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +85,7 @@ def _values_tagged(children: Iterable[Any], tag: str) -> list[Any]:
 
 
 def _parse_integer(token: str) -> int:
+    """Return an integer of PTX: decimal, hexadecimal, binary, or octal by a leading 0."""
     text = token.removesuffix("U")
     if len(text) > 1 and text[0] == "0" and text[1] not in "xXbB":
         return int(text, 8)
@@ -137,6 +93,7 @@ def _parse_integer(token: str) -> int:
 
 
 def _parse_alignment(token: Token) -> int:
+    """Return an alignment, which must be a power of two."""
     align = _parse_integer(token)
     if align < 1 or align & (align - 1):
         raise PtxSyntaxError(f"{align} is not an alignment: it must be a power of two", token.line or 0)
@@ -144,13 +101,10 @@ def _parse_alignment(token: Token) -> int:
 
 
 def _type_bytes(type_name: str) -> int:
+    """Return the bytes of a type, such as 4 for `f16x2`."""
     if type_name == "pred":
         return 1
     return _SIZES[type_name.lstrip("pbusftred")] if not type_name.endswith("x2") else 4
-
-
-def _join_opcode(token: str) -> str:
-    return token if token.isidentifier() else "".join(token.split())
 
 
 class _ModuleBuilder(Transformer[Token, Any]):
@@ -158,107 +112,114 @@ class _ModuleBuilder(Transformer[Token, Any]):
 
     # -- operands ------------------------------------------------------------------------------------------------------
 
-    def register(self, children: list[Token]) -> Reg:
-        return Reg(str(children[0]))
+    def register(self, children: list[Token]) -> ptx.Reg:
+        return ptx.Reg(str(children[0]))
 
-    def symbol(self, children: list[Token]) -> Operand:
+    def symbol(self, children: list[Token]) -> ptx.Operand:
         name = str(children[0])
-        return Imm(32) if name == "WARP_SZ" else Reg("_") if name == "_" else Symbol(name)
+        return ptx.Imm(32) if name == "WARP_SZ" else ptx.Reg("_") if name == "_" else ptx.Symbol(name)
 
-    def symbol_offset(self, children: list[Token]) -> Symbol:
-        return Symbol(str(children[0]), _parse_integer(children[1]))
+    def symbol_offset(self, children: list[Token]) -> ptx.Symbol:
+        return ptx.Symbol(str(children[0]), _parse_integer(children[1]))
 
-    def integer(self, children: list[Token]) -> Imm:
-        return Imm(_parse_integer(children[0]))
+    def integer(self, children: list[Token]) -> ptx.Imm:
+        return ptx.Imm(_parse_integer(children[0]))
 
-    def float_bits(self, children: list[Token]) -> FloatImm:
+    def float_bits(self, children: list[Token]) -> ptx.FloatImm:
         text = children[0]
-        return FloatImm(int(text[2:], 16), 32 if text[1] in "fF" else 64)
+        return ptx.FloatImm(int(text[2:], 16), 32 if text[1] in "fF" else 64)
 
-    def decimal(self, children: list[Token]) -> FloatImm:
-        return FloatImm(struct.unpack("<Q", struct.pack("<d", float(children[0])))[0], 64)
+    def decimal(self, children: list[Token]) -> ptx.FloatImm:
+        return ptx.FloatImm(struct.unpack("<Q", struct.pack("<d", float(children[0])))[0], 64)
 
-    def inner(self, children: list[Any]) -> Address:
+    def inner(self, children: list[Any]) -> ptx.Address:
         offset = _parse_integer(children[1]) if len(children) > 1 else 0
-        return Address(children[0], offset)
+        return ptx.Address(children[0], offset)
 
-    def address(self, children: list[Address]) -> Address:
+    def address(self, children: list[ptx.Address]) -> ptx.Address:
         return children[0]
 
-    def tensor_address(self, children: list[Any]) -> TensorAddress:
-        return TensorAddress(children[0], children[1].items)
+    def tensor_address(self, children: list[Any]) -> ptx.TensorAddress:
+        return ptx.TensorAddress(children[0], children[1].items)
 
-    def vector(self, children: list[Any]) -> Vector:
-        return Vector(tuple(children))
+    def vector(self, children: list[Any]) -> ptx.Vector:
+        return ptx.Vector(tuple(children))
 
-    def arguments(self, children: list[Any]) -> Arguments:
-        return Arguments(tuple(children))
+    def arguments(self, children: list[Any]) -> ptx.Arguments:
+        return ptx.Arguments(tuple(children))
 
-    def pair(self, children: list[Token]) -> Pair:
-        return Pair(Reg(str(children[0])), Reg(str(children[1])))
+    def pair(self, children: list[Token]) -> ptx.Pair:
+        return ptx.Pair(ptx.Reg(str(children[0])), ptx.Reg(str(children[1])))
 
-    def not_predicate(self, children: list[Token]) -> NotPred:
-        return NotPred(Reg(str(children[0])))
+    def not_predicate(self, children: list[Token]) -> ptx.NotPred:
+        return ptx.NotPred(ptx.Reg(str(children[0])))
 
-    def guard_true(self, children: list[Token]) -> Guard:
-        return Guard(Reg(str(children[0])))
+    def guard_true(self, children: list[Token]) -> ptx.Guard:
+        return ptx.Guard(ptx.Reg(str(children[0])))
 
-    def guard_false(self, children: list[Token]) -> Guard:
-        return Guard(Reg(str(children[0])), negated=True)
+    def guard_false(self, children: list[Token]) -> ptx.Guard:
+        return ptx.Guard(ptx.Reg(str(children[0])), negated=True)
 
     # -- items of a body -----------------------------------------------------------------------------------------------
 
-    def instruction(self, children: list[Any]) -> Instruction:
-        guard: Guard | None = None
-        if isinstance(children[0], Guard):
+    def instruction(self, children: list[Any]) -> ptx.Instruction:
+        """Return an instruction with its guard, if it has one."""
+        guard: ptx.Guard | None = None
+        if isinstance(children[0], ptx.Guard):
             guard, children = children[0], children[1:]
-        opcode: Token = children[0]
-        return Instruction(_join_opcode(opcode), tuple(children[1:]), guard, opcode.line or 0)
+        token: Token = children[0]
+        opcode = token if token.isidentifier() else "".join(token.split())
+        return ptx.Instruction(opcode, tuple(children[1:]), guard, token.line or 0)
 
-    def plain(self, children: list[Token]) -> Instruction:
+    def plain(self, children: list[Token]) -> ptx.Instruction:
         return parse_instruction(children[0], children[0].line or 0)
 
-    def label(self, children: list[Token]) -> Label:
-        return Label(children[0][:-1].rstrip(), children[0].line or 0)
+    def label(self, children: list[Token]) -> ptx.Label:
+        return ptx.Label(children[0][:-1].rstrip(), children[0].line or 0)
 
-    def location(self, children: list[Token]) -> Loc:
+    def location(self, children: list[Token]) -> ptx.Loc:
         file, line, column = (int(child) for child in children[:3])
-        return Loc(file, line, column, children[0].line or 0)
+        return ptx.Loc(file, line, column, children[0].line or 0)
 
     def register_name(self, children: list[Token]) -> tuple[str, int | None, int]:
+        """Return a declared name, its count in angle brackets (None: one register), and its line."""
         count = int(children[1]) if len(children) > 1 else None
         if count is not None and count > MAX_REGISTERS:
             raise PtxSyntaxError(f"more than {MAX_REGISTERS:,} registers of one name", children[0].line or 0)
         return str(children[0]), count, children[0].line or 0
 
-    def register_declaration(self, children: list[Any]) -> tuple[RegDecl, ...]:
+    def register_declaration(self, children: list[Any]) -> tuple[ptx.RegDecl, ...]:
+        """Return the registers that one `.reg` line declares."""
         lanes = 1
         if children[0].type == "VECTOR_WIDTH":
             lanes, children = int(children[0][2:]), children[1:]
         type_name = str(children[0])[1:]
-        return tuple(RegDecl(type_name, name, count, line, lanes) for name, count, line in children[1:])
+        return tuple(ptx.RegDecl(type_name, name, count, line, lanes) for name, count, line in children[1:])
 
-    def prototype(self, children: list[Any]) -> Prototype:
+    def prototype(self, children: list[Any]) -> ptx.Prototype:
+        """Return the prototype of an indirect call."""
         lists = [child for child in children if isinstance(child, tuple)]
         # The name stands between the two lists: a list before it holds what the function returns.
         has_returns = isinstance(children[1], tuple)
         returns = lists[0] if has_returns else ()
         params = lists[-1] if len(lists) > has_returns else ()
-        return Prototype(children[0][:-1].rstrip(), returns, params, children[0].line or 0)
+        return ptx.Prototype(children[0][:-1].rstrip(), returns, params, children[0].line or 0)
 
-    def targets(self, children: list[Token]) -> Targets:
-        return Targets(children[0][:-1].rstrip(), tuple(map(str, children[1:])), children[0].line or 0)
+    def targets(self, children: list[Token]) -> ptx.Targets:
+        return ptx.Targets(children[0][:-1].rstrip(), tuple(map(str, children[1:])), children[0].line or 0)
 
-    def block(self, children: list[Any]) -> Block:
-        items = tuple(_flatten_items(children))
-        return Block(items, 0)
+    def block(self, children: list[Any]) -> ptx.Block:
+        return ptx.Block(tuple(_flatten_items(children)), 0)
 
     def ignored(self, _children: list[Any]) -> None:
         return None
 
+    attribute = section = ignored
+
     # -- declarations --------------------------------------------------------------------------------------------------
 
     def variable_attribute(self, children: list[Any]) -> _TaggedPart:
+        """Return an alignment, linkage or vector width, tagged as such."""
         token = children[0]
         if not isinstance(token, Token):
             return _TaggedPart("attribute", None)
@@ -268,11 +229,10 @@ class _ModuleBuilder(Transformer[Token, Any]):
             return _TaggedPart("lanes", int(token[2:]))
         return _TaggedPart("align", _parse_alignment(token))
 
-    def attribute(self, _children: list[Any]) -> None:
-        return None
-
     def function_attribute(self, _children: list[Any]) -> _TaggedPart:
         return _TaggedPart("attribute", None)
+
+    param_pointer = function_attribute
 
     def extent(self, children: list[Token]) -> _TaggedPart:
         return _TaggedPart("extent", _parse_integer(children[0]) if children else 0)
@@ -284,6 +244,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return [Token("INT", number.strip()) for number in children[0][1:-1].split(",")]
 
     def initial_address(self, children: list[Token]) -> _InitialAddress:
+        """Return an address in an initialiser: a name and what is added to it."""
         names = [child for child in children if child.type == "NAME"]
         if len(names) == 2 and names[0] != "generic":
             raise PtxSyntaxError(f"'{names[0]}(…)' in an initialiser", names[0].line or 0)
@@ -301,12 +262,11 @@ class _ModuleBuilder(Transformer[Token, Any]):
     def variable_name(self, children: list[Any]) -> _TaggedPart:
         return _TaggedPart("name", children)
 
-    def variable(self, children: list[Any]) -> tuple[Variable, ...]:
+    def variable(self, children: list[Any]) -> tuple[ptx.Variable, ...]:
+        """Return the variables of one declaration, with their initial bytes."""
         tokens = {child.type: child for child in children if isinstance(child, Token)}
         type_name = str(tokens["TYPE"])[1:]
-        linkage = (
-            str(tokens["LINKAGE"])[1:] if "LINKAGE" in tokens else (_values_tagged(children, "linkage") or ["."])[0][1:]
-        )
+        linkage = tokens.get("LINKAGE") or (_values_tagged(children, "linkage") or ["."])[0]
         space = str(tokens["SPACE"])[1:].partition("::")[0]
         lanes = (_values_tagged(children, "lanes") or [1])[0]
         element = _type_bytes(type_name)
@@ -322,49 +282,51 @@ class _ModuleBuilder(Transformer[Token, Any]):
             if size > MAX_VARIABLE_BYTES:
                 raise PtxSyntaxError(f"'{parts[0]}' takes more than {MAX_VARIABLE_BYTES:,} bytes", parts[0].line or 0)
             relocations = tuple(_find_relocations(values, element))
-            made.append(Variable(space, str(parts[0]), align, size, linkage, data, parts[0].line or 0, relocations))
+            made.append(
+                ptx.Variable(space, str(parts[0]), align, size, str(linkage)[1:], data, parts[0].line or 0, relocations)
+            )
         return tuple(made)
 
     def param_attribute(self, children: list[Token]) -> _TaggedPart:
         return _TaggedPart("align", _parse_alignment(children[0]))
 
-    def param_pointer(self, _children: list[Token]) -> _TaggedPart:
-        return _TaggedPart("pointer", None)
-
-    def param(self, children: list[Any]) -> Param:
+    def param(self, children: list[Any]) -> ptx.Param:
+        """Return a parameter; its size is None unless it is an array."""
         tokens = {child.type: child for child in children if isinstance(child, Token)}
         align = (_values_tagged(children, "align") or [None])[0]
         size = (_values_tagged(children, "extent") or [None])[0]
         type_name = str(tokens["TYPE"])[1:]
         if size is not None:
             size *= _type_bytes(type_name)
-        return Param(type_name, str(tokens["NAME"]), align, size)
+        return ptx.Param(type_name, str(tokens["NAME"]), align, size)
 
-    def register_param(self, children: list[Token]) -> Param:
-        return Param(str(children[0])[1:], str(children[1]), is_register=True)
+    def register_param(self, children: list[Token]) -> ptx.Param:
+        return ptx.Param(str(children[0])[1:], str(children[1]), is_register=True)
 
-    def params(self, children: list[Any]) -> tuple[Param, ...]:
+    def params(self, children: list[Any]) -> tuple[ptx.Param, ...]:
         return tuple(child for child in children if child is not None)
 
     def directive(self, children: list[Token]) -> _TaggedPart:
         name, *values = children
         return _TaggedPart("directive", " ".join([str(name), ", ".join(str(value) for value in values)]).rstrip())
 
-    def entry(self, children: list[Any]) -> Entry:
+    def entry(self, children: list[Any]) -> ptx.Entry:
+        """Return a kernel, with the names of its registers resolved."""
         name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
         rest = children[children.index(name) + 1 :]
-        params: tuple[Param, ...] = ()
+        params: tuple[ptx.Param, ...] = ()
         # `params` is the only optional part before the directives; an empty tuple of registers cannot come first.
-        if rest and isinstance(rest[0], tuple) and all(isinstance(item, Param) for item in rest[0]):
+        if rest and isinstance(rest[0], tuple) and all(isinstance(item, ptx.Param) for item in rest[0]):
             params, rest = rest[0], rest[1:]
         directives = tuple(_values_tagged(rest, "directive"))
         body = tuple(_flatten_items(child for child in rest if not isinstance(child, _TaggedPart)))
-        return Entry(str(name), params, directives, _resolve_registers(body), name.line or 0)
+        return ptx.Entry(str(name), params, directives, _resolve_registers(body), name.line or 0)
 
     def function_body(self, children: list[Any]) -> _TaggedPart:
         return _TaggedPart("body", tuple(_flatten_items(children)))
 
-    def function(self, children: list[Any]) -> Function:
+    def function(self, children: list[Any]) -> ptx.Function:
+        """Return a function or its declaration, with the names of its registers resolved."""
         name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
         position = children.index(name)
         before = [child for child in children[:position] if isinstance(child, tuple)]
@@ -372,12 +334,11 @@ class _ModuleBuilder(Transformer[Token, Any]):
         linkage = next((str(child)[1:] for child in children if isinstance(child, Token) and child is not name), "")
         returns, params = before[0] if before else (), after[0] if after else ()
         bodies = _values_tagged(children, "body")
-        registers = [RegDecl(param.type, param.name) for param in (*returns, *params) if param.is_register]
+        registers = [ptx.RegDecl(param.type, param.name) for param in (*returns, *params) if param.is_register]
         body = _resolve_registers((*registers, *bodies[0])) if bodies else None
         directives = tuple(_values_tagged(children, "directive"))
-        return Function(
-            str(name), returns, params, directives, body and body[len(registers) :], linkage, name.line or 0
-        )
+        body = body and body[len(registers) :]
+        return ptx.Function(str(name), returns, params, directives, body, linkage, name.line or 0)
 
     def alias(self, children: list[Token]) -> _TaggedPart:
         return _TaggedPart("alias", (str(children[0]), str(children[1])))
@@ -396,10 +357,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
     def file_directive(self, children: list[Token]) -> _TaggedPart:
         return _TaggedPart("file", (int(children[0]), unquote_text(str(children[1])[1:-1])))
 
-    def section(self, _children: list[Token]) -> None:
-        return None
-
-    def start(self, children: list[Any]) -> Module:
+    def start(self, children: list[Any]) -> ptx.Module:
+        """Return the module: the last definition of each function, and its aliases."""
         version, target = _values_tagged(children, "version"), _values_tagged(children, "target")
         if not version or not target:
             raise PtxSyntaxError("a module must start with .version and .target", 1)
@@ -407,22 +366,22 @@ class _ModuleBuilder(Transformer[Token, Any]):
         functions = {}
         for child in children:
             # A definition may follow its declaration.
-            if isinstance(child, Function) and (child.body is not None or child.name not in functions):
+            if isinstance(child, ptx.Function) and (child.body is not None or child.name not in functions):
                 functions[child.name] = child
         for name, meant in _values_tagged(children, "alias"):
             if meant in functions:
                 functions[name] = replace(functions[meant], name=name)
-        return Module(
+        return ptx.Module(
             version[0],
             target[0],
-            tuple(item for item in _flatten_items(children) if isinstance(item, Variable)),
-            tuple(child for child in children if isinstance(child, Entry)),
+            tuple(item for item in _flatten_items(children) if isinstance(item, ptx.Variable)),
+            tuple(child for child in children if isinstance(child, ptx.Entry)),
             tuple(files.get(index, "") for index in range(1, max(files, default=0) + 1)),
             tuple(functions.values()),
         )
 
 
-def _flatten_items(children: Iterable[Any]) -> Iterator[Item]:
+def _flatten_items(children: Iterable[Any]) -> Iterator[ptx.Item]:
     """Yield the items in order; one `.reg` line may declare several registers."""
     for child in children:
         if isinstance(child, tuple):
@@ -441,6 +400,7 @@ class _InitialAddress:
 
 
 def _initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
+    """Yield the numbers and addresses of an initialiser, however it is nested."""
     for value in values:
         if isinstance(value, list):
             yield from _initial_values(value)
@@ -449,6 +409,7 @@ def _initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
 
 
 def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Token) -> bytes:
+    """Return an initial value as bytes; those of an address are zero, for relocations fill them."""
     if type_name not in _STRUCT:
         raise PtxSyntaxError(f"'{variable}' of type .{type_name} cannot have an initialiser", variable.line or 0)
     width = struct.calcsize(_STRUCT[type_name])
@@ -468,14 +429,15 @@ def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Tok
     return (number & ((1 << 8 * width) - 1)).to_bytes(width, "little")
 
 
-def _find_relocations(values: list[Token | _InitialAddress], element: int) -> Iterator[Relocation]:
+def _find_relocations(values: list[Token | _InitialAddress], element: int) -> Iterator[ptx.Relocation]:
+    """Yield the relocations of the addresses among a variable's initial values."""
     for index, value in enumerate(values):
         if isinstance(value, _InitialAddress):
             shift = 0 if value.mask is None else (value.mask & -value.mask).bit_length() - 1
-            yield Relocation(index * element, element, value.symbol, value.addend, shift)
+            yield ptx.Relocation(index * element, element, value.symbol, value.addend, shift)
 
 
-def _resolve_registers(body: tuple[Item, ...]) -> tuple[Item, ...]:
+def _resolve_registers(body: tuple[ptx.Item, ...]) -> tuple[ptx.Item, ...]:
     """Turn symbols that name a declared register into registers.
 
     A register's name need not start with a percent sign (`.reg .pred p;`), so only its declaration tells it from a
@@ -487,27 +449,29 @@ def _resolve_registers(body: tuple[Item, ...]) -> tuple[Item, ...]:
     return _resolve_scope(body, frozenset())
 
 
-def _check_depth(body: tuple[Item, ...]) -> None:
+def _check_depth(body: tuple[ptx.Item, ...]) -> None:
     """Refuse deeply nested blocks, over which code recurses."""
-    level: list[Item] = list(body)
+    level: list[ptx.Item] = list(body)
     for _ in range(DEEPEST):
-        level = [inner for item in level if isinstance(item, Block) for inner in item.body]
+        level = [inner for item in level if isinstance(item, ptx.Block) for inner in item.body]
     if level:
         raise PtxSyntaxError(f"blocks are nested more than {DEEPEST} deep", 0)
 
 
-def _declares_plain_names(body: tuple[Item, ...]) -> bool:
+def _declares_plain_names(body: tuple[ptx.Item, ...]) -> bool:
+    """Return whether a body declares a register without a percent sign."""
     return any(
-        (isinstance(item, RegDecl) and not item.name.startswith("%"))
-        or (isinstance(item, Block) and _declares_plain_names(item.body))
+        (isinstance(item, ptx.RegDecl) and not item.name.startswith("%"))
+        or (isinstance(item, ptx.Block) and _declares_plain_names(item.body))
         for item in body
     )
 
 
-def _resolve_scope(body: tuple[Item, ...], outer: frozenset[str]) -> tuple[Item, ...]:
+def _resolve_scope(body: tuple[ptx.Item, ...], outer: frozenset[str]) -> tuple[ptx.Item, ...]:
+    """Resolve the names in a block, where registers of `outer` blocks are known too."""
     declared = set(outer)
     for item in body:
-        if isinstance(item, RegDecl) and not item.name.startswith("%"):
+        if isinstance(item, ptx.RegDecl) and not item.name.startswith("%"):
             names = [item.name] if item.count is None else [f"{item.name}{index}" for index in range(item.count)]
             declared.update(names)
             declared.update(f"{name}.{part}" for name in names for part in "xyzwrgba" if item.lanes > 1)
@@ -515,25 +479,27 @@ def _resolve_scope(body: tuple[Item, ...], outer: frozenset[str]) -> tuple[Item,
     return tuple(_resolve_item(item, known) for item in body)
 
 
-def _resolve_item(item: Item, known: frozenset[str]) -> Item:
-    if isinstance(item, Block):
+def _resolve_item(item: ptx.Item, known: frozenset[str]) -> ptx.Item:
+    """Return the item with known names turned into registers, inner blocks included."""
+    if isinstance(item, ptx.Block):
         return replace(item, body=_resolve_scope(item.body, known))
-    if isinstance(item, Instruction) and any(
-        isinstance(operand, (Symbol, Address, Arguments)) for operand in item.operands
-    ):
+    if isinstance(item, ptx.Instruction) and any(isinstance(o, _NAMING_OPERANDS) for o in item.operands):
         return replace(item, operands=tuple(_resolve_operand(operand, known) for operand in item.operands))
     return item
 
 
-def _resolve_operand(operand: Operand, known: frozenset[str]) -> Operand:
+def _resolve_operand(operand: ptx.Operand, known: frozenset[str]) -> ptx.Operand:
+    """Return the operand with known names turned into registers."""
     match operand:
-        case Symbol(name=name, offset=0) if name in known:
-            return Reg(name)
-        case Arguments(items=items):
-            return Arguments(tuple(Reg(i.name) if isinstance(i, Symbol) and i.name in known else i for i in items))
-        case Address(base=Symbol(name=name), offset=offset) if name in known:
-            return Address(Reg(name), offset)
-        case TensorAddress(map=Symbol(name=name), coordinates=coordinates) if name in known:
-            return TensorAddress(Reg(name), coordinates)
+        case ptx.Symbol(name=name, offset=0) if name in known:
+            return ptx.Reg(name)
+        case ptx.Arguments(items=items):
+            return ptx.Arguments(
+                tuple(ptx.Reg(i.name) if isinstance(i, ptx.Symbol) and i.name in known else i for i in items)
+            )
+        case ptx.Address(base=ptx.Symbol(name=name), offset=offset) if name in known:
+            return ptx.Address(ptx.Reg(name), offset)
+        case ptx.TensorAddress(map=ptx.Symbol(name=name), coordinates=coordinates) if name in known:
+            return ptx.TensorAddress(ptx.Reg(name), coordinates)
         case _:
             return operand

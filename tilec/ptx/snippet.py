@@ -10,21 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
 
-from tilec.ptx import isa
-from tilec.ptx.module import (
-    Block,
-    FloatImm,
-    Guard,
-    Imm,
-    Instruction,
-    Item,
-    NotPred,
-    Operand,
-    Pair,
-    Reg,
-    RegDecl,
-    Vector,
-)
+from tilec.ptx import isa, module as ptx
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support.records import dataclass
 
@@ -60,17 +46,17 @@ class Snippet:
     `operand_name(0)`, and so on."""
 
     registers: tuple[tuple[str, str], ...]
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[ptx.Instruction, ...]
 
     @property
     def special(self) -> int:
         """The number of instructions for the unit of transcendental functions."""
         return sum(i.opcode.partition(".")[0] in SPECIAL for i in self.instructions)
 
-    def rename_registers(self, names: Mapping[str, Reg]) -> Iterator[Instruction]:
+    def rename_registers(self, names: Mapping[str, ptx.Reg]) -> Iterator[ptx.Instruction]:
         """Yield the instructions with their registers replaced."""
         for i in self.instructions:
-            guard = None if i.guard is None else Guard(names[i.guard.reg.name], i.guard.negated)
+            guard = None if i.guard is None else ptx.Guard(names[i.guard.reg.name], i.guard.negated)
             yield replace(i, operands=tuple(_rename_operand(o, names) for o in i.operands), guard=guard)
 
 
@@ -91,8 +77,7 @@ def substitute_names(text: str, names: Sequence[str]) -> str:
 
 @lru_cache(maxsize=256)
 def parse_snippet(text: str, inputs: int) -> Snippet:
-    """Return a snippet with so many inputs. Raises `SnippetError` where the text is not understood, or does more than
-    compute."""
+    """Return a snippet with so many inputs. Raise `SnippetError` if it is not understood or does not only compute."""
     named = {int(number) for number in _REGISTER.findall(text)}
     if 0 not in named:
         raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")
@@ -105,15 +90,15 @@ def parse_snippet(text: str, inputs: int) -> Snippet:
         module = parse_module(f"{_HEAD}{declared}{{\n{substitute_names(text, names)}\n}}\nret;\n}}\n")
     except PtxSyntaxError as error:
         raise SnippetError(f"line {_snippet_line(error.line, inputs)} of the text: {error.message}") from None
-    (body,) = (item for item in module.entries[0].body if isinstance(item, Block))
+    (body,) = (item for item in module.entries[0].body if isinstance(item, ptx.Block))
     items = list(_flatten_block(body))
     registers = dict.fromkeys(names, "")
     for item in items:
-        if isinstance(item, RegDecl):
+        if isinstance(item, ptx.RegDecl):
             registers.update(_declare_registers(item, registers))
     snippet = Snippet(
         tuple((name, cls) for name, cls in registers.items() if cls),
-        tuple(i for i in items if isinstance(i, Instruction)),
+        tuple(i for i in items if isinstance(i, ptx.Instruction)),
     )
     written: set[str] = set()
     for instruction in snippet.instructions:
@@ -145,11 +130,12 @@ def _check_ends(text: str) -> None:
         raise SnippetError("it does not end in `;`", "write `;` after each instruction")
 
 
-def _flatten_block(block: Block) -> Iterator[Item]:
+def _flatten_block(block: ptx.Block) -> Iterator[ptx.Item]:
+    """Yield the instructions and declarations of a block; refuse anything else."""
     for item in block.body:
-        if isinstance(item, Block):
+        if isinstance(item, ptx.Block):
             yield from _flatten_block(item)
-        elif isinstance(item, Instruction | RegDecl):
+        elif isinstance(item, ptx.Instruction | ptx.RegDecl):
             yield item
         else:
             raise SnippetError(
@@ -157,7 +143,8 @@ def _flatten_block(block: Block) -> Iterator[Item]:
             )
 
 
-def _declare_registers(item: RegDecl, known: Mapping[str, str]) -> dict[str, str]:
+def _declare_registers(item: ptx.RegDecl, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the declared names with their register class; refuse other types and repeated names."""
     cls = _CLASSES.get(item.type) or f"b{item.type[1:]}"
     if cls not in ("b16", "b32", "b64", "f32", "f64", "pred") or item.lanes > 1:
         raise SnippetError(f"a register of type .{item.type} is not understood")
@@ -168,7 +155,7 @@ def _declare_registers(item: RegDecl, known: Mapping[str, str]) -> dict[str, str
 
 
 def _check_instruction(
-    instruction: Instruction, known: Collection[str], inputs: Collection[str], written: set[str]
+    instruction: ptx.Instruction, known: Collection[str], inputs: Collection[str], written: set[str]
 ) -> None:
     """Refuse an instruction that does more than compute; add the registers that it writes to `written`."""
     opcode = instruction.opcode
@@ -180,10 +167,8 @@ def _check_instruction(
             "T.ptx has no memory, barriers or branches: read and write elements in the kernel",
         )
     destination, *sources = instruction.operands or (None,)
-    read = [
-        *(name for o in sources for name in _register_names(o)),
-        *([instruction.guard.reg.name] if instruction.guard else []),
-    ]
+    read = [name for source in sources for name in _register_names(source)]
+    read += [instruction.guard.reg.name] if instruction.guard else []
     for name in [*_register_names(destination), *read]:
         if name not in known and name != "_":
             raise SnippetError(f"{name} is no register of it", "declare it, as in .reg .f32 t; or pass it by `ins`")
@@ -196,17 +181,18 @@ def _check_instruction(
         written.add(name)
 
 
-def _register_names(value: Operand | None) -> list[str]:
+def _register_names(value: ptx.Operand | None) -> list[str]:
+    """Return the names of the registers in an operand; refuse names of anything else."""
     match value:
-        case Reg(name=name):
+        case ptx.Reg(name=name):
             return [name]
-        case NotPred(reg=reg):
+        case ptx.NotPred(reg=reg):
             return [reg.name]
-        case Pair(first=first, second=second):
+        case ptx.Pair(first=first, second=second):
             return [first.name, second.name]
-        case Vector(items=items):
-            return [item.name for item in items if isinstance(item, Reg)]
-        case Imm() | FloatImm() | None:
+        case ptx.Vector(items=items):
+            return [item.name for item in items if isinstance(item, ptx.Reg)]
+        case ptx.Imm() | ptx.FloatImm() | None:
             return []
         case _:
             raise SnippetError(
@@ -214,15 +200,16 @@ def _register_names(value: Operand | None) -> list[str]:
             )
 
 
-def _rename_operand(value: Operand, names: Mapping[str, Reg]) -> Operand:
+def _rename_operand(value: ptx.Operand, names: Mapping[str, ptx.Reg]) -> ptx.Operand:
+    """Return the operand with its registers replaced."""
     match value:
-        case Reg(name=name):
+        case ptx.Reg(name=name):
             return names.get(name, value)
-        case NotPred(reg=reg):
-            return NotPred(names[reg.name])
-        case Pair(first=first, second=second):
-            return Pair(names.get(first.name, first), names.get(second.name, second))
-        case Vector(items=items):
-            return Vector(tuple(names[item.name] if isinstance(item, Reg) else item for item in items))
+        case ptx.NotPred(reg=reg):
+            return ptx.NotPred(names[reg.name])
+        case ptx.Pair(first=first, second=second):
+            return ptx.Pair(names.get(first.name, first), names.get(second.name, second))
+        case ptx.Vector(items=items):
+            return ptx.Vector(tuple(names[item.name] if isinstance(item, ptx.Reg) else item for item in items))
         case _:
             return value

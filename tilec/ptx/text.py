@@ -11,34 +11,7 @@ from __future__ import annotations
 
 import re
 
-from tilec.ptx.module import (
-    Address,
-    Arguments,
-    Block,
-    Comment,
-    Entry,
-    FloatImm,
-    Function,
-    Guard,
-    Imm,
-    Instruction,
-    Item,
-    Label,
-    Loc,
-    Module,
-    NotPred,
-    Operand,
-    Pair,
-    Param,
-    Prototype,
-    Reg,
-    RegDecl,
-    Symbol,
-    Targets,
-    TensorAddress,
-    Variable,
-    Vector,
-)
+from tilec.ptx import module as ptx
 
 _HEXADECIMAL = re.compile(rb"%([0-9A-F]{2})")
 _OTHERS = re.compile(r"[^ -~]|[\"%\\]")
@@ -63,7 +36,7 @@ def _encode_text(text: str) -> bytes:
 _INDENT = "    "
 
 
-def print_module(module: Module) -> str:
+def print_module(module: ptx.Module) -> str:
     """Return the module as text for `ptxas` and `ptx.parse`."""
     lines = [f".version {module.version}", f".target {module.target}", ".address_size 64", ""]
     if module.files:
@@ -83,7 +56,7 @@ def print_module(module: Module) -> str:
     return "\n".join(lines)
 
 
-def print_variable(variable: Variable) -> str:
+def print_variable(variable: ptx.Variable) -> str:
     """Return one declaration; every variable is printed as an array of bytes."""
     linkage = f".{variable.linkage} " if variable.linkage else ""
     extent = str(variable.size) if variable.size else ""
@@ -99,17 +72,18 @@ def print_variable(variable: Variable) -> str:
     return f"{head} = {{{', '.join(values)}}};"
 
 
-def print_instruction(instruction: Instruction) -> str:
+def print_instruction(instruction: ptx.Instruction) -> str:
     """Return one instruction with its guard and semicolon, not indented."""
     guard = instruction.guard
-    prefix = "" if guard is None else f"{_guard_text(guard)} "
+    prefix = "" if guard is None else f"@{'!' * guard.negated}{guard.reg.name} "
     if not instruction.operands:
         return f"{prefix}{instruction.opcode};"
     operands = ", ".join([_operand_text(operand) for operand in instruction.operands])
     return f"{prefix}{instruction.opcode} {operands};"
 
 
-def _print_entry(entry: Entry, lines: list[str]) -> None:
+def _print_entry(entry: ptx.Entry, lines: list[str]) -> None:
+    """Append the lines of a kernel."""
     if entry.params:
         lines.append(f".visible .entry {entry.name}(")
         lines.append(",\n".join(f"{_INDENT}{_param_text(param)}" for param in entry.params))
@@ -122,7 +96,8 @@ def _print_entry(entry: Entry, lines: list[str]) -> None:
     lines.append("}")
 
 
-def _print_function(function: Function, lines: list[str]) -> None:
+def _print_function(function: ptx.Function, lines: list[str]) -> None:
+    """Append the lines of a function or its declaration."""
     linkage = f".{function.linkage} " if function.linkage else ""
     returns = f"{_params_text(function.returns)} " if function.returns else ""
     lines.append(f"{linkage}.func {returns}{function.name}{_params_text(function.params)}")
@@ -135,39 +110,41 @@ def _print_function(function: Function, lines: list[str]) -> None:
     lines.append("}")
 
 
-def _params_text(params: tuple[Param, ...]) -> str:
+def _params_text(params: tuple[ptx.Param, ...]) -> str:
     return f"({', '.join(map(_param_text, params))})"
 
 
-def _print_items(items: tuple[Item, ...], indent: str, lines: list[str]) -> None:
+def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> None:
+    """Append the lines of a body's items, indented."""
     for item in items:
         match item:
-            case Instruction():
+            case ptx.Instruction():
                 lines.append(indent + print_instruction(item))
-            case Label():
+            case ptx.Label():
                 lines.append(f"{item.name}:")
-            case Loc():
+            case ptx.Loc():
                 lines.append(f"{indent}.loc {item.file} {item.source_line} {item.column}")
-            case RegDecl():
+            case ptx.RegDecl():
                 count = "" if item.count is None else f"<{item.count}>"
                 lanes = "" if item.lanes == 1 else f".v{item.lanes} "
                 lines.append(f"{indent}.reg {lanes}.{item.type} {item.name}{count};")
-            case Targets():
+            case ptx.Targets():
                 lines.append(f"{item.name}: .branchtargets {', '.join(item.labels)};")
-            case Prototype():
+            case ptx.Prototype():
                 returns = f"{_params_text(item.returns)} " if item.returns else ""
                 lines.append(f"{item.name}: .callprototype {returns}_ {_params_text(item.params)};")
-            case Variable():
+            case ptx.Variable():
                 lines.append(indent + print_variable(item))
-            case Block():
+            case ptx.Block():
                 lines.append(indent + "{")
                 _print_items(item.body, indent + _INDENT, lines)
                 lines.append(indent + "}")
-            case Comment():
+            case ptx.Comment():
                 lines.extend(f"{indent}// {quote_text(line)}".rstrip() for line in item.text.split("\n"))
 
 
-def _param_text(param: Param) -> str:
+def _param_text(param: ptx.Param) -> str:
+    """Return the declaration of a parameter."""
     if param.is_register:
         return f".reg .{param.type} {param.name}"
     align = "" if param.align is None else f".align {param.align} "
@@ -175,35 +152,32 @@ def _param_text(param: Param) -> str:
     return f".param {align}.{param.type} {param.name}{extent}"
 
 
-def _guard_text(guard: Guard) -> str:
-    return f"@!{guard.reg.name}" if guard.negated else f"@{guard.reg.name}"
-
-
 def _offset_text(offset: int) -> str:
     # `+-16`, as nvcc writes it: every assembler takes it after a symbol as well as after a register.
     return f"+{offset}" if offset else ""
 
 
-def _operand_text(operand: Operand) -> str:
+def _operand_text(operand: ptx.Operand) -> str:
+    """Return an operand as PTX text."""
     match operand:
-        case Reg():
+        case ptx.Reg():
             return operand.name
-        case Imm():
+        case ptx.Imm():
             return str(operand.value)
-        case Vector():
+        case ptx.Vector():
             return "{" + ", ".join([_operand_text(item) for item in operand.items]) + "}"
-        case Address():
+        case ptx.Address():
             return f"[{_operand_text(operand.base)}{_offset_text(operand.offset)}]"
-        case Symbol():
+        case ptx.Symbol():
             return f"{operand.name}{_offset_text(operand.offset)}"
-        case FloatImm():
+        case ptx.FloatImm():
             return f"0f{operand.bits:08X}" if operand.width == 32 else f"0d{operand.bits:016X}"
-        case Arguments():
+        case ptx.Arguments():
             return "(" + ", ".join([_operand_text(item) for item in operand.items]) + ")"
-        case Pair():
+        case ptx.Pair():
             return f"{operand.first.name}|{operand.second.name}"
-        case NotPred():
+        case ptx.NotPred():
             return f"!{operand.reg.name}"
-        case TensorAddress():
+        case ptx.TensorAddress():
             coordinates = ", ".join([_operand_text(coordinate) for coordinate in operand.coordinates])
             return f"[{_operand_text(operand.map)}, {{{coordinates}}}]"

@@ -23,6 +23,7 @@ def find_name_clashes(module: Module) -> Iterator[str]:
 
 
 def _report_repeated(names: list[str]) -> Iterator[str]:
+    """Yield a sentence for each name that occurs again."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -54,22 +55,21 @@ class _CubinFile:
 
     @cached_property
     def sections(self) -> list[_Section]:
+        """Read the table of sections."""
         (table,) = struct.unpack_from("<Q", self.elf, 0x28)
         entry_size, count, names_at = struct.unpack_from("<HHH", self.elf, 0x3A)
         # Per section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
         headers = [struct.unpack_from("<IIQQQQIIQQ", self.elf, table + i * entry_size) for i in range(count)]
         names = headers[names_at][4]
-        return [
-            _Section(
-                _read_string(self.elf, names + name),
-                type_,
-                b"" if type_ == _NO_BITS else self.elf[offset : offset + size],
-                link,
-            )
-            for name, type_, _, _, offset, size, link, *_ in headers
-        ]
+        found = []
+        for name, type_, _, _, offset, size, link, *_ in headers:
+            data = b"" if type_ == _NO_BITS else self.elf[offset : offset + size]
+            text = self.elf[names + name : self.elf.index(b"\0", names + name)].decode(errors="replace")
+            found.append(_Section(text, type_, data, link))
+        return found
 
     def functions(self) -> Iterator[Function]:
+        """Yield the functions in the order of the file, with the lines of their instructions."""
         source, ptx = self._read_line_table(".debug_line"), self._read_line_table(".nv_debug_line_sass")
         for section in self.sections:
             if section.name.startswith(_TEXT_PREFIX):
@@ -80,22 +80,16 @@ class _CubinFile:
     def _decode_instructions(
         self, code: bytes, lines: list[LineRow], ptx_lines: list[LineRow]
     ) -> Iterator[Instruction]:
+        """Yield the instructions of a function, without the NOPs that pad its end."""
         has_short_offsets = self.machine >= _HOPPER
         words = list(struct.iter_unpack("<QQ", code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]))
         while words and words[-1][0] & 0xFFF == 0x918:  # NOP
             words.pop()
-        of_source, of_ptx = _RowLookup(lines), _RowLookup(ptx_lines)
         for number, (low, high) in enumerate(words):
             address = number * INSTRUCTION_BYTES
-            row, ptx_row = of_source.at(address), of_ptx.at(address)
-            yield Instruction(
-                address,
-                low,
-                high,
-                has_short_offsets,
-                None if row is None else (row.file, row.line),
-                None if ptx_row is None else ptx_row.line,
-            )
+            row, ptx_row = _find_row(lines, address), _find_row(ptx_lines, address)
+            line, ptx_line = None if row is None else (row.file, row.line), None if ptx_row is None else ptx_row.line
+            yield Instruction(address, low, high, has_short_offsets, line, ptx_line)
 
     def _read_line_table(self, name: str) -> dict[str, list[LineRow]]:
         """Return the rows of a line table, by the name of the section they describe."""
@@ -113,17 +107,7 @@ class _CubinFile:
         return group_rows_by_function(self.sections[number].data, section_at)
 
 
-class _RowLookup:
-    """Finds the rows of rising addresses."""
-
-    def __init__(self, rows: list[LineRow]) -> None:
-        self.rows, self.next = rows, 0
-
-    def at(self, address: int) -> LineRow | None:
-        while self.next < len(self.rows) and self.rows[self.next].address <= address:
-            self.next += 1
-        return self.rows[self.next - 1] if self.next else None
-
-
-def _read_string(elf: bytes, at: int) -> str:
-    return elf[at : elf.index(b"\0", at)].decode(errors="replace")
+def _find_row(rows: list[LineRow], address: int) -> LineRow | None:
+    """Return the last row, of rows sorted by address, that is not behind an address; None if there is none."""
+    behind = bisect_right(rows, address, key=lambda row: row.address)
+    return rows[behind - 1] if behind else None

@@ -104,8 +104,7 @@ class Instruction:
 
     @property
     def guard(self) -> str:
-        """Return the predicate of the instruction, as `@!P0`; empty if it always runs. Warp-wide predicates (`UP0`)
-        look alike."""
+        """Return the predicate, as `@!P0`; empty if the instruction always runs. `UP0` looks like `P0`."""
         number = self.low >> 12 & 7
         mark = "@!" if self.low >> 15 & 1 else "@"
         return f"{mark}P{number}" if number != _TRUE_PREDICATE else "" if mark == "@" else "@!PT"

@@ -119,8 +119,7 @@ class _PendingResult:
 
 
 class _WarpReplay:
-    """A warp that issues instructions. `waited` are its waits so far, by waiting instruction, producer and the
-    iterations between them."""
+    """A warp that issues instructions. `waited`: its waits by instruction, producer and iterations in between."""
 
     def __init__(self, latencies: Latencies) -> None:
         self.latencies = latencies
@@ -133,8 +132,7 @@ class _WarpReplay:
         self.waited: dict[tuple[tuple[int, int], tuple[int, int] | None, int], WarpWait] = {}
 
     def issue(self, step: _Step | int) -> None:
-        """Wait until a step can issue, and record when its result will be ready; for a number, let so many cycles
-        pass."""
+        """Wait until a step can issue, and record when its result is ready; for a number, let cycles pass."""
         if isinstance(step, int):
             self.now += step
             return
@@ -157,6 +155,7 @@ class _WarpReplay:
         self.now += stall
 
     def _record_completion(self, one: Instruction, kind: OpcodeKind, control: Control, result: ResultLatency) -> None:
+        """Record when the instruction's result is ready, and which scoreboards or groups wait for it."""
         begins = self.now
         if result.tensor:
             begins = max(begins, self.tensor_free)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from tilec.sass.instruction import Instruction
+from tilec.sass.opcodes import OpcodeKind
 from tilec.support.records import dataclass
 from tilec.target.names import InstructionKind
 from tilec.target.table import Target, Timing
@@ -16,6 +17,12 @@ from tilec.target.table import Target, Timing
 _LANES = 32
 _K_BYTES = 32
 """Bytes of a row of A in one product of a warpgroup."""
+
+_MOVES: dict[OpcodeKind, InstructionKind] = {
+    "load": "ld.global", "atomic": "ld.global", "copy": "cp.async", "store": "st.global", "shared.load": "ld.shared",
+    "shuffle": "ld.shared", "constant": "ld.shared", "shared.store": "st.shared", "matrix.load": "ldmatrix",
+}  # fmt: skip
+"""The rows that price accesses to memory, and what takes as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +49,9 @@ class Latencies:
 
     def of(self, one: Instruction) -> ResultLatency:
         """Return the latencies of a warp's instruction, undisturbed by others."""
+        if one.kind in _MOVES:
+            return self._moved(_MOVES[one.kind], one.bytes or 4)
         match one.kind:
-            case "load" | "atomic":
-                return self._moved("ld.global", one.bytes)
-            case "copy":
-                return self._moved("cp.async", one.bytes)
-            case "store":
-                return self._moved("st.global", one.bytes)
-            case "shared.load" | "shuffle" | "constant":
-                return self._moved("ld.shared", one.bytes or 4)
-            case "shared.store":
-                return self._moved("st.shared", one.bytes)
-            case "matrix.load":
-                return self._moved("ldmatrix", one.bytes)
             case "mbarrier" if self.target.prices("mbarrier"):
                 return ResultLatency(self._mbarrier_issue(), self._mbarrier_issue())
             case "mma":
@@ -65,6 +62,7 @@ class Latencies:
                 return ResultLatency(self._mufu(), self._mufu())
 
     def _move(self, kind: InstructionKind, size: int) -> ResultLatency:
+        """Return the latencies of a warp's memory access of `size` bytes a lane."""
         kind_row = next(each for each in self.target.kinds if each.name == kind)
         parameters = {"bytes": size * _LANES, "threads": _LANES}
         latency = self.target.price(kind, **{name: parameters[name] for name in kind_row.parameters}).latency
@@ -73,6 +71,7 @@ class Latencies:
         return ResultLatency(latency, reading)
 
     def _wgmma(self, n: int, is_from_registers: bool) -> ResultLatency:
+        """Return the latencies of a warpgroup's product of n columns."""
         if is_from_registers:
             return _build_product_latency(self.target.price("wgmma.rs", n=n, count=1))
         return _build_product_latency(self.target.price("wgmma.ss", n=n, k_bytes=_K_BYTES, count=1))

@@ -61,8 +61,7 @@ def find_ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
 
 
 def _locations_in_range(locations: list[tuple[int, tuple[int, int]]], first: int) -> tuple[tuple[int, int], ...]:
-    """Return the locations of the code from line `first` on. If none follows, the last one before it is still in
-    force."""
+    """Return the locations of the code from line `first` on; if none follows, the last one before, still in force."""
     next_location = next((i for i, (number, _) in enumerate(locations) if number >= first), len(locations))
     locations_behind = locations[next_location:]
     return tuple(place for _, place in (locations_behind or locations[-1:]))
@@ -128,7 +127,8 @@ def find_loops(function: Function) -> tuple[Loop, ...]:
     at = {one.address: number for number, one in enumerate(code)}
     kinds = [one.kind for one in code]
     # A back branch placed after the function's end belongs to the slow path of a wait.
-    exits = [number for number, kind in enumerate(kinds) if kind == "exit" and _is_function_end(code[number])]
+    ends_here = (number for number, kind in enumerate(kinds) if kind == "exit" and not code[number].guard)
+    exits = [number for number in ends_here if code[number].name in ("EXIT", "RET")]
     ends: dict[int, int] = {}
     for number in (number for number, kind in enumerate(kinds) if kind == "branch"):
         head = at.get(code[number].target or 0)
@@ -152,9 +152,7 @@ def find_loop_of_ptx(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) 
         best = max(same, key=lambda loop: (loop.unrolled, len(loop.body)))
         return None if best.inner else best
     code = function.instructions
-    code_of_loop = [
-        i for i, one in enumerate(code) if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last
-    ]
+    code_of_loop = [number for number, one in enumerate(code) if ptx.first <= (one.ptx_line or -1) <= ptx.last]
     if not code_of_loop:
         return None
     first, last = code[code_of_loop[0]].address, code[code_of_loop[-1]].address
@@ -162,9 +160,7 @@ def find_loop_of_ptx(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) 
         return None
     at = {one.address: number for number, one in enumerate(code)}
     body = tuple(_follow_jumps(code, at, code_of_loop[0], code_of_loop[-1]))
-    times = _count_unrolled_iterations(
-        [one for one in body if one.ptx_line is not None and ptx.first <= one.ptx_line <= ptx.last]
-    )
+    times = _count_unrolled_iterations([one for one in body if ptx.first <= (one.ptx_line or -1) <= ptx.last])
     return Loop(function.name, body, 0, times, is_straight=True) if times >= _MIN_STRAIGHT_ITERATIONS else None
 
 
@@ -174,15 +170,10 @@ def count_ptx_instructions(body: Iterable[Instruction]) -> Counter[tuple[int, in
 
 
 def _count_unrolled_iterations(body: Iterable[Instruction]) -> int:
-    """Return the number of iterations of the PTX loop in the body: the most common count of accesses and products. 1 if
-    there are none, or no lines."""
+    """Return the iterations of the PTX loop in the body: the most common count of accesses and products, or 1."""
     counts = Counter(count_ptx_instructions(body).values())
     # Of two equally common counts take the larger: merged instructions have smaller counts.
     return max(counts, key=lambda count: (counts[count], count), default=1)
-
-
-def _is_function_end(one: Instruction) -> bool:
-    return one.name in ("EXIT", "RET") and not one.guard
 
 
 def _follow_jumps(code: tuple[Instruction, ...], at: dict[int, int], start: int, end: int) -> Iterator[Instruction]:

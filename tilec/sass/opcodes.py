@@ -10,29 +10,10 @@ from __future__ import annotations
 from typing import Literal
 
 OpcodeKind = Literal[
-    "arithmetic",
-    "atomic",
-    "barrier",
-    "branch",
-    "constant",
-    "copy",
-    "copy.commit",
-    "exit",
-    "load",
-    "mma",
-    "mbarrier",
-    "matrix.load",
-    "mufu",
-    "shared.load",
-    "shared.store",
-    "shuffle",
-    "store",
-    "tma",
-    "wait",
-    "wgmma",
-    "wgmma.sync",
+    "arithmetic", "atomic", "barrier", "branch", "constant", "copy", "copy.commit", "exit", "load", "mma", "mbarrier",
+    "matrix.load", "mufu", "shared.load", "shared.store", "shuffle", "store", "tma", "wait", "wgmma", "wgmma.sync",
     "other",
-]
+]  # fmt: skip
 """The use of a warp's time. `arithmetic` has a fixed latency; `mufu` includes other slow pipes (conversions, doubles).
 `wait` waits for a scoreboard, `wgmma.sync` for products of a warpgroup."""
 
@@ -59,6 +40,9 @@ OPCODE_NAMES: dict[int, str] = {
 }  # fmt: skip
 """Names without modifiers; modifiers that matter are decoded where they are used."""
 
+_OTHER_NAMES = """
+MEMBAR CGAERRBAR ERRBAR FENCE CCTL YIELD NOP WARPSYNC USETMAXREG BSSY BSYNC BREAK NANOSLEEP
+"""
 _KIND_NAMES: dict[OpcodeKind, tuple[str, ...]] = {
     "atomic": ("ATOMG", "RED", "REDG"),
     "barrier": ("BAR", "UCGABAR", "UCGABAR_ARV", "UCGABAR_WAIT"),
@@ -80,29 +64,12 @@ _KIND_NAMES: dict[OpcodeKind, tuple[str, ...]] = {
     "wait": ("DEPBAR",),
     "wgmma": ("HGMMA", "IGMMA", "QGMMA"),
     "wgmma.sync": ("WARPGROUP",),
-    "other": (
-        "MEMBAR",
-        "CGAERRBAR",
-        "ERRBAR",
-        "FENCE",
-        "CCTL",
-        "YIELD",
-        "NOP",
-        "WARPSYNC",
-        "USETMAXREG",
-        "BSSY",
-        "BSYNC",
-        "BREAK",
-        "NANOSLEEP",
-    ),
+    "other": tuple(_OTHER_NAMES.split()),
 }
-
 _KIND_OF_NAME: dict[str, OpcodeKind] = {name: kind for kind, names in _KIND_NAMES.items() for name in names}
-
 
 _TENSOR_PRODUCTS = {0: "UTCHMMA", 1: "UTCIMMA", 3: "UTCQMMA"}
 """Names of tensor-memory products, by the type field of their factors."""
-
 
 _FORM_NAMES = {0x5AB: "CGAERRBAR", 0x9C7: "UCGABAR_ARV", 0xDC7: "UCGABAR_WAIT"}
 """Names that depend on the sources of the operands."""
@@ -117,6 +84,5 @@ def find_opcode_name(opcode: int, types: int) -> str:
 
 
 def find_opcode_kind(opcode: int) -> OpcodeKind:
-    """Return the kind of an opcode; `arithmetic` by default, also for unknown ones: a scoreboard shows if they take
-    longer."""
+    """Return the kind of an opcode; of unknown ones `arithmetic`, as a scoreboard shows if they take longer."""
     return _KIND_OF_NAME.get(OPCODE_NAMES.get(opcode & 0x1FF, ""), "arithmetic")

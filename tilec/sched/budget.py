@@ -13,11 +13,6 @@ WORK_FOR_ANSWERS = 1_000_000
 """Work that heuristics may spend beyond an exhausted budget, together, so that every problem still gets an answer."""
 
 
-def no_deadline() -> float:
-    """Return infinitely many seconds left."""
-    return inf
-
-
 class Budget:
     """The work and time that a search may spend. `work` is shared by all solver runs (None: unlimited). A run begins
     while less than `work` is spent, and then gets all the effort it asks for. So a search that stays within its budget
@@ -27,7 +22,7 @@ class Budget:
     def __init__(
         self,
         work: int | None = None,
-        seconds_left: Callable[[], float] = no_deadline,
+        seconds_left: Callable[[], float] = lambda: inf,
         tried: Callable[[int], None] = lambda interval: None,
     ) -> None:
         self.seconds_left = seconds_left
@@ -78,6 +73,5 @@ class Budget:
         return Budget(None if balance is None else balance + WORK_FOR_ANSWERS, self.seconds_left)
 
     def without_work_limit(self) -> Budget:
-        """Return a budget of the same time and unlimited work, for a schedule that must be found. The caller charges
-        the work to this budget."""
+        """Return a budget of the same time and unlimited work; the caller charges the work to this budget."""
         return Budget(None, self.seconds_left)

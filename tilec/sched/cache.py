@@ -56,7 +56,8 @@ def solve_cached(
             budget.spend(known.work)
             return known
     solution = solver(problem, effort, budget)
-    _write_solution(locate_entry(None if left is None or solution.work < left else left), solution)
+    path = locate_entry(None if left is None or solution.work < left else left)
+    write_entry(path, path.stem, json.dumps(text.solution_to_json(solution)).encode())
     return solution
 
 
@@ -64,20 +65,14 @@ def compute_cache_key(problem: Problem, effort: float, scheduler: str = "exact",
     """Return a hash of everything an answer depends on. `left` is the work after which the search ended. The problem's
     name and the lines of its ops are left out, so that an edit elsewhere in the file does not solve a loop again."""
     anonymous = replace(problem, name="", ops=tuple(replace(op, line=0, file="") for op in problem.ops))
-    content: dict[str, object] = {
-        "problem": text.problem_to_json(anonymous),
-        "effort": effort,
-        "left": left,
-        "solver": SOLVER,
-        "scheduler": scheduler,
-        "ortools": ORTOOLS,
-    }
-    if left is not None:
-        content["answers"] = WORK_FOR_ANSWERS
+    content: dict[str, object] = {"problem": text.problem_to_json(anonymous), "effort": effort, "left": left}
+    content |= {"solver": SOLVER, "scheduler": scheduler, "ortools": ORTOOLS}
+    content |= {} if left is None else {"answers": WORK_FOR_ANSWERS}
     return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _read_solution(path: Path, problem: Problem) -> Solution | None:
+    """Return the solution in a file; None if it is missing, unreadable or not valid for the problem."""
     try:
         solution = text.solution_from_json(readers.parse_json(read_entry(path, path.stem).decode()))
     except (OSError, ValueError):
@@ -85,7 +80,3 @@ def _read_solution(path: Path, problem: Problem) -> Solution | None:
     if solution.bounds != compute_bounds(problem) or any(find_violations(problem, solution.schedule)):
         return None
     return solution
-
-
-def _write_solution(path: Path, solution: Solution) -> None:
-    write_entry(path, path.stem, json.dumps(text.solution_to_json(solution)).encode())

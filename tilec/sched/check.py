@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.sched.objective import sort_topologically
 from tilec.sched.problem import MAX_CYCLES, Problem
 from tilec.support import schema
 
@@ -48,6 +49,7 @@ def find_problem_faults(problem: Problem) -> Iterator[str]:
 
 
 def _check_roles_and_values(problem: Problem) -> Iterator[str]:
+    """Check the ids in roles, values, tied ops and shared stages."""
     ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
     for role in problem.roles:
         if role.slot not in slots:
@@ -74,6 +76,7 @@ def _check_roles_and_values(problem: Problem) -> Iterator[str]:
 
 
 def _check_copies(problem: Problem) -> Iterator[str]:
+    """Check the copies of statements that groups of warps run, and the lags of the groups."""
     named = [op for copies in problem.copies for op in copies]
     if len({len(copies) for copies in problem.copies}) > 1 or any(len(copies) < 2 for copies in problem.copies):
         yield "every entry of copies must name one op for each of the same two or more groups of warps"
@@ -84,22 +87,8 @@ def _check_copies(problem: Problem) -> Iterator[str]:
 
 
 def _check_cycles(problem: Problem) -> Iterator[str]:
-    """Report cycles of dependences, by topological elimination: the ops that cannot be removed are in or behind a
-    cycle."""
-    remaining = set(range(len(problem.ops)))
-    waits, onward = [0] * len(problem.ops), [list[int]() for _ in problem.ops]
-    for edge in problem.edges:
-        if edge.distance == 0:
-            waits[edge.dst] += 1
-            onward[edge.src].append(edge.dst)
-    ready = [op for op in remaining if not waits[op]]
-    while ready:
-        op = ready.pop()
-        remaining.remove(op)
-        for other in onward[op]:
-            waits[other] -= 1
-            if not waits[other]:
-                ready.append(other)
+    """Report cycles of dependences: ops that topological elimination cannot remove are in or behind one."""
+    remaining = {*range(len(problem.ops))} - {*sort_topologically(problem)}
     if remaining:
         names = ", ".join(problem.ops[op].name for op in sorted(remaining))
         yield f"a cycle of dependences lies within one iteration, in or before these ops: {names}"

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
+from tilec.sched import text
 from tilec.sched.problem import UNLIMITED
 from tilec.sched.trace import TraceError, parse_trace
 from tilec.support import schema
@@ -45,19 +46,14 @@ _PAST_TENSE = {"is": "was", "are": "were", "has": "had", "is in stage": "was in 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All changes; `why` has, for each loop with another interval, stages or rings, the steps that led to it, cause
-    first."""
+    """All changes; `why` has the steps, cause first, to each loop's new interval, stages or rings."""
 
     changes: tuple[Change, ...]
     why: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-# ---- what is compared ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
-class _Decision:
-    OPEN: ClassVar[bool] = True
+class _Decision(text.OpenRecord):
     what: str
     chosen: str
     by: str
@@ -65,8 +61,7 @@ class _Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
-    OPEN: ClassVar[bool] = True
+class _Tile(text.OpenRecord):
     name: str
     scope: str
     dtype: str
@@ -74,15 +69,13 @@ class _Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    OPEN: ClassVar[bool] = True
+class _Use(text.OpenRecord):
     slot: str
     rows: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Op:
-    OPEN: ClassVar[bool] = True
+class _Op(text.OpenRecord):
     name: str
     role: str
     stage: int
@@ -92,8 +85,7 @@ class _Op:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ring:
-    OPEN: ClassVar[bool] = True
+class _Ring(text.OpenRecord):
     name: str
     depth: int
     bytes: int
@@ -102,23 +94,20 @@ class _Ring:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pool:
-    OPEN: ClassVar[bool] = True
+class _Pool(text.OpenRecord):
     name: str
     peak: int
     capacity: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
-    OPEN: ClassVar[bool] = True
+class _Slot(text.OpenRecord):
     name: str
     percent: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
-    OPEN: ClassVar[bool] = True
+class _Bound(text.OpenRecord):
     kind: str
     name: str
     ii: int
@@ -128,8 +117,7 @@ class _Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop:
-    OPEN: ClassVar[bool] = True
+class _Loop(text.OpenRecord):
     name: str
     ii: int
     mii: int
@@ -145,10 +133,9 @@ class _Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trace:
+class _Trace(text.OpenRecord):
     """The parts of a trace that are compared; the rest is ignored."""
 
-    OPEN: ClassVar[bool] = True
     kernel: str
     target: str
     calibration: str
@@ -170,9 +157,6 @@ def read_trace_record(text: str) -> dict[str, Any]:
     return record
 
 
-# ---- what changed ----------------------------------------------------------------------------------------------------
-
-
 def compare_traces(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
     """Compare two records from `read_trace_record`. Source lines and search attempts are ignored."""
     about_kernel = [*_compare_requests(old, new), *_compare_decisions(old, new)]
@@ -190,6 +174,7 @@ def compare_traces(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison
 
 
 def _compare_requests(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield the changes of what was requested: kernel, target, constants, options, threads, tiles."""
     kinds: tuple[ChangeKind, ...] = ("kernel", "target", "calibration")
     for kind in kinds:
         yield from _compare_by_name(kind, "", "the {}", "is", ({kind: record[kind]} for record in (old, new)))
@@ -216,18 +201,14 @@ _RENAMED_DECISIONS = {
 
 def _compare_decisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     """Yield the decisions with another answer. Another reason alone is no change: numbers in it often differ."""
-    chosen = [
-        {_RENAMED_DECISIONS.get(d["what"], d["what"]): d["chosen"] for d in record["decisions"]}
-        for record in (old, new)
-    ]
-    full = {
-        _RENAMED_DECISIONS.get(d["what"], d["what"]): f"{d['chosen']} (by {d['by']}: {d['why']})"
-        for d in new["decisions"]
-    }
+    before, after = (
+        {_RENAMED_DECISIONS.get(d["what"], d["what"]): d for d in record["decisions"]} for record in (old, new)
+    )
+    chosen = ({what: d["chosen"] for what, d in each.items()} for each in (before, after))
     for change in _compare_by_name("decision", "", "{}", "is", chosen):
-        yield Change(
-            "decision", "", f"the decision about {change.subject}", "is", change.old, full.get(change.subject, "")
-        )
+        d = after.get(change.subject)
+        full = "" if d is None else f"{d['chosen']} (by {d['by']}: {d['why']})"
+        yield Change("decision", "", f"the decision about {change.subject}", "is", change.old, full)
 
 
 def _pair_loops(
@@ -243,6 +224,7 @@ def _pair_loops(
 
 
 def _report_unpaired_loop(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change:
+    """Return the change that a loop is new, or that it is gone."""
     loop = after or before
     assert loop is not None
     summary = f"II {loop['ii']:,} and {loop['stages']} stages"
@@ -250,17 +232,16 @@ def _report_unpaired_loop(before: dict[str, Any] | None, after: dict[str, Any] |
 
 
 def _compare_loop(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Change]:
+    """Yield the changes of one loop, in the order in which a schedule is made."""
     loop, loops = new["name"], (old, new)
     before, after = _name_statements(old), _name_statements(new)
     yield from _compare_by_name("statement", loop, "{}", "is", (dict.fromkeys(s, "scheduled") for s in (before, after)))
     both = {name: (before[name], after[name]) for name in after if name in before}
     for name, ops in both.items():
-        yield from _compare_by_name(
-            "price", loop, f"{name}: its {{}}", "is", map(_format_prices, ops), absent="nothing"
-        )
-    yield from _compare_by_name(
-        "bound", loop, "the {}", "are", ({"binding bounds": _join_binding_bounds(one)} for one in loops)
-    )
+        prices = map(_format_prices, ops)
+        yield from _compare_by_name("price", loop, f"{name}: its {{}}", "is", prices, absent="nothing")
+    bounds = ({"binding bounds": _join_binding_bounds(one)} for one in loops)
+    yield from _compare_by_name("bound", loop, "the {}", "are", bounds)
     yield from _compare_fact("interval", loop, "the interval", "is", *loops, "ii")
     yield from _compare_fact("interval", loop, "the schedule", "is", *loops, "status")
     yield from _compare_fact("stage", loop, "the number of stages", "is", *loops, "stages")
@@ -320,6 +301,7 @@ def _join_binding_bounds(loop: dict[str, Any]) -> str:
 def _compare_fact(
     kind: ChangeKind, loop: str, subject: str, verb: str, old: Mapping[str, Any], new: Mapping[str, Any], fact: str
 ) -> Iterator[Change]:
+    """Yield a change if one member of two records differs."""
     texts = (f"{one[fact]:,}" if isinstance(one[fact], int) else str(one[fact]) for one in (old, new))
     yield from _compare_by_name(kind, loop, subject, verb, ({"": text} for text in texts))
 
@@ -334,8 +316,6 @@ def _compare_by_name(
             yield Change(kind, loop, subject.replace("{}", name), verb, old.get(name, absent), new.get(name, absent))
 
 
-# ---- why -------------------------------------------------------------------------------------------------------------
-
 _ABOUT_THE_GRID = ("persistent grid", "rasterisation", "programmatic dependent launch")
 """Decisions that no loop's problem depends on."""
 
@@ -343,8 +323,7 @@ _ABOUT_THE_GRID = ("persistent grid", "rasterisation", "programmatic dependent l
 def _explain_interval(
     old: dict[str, Any], new: dict[str, Any], about_kernel: Sequence[Change], found: Sequence[Change]
 ) -> Iterator[str]:
-    """Yield the steps from the first causes to the new interval, or to stages and rings where the interval is the
-    same."""
+    """Yield the steps from the first causes to the new interval, or stages and rings if it is the same."""
     prices = list(_find_causing_changes(old, new, found))
     named = " ".join(change.subject for change in (*prices, *found) if change.kind in ("price", "statement", "ring"))
     causes = [
@@ -370,8 +349,7 @@ def _explain_interval(
 
 
 def _find_causing_changes(old: dict[str, Any], new: dict[str, Any], found: Sequence[Change]) -> Iterator[Change]:
-    """Yield the changes of statements and rings that binding bounds of either schedule involve; all of them if there
-    are none."""
+    """Yield the changes of statements and rings that binding bounds involve; all of them if there are none."""
     concerned: set[tuple[str, str]] = set()
     for loop in (old, new):
         names = list(_name_statements(loop))

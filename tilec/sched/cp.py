@@ -43,8 +43,7 @@ def load_solver() -> Any:
 
 
 class Program:
-    """A CP-SAT program under construction. Variables are indices, and −v − 1 negates the boolean v. Each run is charged
-    to the budget."""
+    """A CP-SAT program under construction. −v − 1 negates the boolean v. Each run is charged to the budget."""
 
     def __init__(self, budget: Budget | None = None) -> None:
         self._cp = load_solver()
@@ -53,6 +52,7 @@ class Program:
         self._pairs = 0
 
     def _variable(self, low: int, high: int) -> int:
+        """Add an integer variable of this range, and return its index."""
         variables = self._proto.variables
         variables.add().domain.extend([low, high])
         return len(variables) - 1
@@ -71,24 +71,24 @@ class Program:
         linear.domain.extend([-infinity if low is None else low, infinity if high is None else high])
 
     def _add_interval(self, phase: int, size: int, shift: int, presence: int | None) -> int:
+        """Add an interval that begins `shift` cycles behind the variable `phase`, if the literal `presence` holds."""
         constraints = self._proto.constraints
         constraint = constraints.add()
         if presence is not None:
             constraint.enforcement_literal.append(presence)
         interval = constraint.interval
-        interval.start.vars.append(phase)
-        interval.start.coeffs.append(1)
-        interval.start.offset = shift
         interval.size.offset = size
-        interval.end.vars.append(phase)
-        interval.end.coeffs.append(1)
-        interval.end.offset = shift + size
+        for end, offset in ((interval.start, shift), (interval.end, shift + size)):
+            end.vars.append(phase)
+            end.coeffs.append(1)
+            end.offset = offset
         return len(constraints) - 1
 
     def _add_exactly_one(self, literals: Iterable[int]) -> None:
         self._proto.constraints.add().exactly_one.literals.extend(literals)
 
     def _add_no_overlap(self, intervals: Iterable[int]) -> None:
+        """Add that no two of the intervals overlap."""
         constraint = self._proto.constraints.add()
         constraint.no_overlap.intervals.extend(intervals)
         self._pairs += len(constraint.no_overlap.intervals) ** 2
@@ -106,11 +106,13 @@ class Program:
         self._add_linear((), 1, 1, when)
 
     def _add_objective(self, terms: Iterable[tuple[int, int]]) -> None:
+        """Minimise the sum of these terms (variable, coefficient)."""
         for variable, coefficient in terms:
             self._proto.objective.vars.append(variable)
             self._proto.objective.coeffs.append(coefficient)
 
     def _run(self, effort: float, linearization: int = 0, by_core: bool = False, presolve: bool = False) -> SolverRun:
+        """Solve the program with at most this deterministic time, and charge the budget."""
         if self._budget.is_spent or (left := self._budget.seconds_left()) <= 0:
             return SolverRun("unknown", False, (), 0, 0.0)
         parameters = self._cp.SatParameters()
@@ -131,8 +133,7 @@ class Program:
         solver = self._cp.SolveWrapper()
         solver.set_parameters(parameters)
         response = solver.solve(self._proto)
-        statuses = self._cp.CpSolverStatus
-        spent = float(response.deterministic_time)
+        statuses, spent = self._cp.CpSolverStatus, float(response.deterministic_time)
         made = len(self._proto.variables) + len(self._proto.constraints)
         self._budget.spend(round(spent * WORK_PER_EFFORT) + made * _WORK_PER_CONSTRAINT)
         self._budget.spend(self._pairs * _WORK_PER_PAIR if presolve else 0)

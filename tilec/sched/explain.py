@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from tilec.sched.budget import Budget
 from tilec.sched.heuristics.heuristic import is_serial_by_rule, try_all_arms
@@ -67,68 +68,52 @@ def _explain_refutations(problem: Problem, smaller: Sequence[Attempt], budget: B
     known to be unnecessary. The smaller intervals next to it get the same families where these, or these and the rings,
     refute them too."""
     attempts = [*smaller]
-    first_refuted = len(attempts)
-    while first_refuted and (attempts[first_refuted - 1].how, attempts[first_refuted - 1].outcome) == (
-        "solver",
-        "refuted",
-    ):
-        first_refuted -= 1
+    by_solver = takewhile(lambda attempt: (attempt.how, attempt.outcome) == ("solver", "refuted"), reversed(attempts))
+    first_refuted = len(attempts) - len(list(by_solver))
     if first_refuted == len(attempts) or budget.is_over:
         return attempts
-    reasons = _FamilyRefuter(problem, budget)
     low, high = attempts[first_refuted].ii, attempts[-1].ii
-    unneeded = reasons.find_unneeded_families(high)
+    unneeded = _find_unneeded_families(problem, high, budget)
     attempts[-1] = _attach_families(attempts[-1], problem, unneeded)
-    if not unneeded:
-        attempts[first_refuted:-1] = (
-            _attach_families(attempt, problem, unneeded) for attempt in attempts[first_refuted:-1]
-        )
-        return attempts
+    others_refuted = attempts[first_refuted:-1]
     for others in dict.fromkeys((unneeded, unneeded & {*list_separable_families(problem)})):
-        if refute_intervals(problem, low, high - 1, _EFFORT_PER_RANGE, others, budget).ii >= high:
-            attempts[first_refuted:-1] = (
-                _attach_families(attempt, problem, others) for attempt in attempts[first_refuted:-1]
-            )
+        if not unneeded or refute_intervals(problem, low, high - 1, _EFFORT_PER_RANGE, others, budget).ii >= high:
+            attempts[first_refuted:-1] = (_attach_families(attempt, problem, others) for attempt in others_refuted)
             return attempts
     for at in reversed(range(first_refuted, len(attempts) - 1)):
-        if reasons.try_refute(attempts[at].ii, unneeded, _MAX_EFFORT_PER_FAMILY) is None:
+        if _try_refute(problem, attempts[at].ii, unneeded, _MAX_EFFORT_PER_FAMILY, budget) is None:
             break
         attempts[at] = _attach_families(attempts[at], problem, unneeded)
     return attempts
 
 
 def _attach_families(attempt: Attempt, problem: Problem, unneeded: frozenset[str]) -> Attempt:
+    """Return the attempt, refuted by the dependences and all families but the unneeded ones."""
     needed_families = ("dependences", *(family for family in list_families(problem) if family not in unneeded))
     return replace(attempt, why=f"refuted by the {' and '.join(needed_families)}", families=needed_families)
 
 
-class _FamilyRefuter:
-    def __init__(self, problem: Problem, budget: Budget) -> None:
-        self.problem, self.budget = problem, budget
-
-    def find_unneeded_families(self, ii: int) -> frozenset[str]:
-        """Return families without which the II is still refuted."""
-        dropped: frozenset[str] = frozenset()
-        dearest = self.try_refute(ii, dropped, _EFFORT_PER_PROOF)
-        if dearest is None or dearest > _CHEAP_PROOF_EFFORT:
-            return dropped
-        for family in list_families(self.problem):
-            enough = _MIN_EFFORT_PER_FAMILY + _EFFORT_FACTOR * dearest
-            spent = self.try_refute(ii, dropped | {family}, min(enough, _MAX_EFFORT_PER_FAMILY))
-            if spent is not None:
-                dropped |= {family}
-                dearest = max(dearest, spent)
+def _find_unneeded_families(problem: Problem, ii: int, budget: Budget) -> frozenset[str]:
+    """Return families without which the II is still refuted."""
+    dropped: frozenset[str] = frozenset()
+    dearest = _try_refute(problem, ii, dropped, _EFFORT_PER_PROOF, budget)
+    if dearest is None or dearest > _CHEAP_PROOF_EFFORT:
         return dropped
+    for family in list_families(problem):
+        enough = _MIN_EFFORT_PER_FAMILY + _EFFORT_FACTOR * dearest
+        spent = _try_refute(problem, ii, dropped | {family}, min(enough, _MAX_EFFORT_PER_FAMILY), budget)
+        if spent is not None:
+            dropped |= {family}
+            dearest = max(dearest, spent)
+    return dropped
 
-    def try_refute(self, ii: int, without: frozenset[str], effort: float) -> float | None:
-        """Return the effort of a refutation; None if there is none or it takes too long."""
-        if self.budget.is_over:
-            return None
-        answer = Model(self.problem, ii, None, without, self.budget).feasible(effort, hard=True)
-        return answer.effort if answer.outcome == "refuted" else None
 
-
-# ---- families of constraints -----------------------------------------------------------------------------------------
+def _try_refute(problem: Problem, ii: int, without: frozenset[str], effort: float, budget: Budget) -> float | None:
+    """Return the effort of a refutation of the II; None if there is none or it takes too long."""
+    if budget.is_over:
+        return None
+    answer = Model(problem, ii, None, without, budget).feasible(effort, hard=True)
+    return answer.effort if answer.outcome == "refuted" else None
 
 
 def list_families(problem: Problem) -> tuple[str, ...]:

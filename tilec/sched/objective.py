@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from tilec.sched.lower_bounds.bounds import compute_bounds
-from tilec.sched.problem import Problem, Value
+from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule, Status
 from tilec.sched.solution import LEVELS, Objective, Solution
 
@@ -28,8 +28,7 @@ _MANY_COPIES = 64
 def make_schedule(
     problem: Problem, ii: int, start: Sequence[int], status: Status, order: Sequence[int] = ()
 ) -> Schedule:
-    """Return the schedule of these starts: ops ordered by phase (ties as in `order`, or by op id), rings as deep as
-    needed."""
+    """Return the schedule of these starts, ordered by phase, then as in `order` or by id; rings as deep as needed."""
     place = {op: at for at, op in enumerate(order or range(len(start)))}
     by_phase = sorted(range(len(start)), key=lambda op: (start[op] % ii, place[op]))
     return Schedule(ii, tuple(start), tuple(by_phase), compute_ring_depths(problem, ii, start), status)
@@ -55,9 +54,6 @@ def evaluate_levels(problem: Problem, schedule: Schedule) -> tuple[Objective, ..
     return tuple(Objective(name, value, False) for name, value in zip(LEVELS, values, strict=True))
 
 
-# --- pipe-slot pressure ---
-
-
 def find_reaching_pairs(problem: Problem) -> list[tuple[int, int]]:
     """Return the pairs (op, dependent op of the same iteration) whose distance decides the slot pressure: those with no
     op before the first and none after the last."""
@@ -76,14 +72,12 @@ def find_reaching_pairs(problem: Problem) -> list[tuple[int, int]]:
 
 
 def measure_slot_pressure(reach: Sequence[tuple[int, int]], start: Sequence[int]) -> int:
-    """Return the largest distance, in cycles, between the pairs of `reach`: so long the slots between them are
-    taken."""
+    """Return the largest distance, in cycles, between the pairs: so long the slots between them are taken."""
     return max([0, *(start[last] - start[first] for first, last in reach)])
 
 
 def sort_topologically(problem: Problem) -> list[int]:
-    """Return the ops in topological order of the edges within an iteration; of the ready ops, the smallest comes
-    first."""
+    """Return the ops in topological order within an iteration; of the ready ops, the smallest first."""
     waiting = [0] * len(problem.ops)
     onward: list[list[int]] = [[] for _ in problem.ops]
     for edge in problem.edges:
@@ -102,9 +96,6 @@ def sort_topologically(problem: Problem) -> list[int]:
     return order
 
 
-# --- rings and values ---
-
-
 def compute_ring_depths(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
     """Return the number of versions that each ring needs."""
     return tuple(
@@ -115,15 +106,8 @@ def compute_ring_depths(problem: Problem, ii: int, start: Sequence[int]) -> tupl
 
 def count_ring_bytes(problem: Problem, ii: int, start: Sequence[int]) -> int:
     """Return the bytes that all rings take with these starts, in cycles, at an interval of `ii` cycles."""
-    return sum(
-        depth * ring.bytes for depth, ring in zip(compute_ring_depths(problem, ii, start), problem.rings, strict=True)
-    )
-
-
-def find_lifetime(problem: Problem, value: Value, start: Sequence[int]) -> tuple[int, int]:
-    """Return the cycles from which and until which a value is held, in the time of its own iteration."""
-    begin = min(start[op] for op in value.producers)
-    return begin, max(begin, _find_last_end(problem, value.consumers, start))
+    depths = zip(compute_ring_depths(problem, ii, start), problem.rings, strict=True)
+    return sum(depth * ring.bytes for depth, ring in depths)
 
 
 def list_pressure_pools(problem: Problem) -> list[int]:
@@ -173,24 +157,33 @@ def do_values_fit(problem: Problem, ii: int, start: Sequence[int]) -> bool:
 
 def count_held_at_once(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
     """Return the peak of what values hold of a pool. It occurs at the start of some op, where a value begins."""
-    lives = [(find_lifetime(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
-    return max(
-        (sum(amount * ((now - b) // ii - (now - e) // ii) for (b, e), amount in lives) for (now, _), _ in lives),
-        default=0,
-    )
+    lives = list_lifetimes(problem, pool, start)
+    held = (sum(amount * ((now - b) // ii - (now - e) // ii) for b, e, amount in lives) for now, _, _ in lives)
+    return max(held, default=0)
 
 
 def count_held_across(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
     """Return what values hold of a pool across the end of an interval."""
-    lives = [(find_lifetime(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
-    return sum(amount * max(0, (end - 1) // ii - begin // ii) for (begin, end), amount in lives)
+    return sum_across_ends(list_lifetimes(problem, pool, start), ii)
+
+
+def list_lifetimes(problem: Problem, pool: int, start: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return (begin, end, amount) of each value in a pool, in the time of its own iteration."""
+    found = []
+    for value in problem.values:
+        if value.pool == pool:
+            begin = min(start[op] for op in value.producers)
+            found.append((begin, max(begin, _find_last_end(problem, value.consumers, start)), value.amount))
+    return found
+
+
+def sum_across_ends(lives: Sequence[tuple[int, int, int]], ii: int, shift: int = 0) -> int:
+    """Return what lives (begin, end, amount) hold across the end of an interval, if all begin `shift` cycles later."""
+    return sum(max(0, (end + shift - 1) // ii - (begin + shift) // ii) * amount for begin, end, amount in lives)
 
 
 def _find_last_end(problem: Problem, consumers: Sequence[int], start: Sequence[int]) -> int:
     return max((start[op] + problem.ops[op].latency for op in consumers), default=0)
-
-
-# --- order ---
 
 
 def list_same_role_pairs(problem: Problem) -> list[tuple[int, int]]:

@@ -175,3 +175,7 @@ class Problem:
     same_stage: tuple[tuple[int, ...], ...] = ()
     copies: tuple[tuple[int, ...], ...] = ()
     lags: tuple[int, ...] = ()
+
+    def list_uses(self, slot: int) -> list[tuple[int, Use]]:
+        """Return each use of a slot that takes any cycles, with its op."""
+        return [(op, use) for op, spec in enumerate(self.ops) for use in spec.uses if use.slot == slot and use.cycles]

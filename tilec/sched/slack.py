@@ -1,5 +1,4 @@
-"""Adds ring versions that the schedule does not need: latencies are typical times, and spare versions hide a load that
-takes longer."""
+"""Adds ring versions that the schedule does not need, to hide loads that take longer than is typical."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ from tilec.sched.schedule import Schedule
 
 
 def deepen_rings(problem: Problem, schedule: Schedule, rings: tuple[int, ...]) -> Schedule:
-    """Return the schedule with these rings deepened in turn, one version at a time, as far as their limits and pools
-    allow."""
+    """Return the schedule with these rings deepened in turn, as far as their limits and pools allow."""
     depth = list(schedule.depth)
     room = [pool.capacity - pool.reserved for pool in problem.pools]
     for ring, versions in zip(problem.rings, depth, strict=True):

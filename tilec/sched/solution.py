@@ -5,7 +5,7 @@ Nothing here depends on the machine's speed or load: the same problem gives the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Literal
 
 from tilec.sched.lower_bounds.bounds import Bounds
@@ -41,8 +41,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One level of the objective at the schedule's II. `proven`: no schedule that is equal on the levels before is
-    better."""
+    """One level of the objective. `proven`: no schedule that is equal on the levels before is better."""
 
     name: str
     value: int
@@ -89,28 +88,17 @@ class Solution:
         )
         if not unknown:
             return f"{doubt}; no search was made in between"
-        shown = ", ".join(format_interval_range(*attempt_range) for attempt_range in unknown[:3]) + (
-            " …" if len(unknown) > 3 else ""
-        )
+        shown = ", ".join(format_interval_range(*attempt_range) for attempt_range in unknown[:3])
+        shown += " …" if len(unknown) > 3 else ""
         return f"{doubt}; the search ran out of {'its budget' if self.is_cut else 'effort'} at {shown}"
 
     @property
     def ranges(self) -> tuple[tuple[Attempt, Attempt], ...]:
         """Return (first, last) of each run of adjacent attempts with the same outcome and reason."""
-        return tuple((run[0], run[-1]) for run in _group_attempts(self.attempts))
+        runs = groupby(self.attempts, lambda attempt: (attempt.outcome, attempt.how, attempt.why))
+        return tuple((run[0], run[-1]) for run in (list(run) for _, run in runs))
 
 
 def format_interval_range(first: Attempt, last: Attempt) -> str:
     """Return the intervals of consecutive attempts as text."""
     return str(first.ii) if first.ii == last.ii else f"{first.ii}…{last.ii}"
-
-
-def _group_attempts(attempts: Sequence[Attempt]) -> Iterator[list[Attempt]]:
-    run: list[Attempt] = []
-    for attempt in attempts:
-        if run and (run[-1].outcome, run[-1].how, run[-1].why) != (attempt.outcome, attempt.how, attempt.why):
-            yield run
-            run = []
-        run.append(attempt)
-    if run:
-        yield run

@@ -17,13 +17,7 @@ from math import inf
 from typing import Literal
 
 from tilec.sched.budget import Budget
-from tilec.sched.heuristics.heuristic import (
-    estimate_placing_work,
-    needs_overlap,
-    place_ops,
-    schedule_by_heuristics,
-    schedule_serially,
-)
+from tilec.sched.heuristics import heuristic
 from tilec.sched.lower_bounds.bounds import (
     Bounds,
     Unschedulable,
@@ -40,24 +34,12 @@ from tilec.sched.model.lags import even_out_lags, set_even_lags, set_observed_la
 from tilec.sched.model.levels import EFFORT_PER_LEVEL, LevelSettler, left_justify
 from tilec.sched.model.model import Answer, Model
 from tilec.sched.model.roles import Roles, find_fewest_handovers, guess_roles, has_roles, resolve_roles
-from tilec.sched.objective import evaluate_levels, list_limited_pools, make_schedule, record_given_schedule
+from tilec.sched.objective import evaluate_levels, list_limited_pools, make_schedule
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution
 from tilec.sched.verify import find_violations
 from tilec.support.records import dataclass
-
-__all__ = [
-    "Scheduler",
-    "Solution",
-    "evaluate_levels",
-    "find_smallest_interval",
-    "left_justify",
-    "make_schedule",
-    "record_given_schedule",
-    "settle_objectives",
-    "solve_problem",
-]
 
 Scheduler = Literal["exact", "heuristic"]
 
@@ -99,8 +81,7 @@ def solve_problem(
 
 
 def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget | None = None) -> Solution:
-    """Return some schedule with the smallest interval and the fewest stages, and their proofs. Raise `Unschedulable` if
-    no II admits a schedule."""
+    """Return a schedule with the smallest interval and fewest stages, with proofs. Raise `Unschedulable`."""
     budget = budget or Budget()
     before = budget.spent
     proven = compute_bounds(problem)
@@ -111,22 +92,14 @@ def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget
     schedule = make_schedule(plain, answer.ii, answer.start, status)
     stages, *others = evaluate_levels(plain, schedule)
     stages = replace(stages, proven=found.stages_proven and not answer.is_serial)
-    return Solution(
-        replace(schedule, role=answer.role),
-        proven,
-        tuple(found.attempts),
-        (stages, *others),
-        work=budget.spent - before,
-        is_cut=budget.is_spent,
-        is_settled=answer.is_serial,
-    )
+    solution = Solution(replace(schedule, role=answer.role), proven, tuple(found.attempts), (stages, *others))
+    return replace(solution, work=budget.spent - before, is_cut=budget.is_spent, is_settled=answer.is_serial)
 
 
 def settle_objectives(
     problem: Problem, solution: Solution, effort: float = 1.0, budget: Budget | None = None
 ) -> Solution:
-    """Return the solution with the best schedule at its interval: settle every level of the objective after the
-    first."""
+    """Return the solution with the best schedule at its interval: settle every level after the first."""
     budget = budget or Budget()
     before = budget.spent
     schedule = solution.schedule
@@ -144,11 +117,12 @@ def settle_objectives(
 
 
 def _solve_by_heuristics(problem: Problem, budget: Budget, most: int | None) -> Solution:
+    """Return the best schedule of the heuristics, or one that the solver finds if theirs is invalid."""
     role = guess_roles(problem, budget) if has_roles(problem) else ()
     plain = resolve_roles(problem, role)
-    solution = schedule_by_heuristics(drop_implied_edges(plain), budget, most)
+    solution = heuristic.schedule_by_heuristics(drop_implied_edges(plain), budget, most)
     schedule = replace(solution.schedule, role=role)
-    if any(find_violations(problem, schedule)) and (needs_overlap(problem) or not problem.force_serial):
+    if any(find_violations(problem, schedule)) and (heuristic.needs_overlap(problem) or not problem.force_serial):
         # Even the serial schedule is invalid: values exceed their pools in the written order, or an op precedes one of
         # the previous iteration.
         ii, start = find_fallback_schedule(plain, solution.bounds.mii, budget)
@@ -165,12 +139,12 @@ def find_fallback_schedule(problem: Problem, least: int, budget: Budget | None =
     Where values exceed their pools in the written order, or iterations must overlap, the solver looks for another
     order. A schedule with overlap can also be run serially without holding more, so if no order exists, no schedule
     does. Charged to the budget, even beyond its end."""
-    ii, start = schedule_serially(problem, least)
-    is_sure = not list_limited_pools(problem) and not needs_overlap(problem)
+    ii, start = heuristic.schedule_serially(problem, least)
+    is_sure = not list_limited_pools(problem) and not heuristic.needs_overlap(problem)
     broken = [] if is_sure else list(find_violations(problem, make_schedule(problem, ii, start, "given")))
     if not broken:
         return ii, start
-    if needs_overlap(problem) and (found := place_ops(problem, ii)) is not None:
+    if heuristic.needs_overlap(problem) and (found := heuristic.place_ops(problem, ii)) is not None:
         return ii, found
     budget = budget or Budget()
     separate = budget.without_work_limit()
@@ -211,6 +185,7 @@ class _IntervalSweep:
         self.guess = resolve_roles(problem, self.role)
 
     def run(self) -> FoundSchedule:
+        """Sweep the intervals upward, and return the first schedule found."""
         ii = self.proven.mii
         self.serial = find_fallback_schedule(self.guess, max(ii, compute_serial_ii(self.guess)), self.budget)
         if ii > 1:
@@ -239,25 +214,27 @@ class _IntervalSweep:
             answer = self.attempt_interval(ii, _HURRIED_EFFORT if is_hurried else _EFFORT_PER_II, known)
             spent = round((self.spent - before) * 1_000_000)
             if answer.outcome == "found":
-                self.attempts.append(
-                    Attempt(ii, "found", "solver" if known is None else "heuristic", "a schedule exists", spent)
-                )
+                how: Literal["solver", "heuristic"] = "solver" if known is None else "heuristic"
+                self.attempts.append(Attempt(ii, "found", how, "a schedule exists", spent))
                 return self.choose(ii, answer)
             why = "no schedule exists" if answer.outcome == "refuted" else "neither found nor refuted with this effort"
             self.attempts.append(Attempt(ii, answer.outcome, "solver", why, spent))
             # Once one proof is missing, the rest no longer need much effort at every II.
             is_hurried |= answer.outcome == "unknown" or self.spent >= _EFFORT_PER_SWEEP * self.effort
             ii = self.skip(ii + max(1, ii // 32)) if is_hurried else ii + 1
+        return self.end_serially(last)
+
+    def end_serially(self, last: int) -> FoundSchedule:
+        """Record that only the serial schedule was found, and return it."""
         self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
         return FoundSchedule(*self.serial, self.role, is_serial=True)
 
     def reachable(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """Return the II and starts of a heuristic schedule, looked for once, in growing steps; None for the serial
-        one's starts."""
+        """Return a heuristic schedule's II and starts, looked for once in growing steps; None: serial starts."""
         step, most = max(1, ii // 128), _WORK_FOR_ANSWER
         while self.known is None and self.budget.seconds_left() > 0 and ii < last and most > 0:
-            most -= estimate_placing_work(self.problem, ii)
-            if (start := place_ops(set_even_lags(self.guess, ii), ii)) is not None:
+            most -= heuristic.estimate_placing_work(self.problem, ii)
+            if (start := heuristic.place_ops(set_even_lags(self.guess, ii), ii)) is not None:
                 self.known = ii, start
             ii, step = ii + step, step * 5 // 4 + 1
         self.known = self.known or (last, None)
@@ -266,10 +243,10 @@ class _IntervalSweep:
     def find_by_all_heuristics(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
         """Return the II and starts of the best of all heuristics, or of `reachable` if time is short."""
         found, start = self.reachable(ii, last)
-        work = _PLACINGS_PER_ANSWER * estimate_placing_work(self.problem, ii)
+        work = _PLACINGS_PER_ANSWER * heuristic.estimate_placing_work(self.problem, ii)
         if self.budget.seconds_left() == inf and work <= _WORK_FOR_ANSWER:
             rest = self.budget.reserve_for_answer()
-            other = schedule_by_heuristics(self.guess, rest).schedule
+            other = heuristic.schedule_by_heuristics(self.guess, rest).schedule
             self.budget.spend(rest.spent)
             if ii <= other.ii < found and not any(find_violations(self.guess, other)):
                 return other.ii, other.start
@@ -277,18 +254,15 @@ class _IntervalSweep:
 
     def placed(self, ii: int) -> Starts | None:
         """Return the starts that the heuristic finds at this interval."""
-        self.budget.spend(estimate_placing_work(self.problem, ii))
-        return place_ops(set_even_lags(self.guess, ii), ii)
+        self.budget.spend(heuristic.estimate_placing_work(self.problem, ii))
+        return heuristic.place_ops(set_even_lags(self.guess, ii), ii)
 
     def leap_refuted_intervals(self, ii: int, last: int) -> int:
         """Return the first II that one solver run over all intervals does not refute, and record the refuted ones."""
         self.has_leapt = True
+        high, _ = self.reachable(ii, last)
         answer = refute_intervals(
-            self.problem,
-            ii,
-            self.reachable(ii, last)[0],
-            _EFFORT_PER_LEAP * self.effort,
-            budget=self.budget.split_third(),
+            self.problem, ii, high, _EFFORT_PER_LEAP * self.effort, budget=self.budget.split_third()
         )
         self.spent += answer.effort
         for at in range(ii, answer.ii):
@@ -302,8 +276,7 @@ class _IntervalSweep:
         why = "skipped: the search budget is spent" if self.budget.is_spent else "skipped: time is up"
         self.attempts += (Attempt(at, "unknown", "solver", why) for at in range(ii, last))
         if known is None:
-            self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
-            return FoundSchedule(*self.serial, self.role, is_serial=True)
+            return self.end_serially(last)
         self.attempts.append(Attempt(last, "found", "heuristic", "a schedule exists"))
         return FoundSchedule(last, shift_to_valid_begin(self.problem, last, known), self.role)
 

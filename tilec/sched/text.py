@@ -19,14 +19,19 @@ TextError = schema.SchemaError
 
 
 @dataclass(frozen=True, slots=True)
-class _ProblemFile:
+class OpenRecord:
+    """A record of a file that may have further members, which are ignored."""
+
     OPEN: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class _ProblemFile(OpenRecord):
     problem: Problem
 
 
 @dataclass(frozen=True, slots=True)
-class _SolutionFile:
-    OPEN: ClassVar[bool] = True
+class _SolutionFile(OpenRecord):
     solution: Solution
 
 
@@ -65,8 +70,7 @@ def problems_from_json(json: object) -> list[tuple[Problem, int | None]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _NeutralOp:
-    OPEN: ClassVar[bool] = True
+class _NeutralOp(OpenRecord):
     name: str
     resource: str | None
     duration: Cycles
@@ -80,10 +84,9 @@ class _NeutralEdge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Neutral:
+class _Neutral(OpenRecord):
     """A problem in the exchange form."""
 
-    OPEN: ClassVar[bool] = True
     name: str
     ops: tuple[_NeutralOp, ...]
     edges: tuple[_NeutralEdge, ...]
@@ -116,9 +119,6 @@ def problem_from_neutral(json: object) -> Problem:
     if wrong is not None:
         raise TextError(wrong)
     return problem
-
-
-# --- any of our frozen dataclasses ---
 
 
 def encode_json(value: object) -> Any:

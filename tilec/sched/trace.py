@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from tilec.sched import text
 from tilec.sched.decision import Decision
@@ -76,9 +76,6 @@ def dump_trace(value: dict[str, Any]) -> str:
     return f'{{"traceEvents": [\n{events}\n],\n{json.dumps(rest, indent=1, ensure_ascii=False)[2:]}\n'
 
 
-# --- the record ---
-
-
 def record_loop(problem: Problem, solution: Solution) -> dict[str, Any]:
     """Return the record of a loop, with as much explanation as the solution has."""
     # From here on the chosen roles are part of the ops.
@@ -133,6 +130,7 @@ def _record_attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[
 
 
 def _describe_proof(solution: Solution) -> str:
+    """Return in words how the interval is known to be optimal, or why it is not."""
     match solution.schedule.status:
         case "optimal":
             return f"every II below {solution.schedule.ii} is refuted"
@@ -146,8 +144,7 @@ def _describe_proof(solution: Solution) -> str:
 
 
 def record_refutation(solution: Solution) -> dict[str, Any] | None:
-    """Return what refutes II − 1: the families of constraints that together leave no room. None if it is not
-    refuted."""
+    """Return the families of constraints that together refute II − 1; None if it is not refuted."""
     ii = solution.schedule.ii - 1
     attempt = next((a for a in solution.attempts if a.ii == ii and a.outcome == "refuted"), None)
     if attempt is None:
@@ -161,6 +158,7 @@ def _record_source(op: Op) -> dict[str, Any]:
 
 
 def _record_op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+    """Return the record of a statement: its place in the schedule, and the slots that it holds."""
     op, start = problem.ops[index], schedule.start[index]
     return {
         "id": index,
@@ -192,6 +190,7 @@ def _split_rows(start: int, cycles: int, ii: int) -> list[list[int]]:
 
 
 def _record_ring(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
+    """Return the record of a ring: its depth, bytes and lifetime."""
     ring = problem.rings[index]
     written = min((schedule.start[op] for op in ring.producers), default=0)
     done = max((schedule.start[op] + problem.ops[op].latency for op in ring.consumers), default=0)
@@ -227,12 +226,10 @@ def record_pool(problem: Problem, schedule: Schedule, index: int) -> dict[str, A
 
 
 def _record_slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
+    """Return the record of a slot: the share of the interval that it is held."""
     slot = problem.slots[index]
     held = sum(use.cycles for op in problem.ops for use in op.uses if use.slot == index)
     return {"name": slot.name, "width": slot.width, "held": held, "percent": whole_percent(held / (slot.width * ii))}
-
-
-# --- the drawing ---
 
 
 def _build_events(process: int, problem: Problem, solution: Solution) -> list[dict[str, Any]]:
@@ -297,6 +294,7 @@ class _Tracks:
         self.events.append({**event, "args": about} if about else event)
 
     def _thread(self, track: str, lane: int) -> int:
+        """Name the next lane of a track, and return its thread id."""
         self._count += 1
         name = track if lane == 0 else f"{track} ({lane + 1})"
         common = {"ph": "M", "pid": self.process, "tid": self._count}
@@ -305,12 +303,8 @@ class _Tracks:
         return self._count
 
 
-# --- reading back ---
-
-
 @dataclass(frozen=True, slots=True)
-class _TraceFile:
-    OPEN: ClassVar[bool] = True
+class _TraceFile(text.OpenRecord):
     tilec: Mapping[str, Any]
 
 
@@ -332,19 +326,17 @@ def read_schedules(source: str) -> list[Schedule]:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedTile:
+class RequestedTile(text.OpenRecord):
     """A tile that a kernel declares."""
 
-    OPEN: ClassVar[bool] = True
     name: str
     shape: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class KernelRequest:
+class KernelRequest(text.OpenRecord):
     """The constants, threads and tiles that a kernel and its options requested; None where the trace does not say."""
 
-    OPEN: ClassVar[bool] = True
     constants: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
     tiles: tuple[RequestedTile, ...] | None = None
@@ -356,22 +348,19 @@ def read_kernel_request(source: str) -> KernelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _OpRecord:
-    OPEN: ClassVar[bool] = True
+class _OpRecord(text.OpenRecord):
     start: Annotated[int, schema.Range(-_LAST_CYCLE, _LAST_CYCLE)]
 
 
 @dataclass(frozen=True, slots=True)
-class _RingRecord:
-    OPEN: ClassVar[bool] = True
+class _RingRecord(text.OpenRecord):
     depth: Annotated[int, schema.Range(1, UNLIMITED)]
 
 
 @dataclass(frozen=True, slots=True)
-class _LoopRecord:
+class _LoopRecord(text.OpenRecord):
     """The parts of a loop's record that are read back; the rest is for people."""
 
-    OPEN: ClassVar[bool] = True
     ii: Annotated[int, schema.Range(1, _LAST_CYCLE)]
     ops: tuple[_OpRecord, ...]
     order: tuple[int, ...]
@@ -380,12 +369,12 @@ class _LoopRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _LoopsRecord:
-    OPEN: ClassVar[bool] = True
+class _LoopsRecord(text.OpenRecord):
     loops: tuple[_LoopRecord, ...]
 
 
 def _build_schedule(loop: _LoopRecord, place: str) -> Schedule:
+    """Return the schedule that a loop's record describes, its order by the starts."""
     start = tuple(op.start for op in loop.ops)
     if sorted(loop.order) != list(range(len(start))):
         raise TraceError(f"{place}.order: expected each of the {len(start)} ops once")

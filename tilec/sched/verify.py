@@ -43,6 +43,7 @@ def find_violations(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that starts, depths, order and roles are as many as the problem's ops and rings."""
     if schedule.ii < 1:
         yield f"II is {schedule.ii}, it must be at least 1"
     if len(schedule.start) != len(problem.ops):
@@ -59,6 +60,7 @@ def _check_shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that no op issues before the ops that it depends on are ready."""
     for edge in problem.edges:
         passes = schedule.role and None not in (schedule.role[edge.src], schedule.role[edge.dst])
         crosses_roles = passes and schedule.role[edge.src] != schedule.role[edge.dst]
@@ -73,6 +75,7 @@ def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_slots(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that no cycle of the interval has more holders of a slot than units."""
     for index, slot in enumerate(problem.slots):
         # The holders of each cycle of the table, filled cycle by cycle on purpose: that is hard to get wrong.
         table: dict[int, list[str]] = {}
@@ -93,6 +96,7 @@ def _check_slots(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_rings(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that each ring is as deep as the lifetime of its versions needs, and within its limit."""
     for ring, depth in zip(problem.rings, schedule.depth, strict=True):
         if depth < 1:
             yield f"ring {ring.name} has depth {depth}, it must be at least 1"
@@ -111,6 +115,7 @@ def _check_rings(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_pools(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that the versions of all rings fit in their pools."""
     for index, pool in enumerate(problem.pools):
         rings = [(r, d) for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index]
         held = pool.reserved + sum(ring.bytes * depth for ring, depth in rings)
@@ -120,6 +125,7 @@ def _check_pools(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_order(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that the recorded order agrees with the starts modulo the interval."""
     for before, after in zip(schedule.order, schedule.order[1:], strict=False):
         first, second = schedule.start[before] % schedule.ii, schedule.start[after] % schedule.ii
         if first > second:
@@ -130,6 +136,7 @@ def _check_order(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_stages(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that no op issues in a later stage than allowed."""
     if problem.max_stages is None:
         return
     for op, start in zip(problem.ops, schedule.start, strict=True):
@@ -138,6 +145,7 @@ def _check_stages(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_same_stage(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that ops that must share a stage do."""
     for group in problem.same_stage:
         stages = [schedule.start[op] // schedule.ii for op in group]
         for op, stage in zip(group, stages, strict=True):
@@ -147,6 +155,7 @@ def _check_same_stage(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that each op has a permitted role, tied ops the same, and that registers suffice."""
     names = [role.name for role in problem.roles]
     for spec, chosen in zip(problem.ops, schedule.role, strict=False):
         if spec.roles and chosen not in spec.roles:
@@ -178,6 +187,7 @@ def _check_roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that all ops of a group of warps have one lag, less than an interval."""
     for group in range(1, max((len(copies) for copies in problem.copies), default=0)):
         lags = [schedule.start[copies[group]] - schedule.start[copies[0]] for copies in problem.copies]
         for copies, lag in zip(problem.copies, lags, strict=True):
@@ -194,6 +204,7 @@ def _check_lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_values(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    """Check that live values fit in their pools, at each start and across the ends of intervals."""
     for index, pool in enumerate(problem.pools):
         lives = []
         for value in problem.values:

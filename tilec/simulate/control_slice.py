@@ -52,15 +52,15 @@ def _do_nothing(cta: object, threads: object) -> None:
 
 
 def _find_needed_steps(program: Program) -> set[int]:
+    """Return the steps that control, addresses and barriers depend on."""
     steps = program.steps
     answers = _find_answer_loads(program)
     kept: set[int] = set()
     needed: set[RegisterIndex] = set()
     for pc, step in enumerate(steps):
         instruction = step.instruction
-        if (step.control is not None and not step.stem.startswith(_TENSOR_MEMORY_ALLOCATION)) or _is_synchronising(
-            step
-        ):
+        controls = step.control is not None and not step.stem.startswith(_TENSOR_MEMORY_ALLOCATION)
+        if controls or _is_synchronising(step):
             kept.add(pc)
             needed |= step.registers
         if step.stem.startswith("tcgen05.mma"):
@@ -135,6 +135,7 @@ def _find_read_registers(program: Program, pc: int, operands: Sequence[Operand])
 
 
 def _is_synchronising(step: Step) -> bool:
+    """Return whether other threads may wait for a step, or read control from what it writes."""
     words = step.instruction.opcode.split(".")
     if step.stem.startswith("cp.async.bulk.tensor") and step.stem.endswith(".global"):
         return False  # a store: no control depends on the memory it writes

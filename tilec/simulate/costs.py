@@ -101,6 +101,7 @@ class InstructionCosts:
         return TransferCost(tuple(ports), float(empty.latency), float(price.latency))
 
     def _price_wgmma(self, n: int, k_bytes: int, from_registers: bool) -> ProductCost:
+        """Return the cost of a warpgroup's product of n columns and `k_bytes` of K."""
         kind: InstructionKind = "wgmma.rs" if from_registers else "wgmma.ss"
         parameters = {"n": n} if from_registers else {"n": n, "k_bytes": k_bytes}
         one, many = (self.target.price(kind, count=count, **parameters) for count in (1, _PRICED_TOGETHER))
@@ -110,6 +111,7 @@ class InstructionCosts:
         return ProductCost(cycles, _sum_held_cycles(many, "tp_smem_rd") / _PRICED_TOGETHER, cycles + drain, issue)
 
     def _price_tcgen05(self, m: int, n: int, is_pair: bool, from_tensor_memory: bool) -> ProductCost:
+        """Return the cost of a tcgen05 product of m rows and n columns, by one block or a pair."""
         kind: InstructionKind = "tcgen05.mma.ts" if from_tensor_memory else "tcgen05.mma.ss"
         if is_pair:
             kind = "tcgen05.mma.ts.pair" if from_tensor_memory else "tcgen05.mma.ss.pair"

@@ -34,20 +34,14 @@ class Counter:
 
 def compute_counters(found: Simulation) -> tuple[Counter, ...]:
     """Return all counters: of the whole grid if the name ends in `.sum`, else of an average multiprocessor."""
-    return tuple(Counter(name, unit, float(count(found))) for name, unit, count in _PLAIN_COUNTERS) + tuple(
-        _count_stalls(found)
-    )
+    plain = (Counter(name, unit, float(count(found))) for name, unit, count in _PLAIN_COUNTERS)
+    return (*plain, *_count_stalls(found))
 
 
 def list_counter_names() -> tuple[str, ...]:
     """Return the names of all metrics that can be predicted."""
-    return (
-        *(name for name, _, _ in _PLAIN_COUNTERS),
-        *(form.format(reason) for reason in _REASONS for form, _ in _STALLS),
-    )
-
-
-# ---- the launch, its time, and what is busy --------------------------------------------------------------------------
+    stalls = (form.format(reason) for reason in _REASONS for form, _ in _STALLS)
+    return (*(name for name, _, _ in _PLAIN_COUNTERS), *stalls)
 
 
 def _count_equivalent_blocks(found: Simulation) -> float:
@@ -60,16 +54,10 @@ def _count_active_cycles(found: Simulation) -> float:
     return (found.cycles - found.tail) * found.active / found.costs.sms
 
 
-def _percent_held(found: Simulation, unit: str) -> float:
-    return 100 * found.first.held.get(unit, 0.0) / found.first.cycles
-
-
-def _count_dram_bytes(found: Simulation) -> float:
-    return found.loaded * found.shares.missing + found.stored * found.shares.written
-
-
 def _percent_dram(found: Simulation) -> float:
-    return 100 * _count_dram_bytes(found) / found.cycles / found.costs.dram_bytes_per_cycle
+    """Return the bytes that DRAM moves, of those that it could move in the time."""
+    moved = found.loaded * found.shares.missing + found.stored * found.shares.written
+    return 100 * moved / found.cycles / found.costs.dram_bytes_per_cycle
 
 
 def _percent_resident_warps(found: Simulation) -> float:
@@ -81,24 +69,20 @@ def _count_issued_per_cycle(found: Simulation) -> float:
     return sum(found.first.issued.values()) / SCHEDULERS / found.first.cycles
 
 
-# ---- what is executed ------------------------------------------------------------------------------------------------
-
-
 def _build_executed_counter(wanted: Callable[[Instruction], bool]) -> Callable[[Simulation], float]:
     """Return a counter of executed warp instructions; one that takes two machine instructions counts twice."""
 
     def count_executed(found: Simulation) -> float:
-        executed = (
-            warps * found.instructions[pc].issue
-            for pc, warps in found.block.counts.items()
-            if wanted(found.instructions[pc])
-        )
-        return sum(executed) * _count_equivalent_blocks(found)
+        executed = ((found.instructions[pc], warps) for pc, warps in found.block.counts.items())
+        issued = sum(warps * instruction.issue for instruction, warps in executed if wanted(instruction))
+        return issued * _count_equivalent_blocks(found)
 
     return count_executed
 
 
 def _select_products(*words: str) -> Callable[[Instruction], bool]:
+    """Return a test for mma.sync instructions of one of these types."""
+
     def is_wanted(instruction: Instruction) -> bool:
         is_here = instruction.text.startswith(("mma.sync", "mma.sp"))
         return is_here and any(word in instruction.text.split(".") for word in words)
@@ -108,13 +92,6 @@ def _select_products(*words: str) -> Callable[[Instruction], bool]:
 
 _FLOATS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "e2m1", "e3m2", "e2m3")
 _INTEGERS = ("s8", "u8", "s4", "u4", "b1")
-
-
-def _select_pipe(pipe: str) -> Callable[[Instruction], bool]:
-    return lambda instruction: instruction.pipe is not None and instruction.pipe.name == pipe
-
-
-# ---- what is moved ---------------------------------------------------------------------------------------------------
 
 
 def _list_accesses(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[Instruction, int]]:
@@ -132,12 +109,11 @@ def _list_accesses(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[
 def _build_access_counter(
     moves: tuple[str, ...], amount: Callable[[Instruction, int], float]
 ) -> Callable[[Simulation], float]:
+    """Return a counter of an amount of each access, extrapolated from the recorded block to the grid."""
+
     def sum_amounts(found: Simulation) -> float:
-        return (
-            sum(amount(*access) for access in _list_accesses(found, moves))
-            / found.block.part
-            * _count_equivalent_blocks(found)
-        )
+        recorded = sum(amount(*access) for access in _list_accesses(found, moves))
+        return recorded / found.block.part * _count_equivalent_blocks(found)
 
     return sum_amounts
 
@@ -157,11 +133,8 @@ def _count_wavefronts(instruction: Instruction, moved: int) -> float:
 def _count_conflicts(instruction: Instruction, moved: int) -> float:
     """Return the transactions beyond those that the bytes of a whole warp need."""
     is_matrix = "matrix" in instruction.text
-    least = (
-        count_matrices(instruction.text)
-        if is_matrix
-        else max(1, count_access_bytes(instruction.text) * 32 // TRANSACTION_BYTES)
-    )
+    least = max(1, count_access_bytes(instruction.text) * 32 // TRANSACTION_BYTES)
+    least = count_matrices(instruction.text) if is_matrix else least
     return max(0.0, moved / TRANSACTION_BYTES - least)
 
 
@@ -186,11 +159,15 @@ _PLAIN_COUNTERS: tuple[tuple[str, Unit, Callable[[Simulation], float]], ...] = (
     ),
     ("sm__inst_executed_pipe_tensor_op_hmma.sum", "inst", _build_executed_counter(_select_products(*_FLOATS))),
     ("sm__inst_executed_pipe_tensor_op_imma.sum", "inst", _build_executed_counter(_select_products(*_INTEGERS))),
-    ("sm__inst_executed_pipe_xu.sum", "inst", _build_executed_counter(_select_pipe("xu"))),
+    (
+        "sm__inst_executed_pipe_xu.sum",
+        "inst",
+        _build_executed_counter(lambda i: i.pipe is not None and i.pipe.name == "xu"),
+    ),
     (
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
         "%",
-        lambda found: _percent_held(found, "tensor"),
+        lambda found: 100 * found.first.held.get("tensor", 0.0) / found.first.cycles,
     ),
     ("dram__bytes_read.sum", "byte", lambda found: found.loaded * found.shares.missing),
     ("dram__bytes_write.sum", "byte", lambda found: found.stored * found.shares.written),
@@ -207,7 +184,6 @@ _PLAIN_COUNTERS: tuple[tuple[str, Unit, Callable[[Simulation], float]], ...] = (
     (_SHARED.format("st"), "", _build_access_counter(_STORES_SHARED, _count_conflicts)),
 )
 
-# ---- what warps wait for ---------------------------------------------------------------------------------------------
 
 _REASONS: tuple[StallReason, ...] = (
     "barrier", "gmma", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "short_scoreboard", "wait",
@@ -238,6 +214,7 @@ def find_stall_reason(cause: Cause, instruction: Instruction) -> StallReason:
 
 
 def _count_stalls(found: Simulation) -> Iterator[Counter]:
+    """Yield for each reason the warps that it stalls, by issued instruction and by active warp."""
     lost: dict[StallReason, float] = dict.fromkeys(_REASONS, 0.0)
     for (_, pc, cause), cycles in found.first.stalls.items():
         lost[find_stall_reason(cause, found.instructions[pc])] += cycles

@@ -16,28 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
-from itertools import count
+from itertools import chain, count
+from math import inf
 from typing import Any
 
+from tilec.simulate import state
 from tilec.simulate.costs import InstructionCosts, TransferCost
 from tilec.simulate.instructions import Instruction
 from tilec.simulate.record import INACTIVE, BlockTrace
-from tilec.simulate.state import (
-    SCHEDULERS,
-    Cause,
-    ClusterRun,
-    Mbarrier,
-    MemoryShares,
-    ReplayResult,
-    ResidentBlock,
-    Sm,
-    TimelineSlice,
-    Warp,
-    WarpGathering,
-)
 from tilec.support.diagnostics import InternalError
 
 _WARPGROUP = 4
+_PARKED = inf
+"""When a warp goes on that waits for an arrival."""
 _SHARED_READS = "tp_smem_rd"
 _GLOBAL_LOADS = ("ld.global", "cp.async", "tma.load")
 _GLOBAL_STORES = ("st.global", "tma.store")
@@ -54,7 +45,7 @@ class Engine:
         self,
         instructions: Sequence[Instruction],
         costs: InstructionCosts,
-        shares: MemoryShares,
+        shares: state.MemoryShares,
         *,
         loops: frozenset[int] = frozenset(),
         draws: bool = False,
@@ -64,34 +55,37 @@ class Engine:
         self.shares = shares
         self.loops = loops
         self.draws = draws
-        self.result = ReplayResult()
+        self.result = state.ReplayResult()
         self._registers = 1 + max((n for i in instructions for n in (*i.reads, *i.writes)), default=0)
         self._heap: list[tuple[float, int, Any]] = []
         self._ages = count(1)
         self._numbers = count()
         self._calls = count(1)
-        self._sms: list[Sm] = []
-        self._alive: dict[int, Warp] = {}
+        self._sms: list[state.Sm] = []
+        self._alive: dict[int, state.Warp] = {}
         self._queue: list[list[BlockTrace]] = []
         self._stop_after: tuple[int, int, int] | None = None
-        self._deeds: dict[str, Callable[[Warp, Instruction, Any, float], float | None]] = {
-            "load": self._load, "store": self._store, "copy": self._copy, "copy.commit": self._copy_commit,
+        self._deeds: dict[str, Callable[[state.Warp, Instruction, Any, float], float | None]] = {
+            "load": self._load, "store": self._store, "copy": self._copy,
             "copy.wait": self._copy_wait, "copy.arrive": self._copy_arrive, "bulk.load": self._bulk_load,
-            "bulk.store": self._bulk_store, "bulk.commit": self._bulk_commit, "bulk.wait": self._bulk_wait,
-            "wgmma": self._wgmma, "wgmma.commit": self._wgmma_commit, "wgmma.wait": self._wgmma_wait,
+            "bulk.store": self._bulk_store, "bulk.wait": self._bulk_wait,
+            "wgmma": self._wgmma, "wgmma.wait": self._wgmma_wait,
             "mbarrier.init": self._init, "mbarrier.arrive": self._arrive, "mbarrier.expect": self._expect,
             "mbarrier.wait": self._wait, "barrier": self._barrier, "cluster.arrive": self._cluster_arrive,
             "cluster.wait": self._cluster_wait, "tcgen05.mma": self._product, "tcgen05.commit": self._product_commit,
-            "tcgen05.wait": self._tensor_wait,
+            "copy.commit": lambda warp, *_: warp.copy_groups.append(warp.copies),
+            "bulk.commit": lambda warp, *_: warp.bulk_groups.append(warp.bulk),
+            "wgmma.commit": lambda warp, *_: warp.product_groups.append(warp.products),
+            "tcgen05.wait": lambda warp, *_: max(warp.want, warp.moved),
         }  # fmt: skip
 
     def run(
         self, clusters: Sequence[Sequence[BlockTrace]], resident: int, until: tuple[int, int, int] | None = None
-    ) -> ReplayResult:
+    ) -> state.ReplayResult:
         """Replay the clusters, `resident` of them at a time, on as many multiprocessors as a cluster has blocks.
         `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many times."""
         self._stop_after = until
-        self._sms = [Sm() for _ in clusters[0]]
+        self._sms = [state.Sm() for _ in clusters[0]]
         self._queue = [list(cluster) for cluster in clusters]
         for _ in range(min(resident, len(self._queue))):
             self._start(0.0)
@@ -112,32 +106,33 @@ class Engine:
             raise InternalError("a warp of the simulated block never stops waiting")
         for sm in self._sms:
             for name, cycles in sm.held.items():
-                self.result.held[name] = self.result.held.get(name, 0.0) + cycles / len(self._sms)
+                self.result.held[name] += cycles / len(self._sms)
         return self.result
 
     def _start(self, time: float) -> None:
+        """Start the next queued cluster: a block on each multiprocessor, its warps ready to issue."""
         if not self._queue:
             return
-        cluster = ClusterRun(number=next(self._numbers))
+        cluster = state.ClusterRun(number=next(self._numbers))
         blocks = self._queue.pop(0)
         cluster.left = len(blocks)
         for rank, block in enumerate(blocks):
             sm = self._sms[rank]
-            running = ResidentBlock(sm, block, cluster, rank, len(block.warps), time, time)
+            running = state.ResidentBlock(sm, block, cluster, rank, len(block.warps), time, time)
             cluster.blocks.append(running)
             cluster.warps += len(block.warps)
             for number, trace in enumerate(block.warps):
-                quarter = sm.warps % SCHEDULERS
+                quarter = sm.warps % state.SCHEDULERS
                 sm.warps += 1
                 registers = [0.0] * self._registers
-                warp = Warp(running, number, next(self._ages), quarter, trace, registers, [""] * self._registers)
+                warp = state.Warp(running, number, next(self._ages), quarter, trace, registers, [""] * self._registers)
                 warp.want = time
                 self._alive[warp.age] = warp
                 heappush(self._heap, (time, warp.age, warp))
 
     # -- issuing -------------------------------------------------------------------------------------------------------
 
-    def _issue_from(self, warp: Warp, time: float) -> None:
+    def _issue_from(self, warp: state.Warp, time: float) -> None:
         """Issue this warp's instructions from `time` on, as long as no other warp or arrival comes first."""
         trace, instructions, heap = warp.trace, self.instructions, self._heap
         sm, quarter = warp.home.sm, warp.quarter
@@ -150,19 +145,17 @@ class Engine:
             start = max(time, sm.issue[quarter])
             cause = "scheduler"
             if pipe is not None:
-                free = sm.pipes.get(pipe.name)
-                if free is None:
-                    free = sm.pipes[pipe.name] = [0.0] * SCHEDULERS
-                if free[quarter] > start:
-                    start, cause = free[quarter], _PIPES.get(pipe.name, pipe.name)
+                free = sm.pipes[pipe.name][quarter]
+                if free > start:
+                    start, cause = free, _PIPES.get(pipe.name, pipe.name)
             if start > time:
                 warp.held_by = cause
                 heappush(heap, (start, warp.age, warp))
                 return
             if time > warp.want:
-                self._charge_wait(warp, pc, time)
+                self._charge_stall(warp, pc, warp.held_by or "scheduler", time - warp.want)
             sm.issue[quarter] = time + instruction.issue
-            result.issued[warp.number] = result.issued.get(warp.number, 0.0) + instruction.issue
+            result.issued[warp.number] += instruction.issue
             result.instructions += 1
             warp.want = time + instruction.issue
             if pc in self.loops and warp.home.cluster.number == 0 and warp.home.rank == 0:
@@ -173,18 +166,16 @@ class Engine:
             if detail != INACTIVE:
                 if pipe is not None:
                     sm.pipes[pipe.name][quarter] = time + pipe.cycles
-                    sm.held[pipe.name] = sm.held.get(pipe.name, 0.0) + pipe.cycles / SCHEDULERS
+                    sm.held[pipe.name] += pipe.cycles / state.SCHEDULERS
                     self._set(warp, instruction.writes, time + pipe.latency, _PIPES.get(pipe.name, pipe.name))
                     if self.draws and pipe.name in ("tensor", "xu"):
                         self._draw_unit(sm, pipe.name, instruction, time, time + pipe.cycles)
                 elif instruction.deed != "plain":
-                    resumed = self._deeds[instruction.deed](warp, instruction, detail, time)
-                    if resumed is None:
-                        return  # parked until an arrival resumes it
+                    resumed = self._deeds[instruction.deed](warp, instruction, detail, time) or warp.want
+                    if resumed == _PARKED:
+                        return  # until an arrival resumes it
                     if resumed > warp.want:
-                        self._charge_stall(warp, pc, _WAITS[instruction.deed], resumed - warp.want)
-                        if self.draws:
-                            self._draw_wait(warp, instruction, _WAITS[instruction.deed], warp.want, resumed)
+                        self._charge_and_draw(warp, instruction, _WAITS[instruction.deed], resumed)
                         warp.want = resumed
             warp.at += 1
             if warp.at >= length:
@@ -195,22 +186,18 @@ class Engine:
                 return
         self._end(warp)
 
-    def _find_ready_time(self, warp: Warp) -> float:
+    def _find_ready_time(self, warp: state.Warp) -> float:
         """Return when the registers of the next instruction are ready."""
         instruction = self.instructions[warp.trace[warp.at][0]]
         registers = warp.registers
         time = warp.want
-        for number in instruction.reads:
-            if registers[number] > time:
-                time = registers[number]
-                warp.held_by = warp.causes[number]
-        for number in instruction.writes:
+        for number in chain(instruction.reads, instruction.writes):
             if registers[number] > time:
                 time = registers[number]
                 warp.held_by = warp.causes[number]
         return time
 
-    def _resume_warp(self, warp: Warp, time: float) -> None:
+    def _resume_warp(self, warp: state.Warp, time: float) -> None:
         """Complete a parked warp's instruction and queue the warp again."""
         warp.want = max(warp.want, time)
         warp.at += 1
@@ -219,7 +206,8 @@ class Engine:
             return
         heappush(self._heap, (self._find_ready_time(warp), warp.age, warp))
 
-    def _end(self, warp: Warp) -> None:
+    def _end(self, warp: state.Warp) -> None:
+        """End a warp; with its last warp a block ends, and with its last block a cluster."""
         home = warp.home
         self._add_lifetime(warp, warp.want)
         del self._alive[warp.age]
@@ -239,9 +227,8 @@ class Engine:
         self.result.cycles = max(self.result.cycles, done)
         self._call(done, self._start)
 
-    def _add_lifetime(self, warp: Warp, until: float) -> None:
-        lifetime = self.result.lifetime
-        lifetime[warp.number] = lifetime.get(warp.number, 0.0) + until - warp.home.start
+    def _add_lifetime(self, warp: state.Warp, until: float) -> None:
+        self.result.lifetime[warp.number] = self.result.lifetime[warp.number] + until - warp.home.start
 
     def _call(self, time: float, act: Callable[[float], None]) -> None:
         # Arrivals precede instructions of the same cycle, in their order of creation.
@@ -249,32 +236,39 @@ class Engine:
 
     # -- accounts ------------------------------------------------------------------------------------------------------
 
-    def _set(self, warp: Warp, writes: tuple[int, ...], time: float, cause: Cause) -> None:
+    def _set(self, warp: state.Warp, writes: tuple[int, ...], time: float, cause: state.Cause) -> None:
+        """Set when these registers are ready, and the cause of the wait until then."""
         for number in writes:
             warp.registers[number] = time
             warp.causes[number] = cause
 
-    def _charge_wait(self, warp: Warp, pc: int, time: float) -> None:
-        self._charge_stall(warp, pc, warp.held_by or "scheduler", time - warp.want)
+    def _charge_stall(self, warp: state.Warp, pc: int, cause: state.Cause, cycles: float) -> None:
+        self.result.stalls[warp.number, pc, cause] += cycles
 
-    def _charge_stall(self, warp: Warp, pc: int, cause: Cause, cycles: float) -> None:
-        key = (warp.number, pc, cause)
-        self.result.stalls[key] = self.result.stalls.get(key, 0.0) + cycles
+    def _charge_and_draw(self, warp: state.Warp, instruction: Instruction, cause: state.Cause, until: float) -> None:
+        """Charge the wait of a warp from when it could issue until a cycle, if that is later, and draw it."""
+        if until > warp.want:
+            self._charge_stall(warp, instruction.pc, cause, until - warp.want)
+            if self.draws:
+                self._draw_wait(warp, instruction, cause, warp.want, until)
 
-    def _draw_unit(self, sm: Sm, track: str, instruction: Instruction, start: float, end: float) -> None:
+    def _draw_unit(self, sm: state.Sm, track: str, instruction: Instruction, start: float, end: float) -> None:
         number = next(index for index, each in enumerate(self._sms) if each is sm)
-        self.result.slices.append(TimelineSlice(number, track, instruction.text, start, end, instruction.line))
+        self.result.slices.append(state.TimelineSlice(number, track, instruction.text, start, end, instruction.line))
 
-    def _draw_wait(self, warp: Warp, instruction: Instruction, cause: Cause, start: float, end: float) -> None:
+    def _draw_wait(
+        self, warp: state.Warp, instruction: Instruction, cause: state.Cause, start: float, end: float
+    ) -> None:
+        """Add a warp's wait to the timeline, if it is of the first cluster."""
         if warp.home.cluster.number:
             return
         self.result.slices.append(
-            TimelineSlice(warp.home.rank, f"warp {warp.number}", cause, start, end, instruction.line)
+            state.TimelineSlice(warp.home.rank, f"warp {warp.number}", cause, start, end, instruction.line)
         )
 
     # -- transfers -----------------------------------------------------------------------------------------------------
 
-    def _transfer_data(self, warp: Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
+    def _transfer_data(self, warp: state.Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
         """Return when the last port has passed the transfer, and when the data has arrived."""
         kind = instruction.move
         assert kind is not None
@@ -283,7 +277,7 @@ class Engine:
         through = time
         for port, cycles in move.ports:
             through = max(through, self._take(sm, port, time, cycles))
-            if port == _SHARED_READS and time < sm.ports.get("tensor", 0.0):
+            if port == _SHARED_READS and time < sm.ports["tensor"]:
                 sm.read_under_products += cycles
         first = time if not move.ports else max(time, sm.ports[move.ports[0][0]] - move.ports[0][1])
         if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
@@ -295,51 +289,49 @@ class Engine:
             self._draw_unit(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)
 
-    def _take(self, sm: Sm, port: str, time: float, cycles: float) -> float:
-        start = max(time, sm.ports.get(port, 0.0))
+    def _take(self, sm: state.Sm, port: str, time: float, cycles: float) -> float:
+        """Occupy a port for some cycles once it is free, and return when they end."""
+        start = max(time, sm.ports[port])
         sm.ports[port] = start + cycles
-        sm.held[port] = sm.held.get(port, 0.0) + cycles
+        sm.held[port] += cycles
         return start + cycles
 
-    def _load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Transfer the bytes of a load; its registers are ready when they arrive."""
         _, arrival = self._transfer_data(warp, instruction, detail, time)
         self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         if instruction.move == "tcgen05.ld":
             warp.moved = max(warp.moved, arrival)
-        return warp.want
 
-    def _store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Transfer the bytes of a store; the block lasts until the last port has passed them."""
         through, arrival = self._transfer_data(warp, instruction, detail, time)
         if instruction.move == "tcgen05.st":
             warp.moved = max(warp.moved, arrival)
         warp.home.last = max(warp.home.last, through)
         self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
-        return warp.want
 
-    def _copy(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _copy(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         warp.copies = max(warp.copies, self._transfer_data(warp, instruction, detail, time)[1])
-        return warp.want
 
-    def _copy_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        warp.copy_groups.append(warp.copies)
-        return warp.want
-
-    def _copy_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _copy_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Return when the groups of copies have arrived that may no longer be in flight."""
         due = warp.copy_groups[: len(warp.copy_groups) - instruction.number]
         if instruction.text.endswith("wait_all"):
             due = [warp.copies]
         return max([warp.want, *due])
 
-    def _copy_arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _copy_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Let the warp's copies arrive at their mbarriers when all earlier ones have landed."""
         for rank, address, lanes, _ in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             if not instruction.flag:
                 barrier.pending += lanes
             arrival = max(time + self.costs.mbarrier, warp.copies)
             self._call(arrival, partial(self._complete_arrivals, barrier, lanes, instruction))
-        return warp.want
 
-    def _bulk_load(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _bulk_load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Transfer bulk copies to one or several blocks, and complete them on their mbarriers."""
         for size, places in detail:
             _, arrival = self._transfer_data(warp, instruction, size, time)
             for rank, holder, address in places:
@@ -348,50 +340,46 @@ class Engine:
                     arrival = max(arrival, self._receive(warp, rank, instruction, size, time))
                 barrier = self._get_mbarrier(warp, holder, address)
                 self._call(arrival, partial(self._complete_copy, barrier, size, instruction))
-        return warp.want
 
-    def _receive(self, warp: Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
+    def _receive(self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
+        """Return when another block of the cluster has received its copy of a multicast."""
         assert instruction.move is not None
         move = self.costs.move(instruction.move, size)
         sm = warp.home.cluster.blocks[rank].sm
         through = max((self._take(sm, port, time, cycles) for port, cycles in move.ports[1:]), default=time)
         return max(time + move.latency, through + move.base)
 
-    def _bulk_store(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _bulk_store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Transfer bulk stores, and note when shared memory is read and the data written."""
         read, written = warp.bulk
         for size, _ in detail:
             through, arrival = self._transfer_data(warp, instruction, size, time)
             read, written = max(read, through), max(written, arrival)
         warp.bulk = read, written
         warp.home.last = max(warp.home.last, written)
-        return warp.want
 
-    def _bulk_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        warp.bulk_groups.append(warp.bulk)
-        return warp.want
-
-    def _bulk_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _bulk_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.bulk_groups[: len(warp.bulk_groups) - instruction.number]
         return max([warp.want, *(read if instruction.flag else written for read, written in due)])
 
     # -- products ------------------------------------------------------------------------------------------------------
 
-    def _wgmma(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _wgmma(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         """Start a product once all four warps of the warpgroup have issued it."""
         home = warp.home
-        group = home.warpgroups.setdefault(warp.number // _WARPGROUP, WarpGathering())
+        group = home.warpgroups.setdefault(warp.number // _WARPGROUP, state.WarpGathering())
         group.waiting.append((warp, time))
         if len(group.waiting) < _WARPGROUP:
-            return None
+            return _PARKED
         cost = self.costs.wgmma(instruction.number, 32, instruction.flag)
         sm = home.sm
-        start = max(time, sm.ports.get("tensor", 0.0))
+        start = max(time, sm.ports["tensor"])
         # Shared-memory reads of warps during a product delay it: its own reads give way to them.
         through = start + max(cost.cycles, cost.reading + sm.read_under_products)
         sm.read_under_products = 0.0
-        sm.held[_SHARED_READS] = sm.held.get(_SHARED_READS, 0.0) + cost.reading
+        sm.held[_SHARED_READS] += cost.reading
         sm.ports["tensor"] = through
-        sm.held["tensor"] = sm.held.get("tensor", 0.0) + cost.cycles
+        sm.held["tensor"] += cost.cycles
         done = through + cost.latency - cost.cycles
         if self.draws:
             self._draw_unit(sm, "tensor", instruction, start, through)
@@ -405,30 +393,27 @@ class Engine:
                 self._resume_warp(each, resumed)
         return time + cost.issue
 
-    def _wgmma_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        warp.product_groups.append(warp.products)
-        return warp.want
-
-    def _wgmma_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _wgmma_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
         due = warp.product_groups[: len(warp.product_groups) - instruction.number]
         return max(warp.want, due[-1]) if due else warp.want
 
-    def _product(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _product(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Start a tcgen05 product once the tensor cores of its block or pair are free."""
         m, n, is_pair, from_tensor_memory = detail
         cost = self.costs.tcgen05(m, n, is_pair, from_tensor_memory)
         cluster = warp.home.cluster
         ranks = sorted({warp.home.rank, warp.home.rank ^ 1}) if is_pair else [warp.home.rank]
-        start = max([time, *(cluster.blocks[rank].sm.ports.get("tensor", 0.0) for rank in ranks)])
+        start = max([time, *(cluster.blocks[rank].sm.ports["tensor"] for rank in ranks)])
         for rank in ranks:
             sm = cluster.blocks[rank].sm
             sm.ports["tensor"] = start + cost.cycles
-            sm.held["tensor"] = sm.held.get("tensor", 0.0) + cost.cycles
+            sm.held["tensor"] += cost.cycles
             if self.draws:
                 self._draw_unit(sm, "tensor", instruction, start, start + cost.cycles)
         warp.home.products = start + cost.latency
-        return warp.want
 
-    def _product_commit(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _product_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Let the block's products arrive at mbarriers when they end."""
         arrival = max(time + self.costs.mbarrier, warp.home.products)
         for rank, address, _, mask in detail:
             is_multicast = "multicast" in instruction.text
@@ -436,23 +421,20 @@ class Engine:
             for each in ranks:
                 barrier = self._get_mbarrier(warp, each, address)
                 self._call(arrival, partial(self._complete_arrivals, barrier, 1, instruction))
-        return warp.want
-
-    def _tensor_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        return max(warp.want, warp.moved)
 
     # -- mbarriers -----------------------------------------------------------------------------------------------------
 
-    def _get_mbarrier(self, warp: Warp, rank: int, address: int) -> Mbarrier:
+    def _get_mbarrier(self, warp: state.Warp, rank: int, address: int) -> state.Mbarrier:
         return warp.home.cluster.blocks[rank].mbarriers[address]
 
-    def _init(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _init(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Create the mbarriers that a step initialises."""
         for rank, address, lanes, total in detail:
             expected = total // lanes
-            warp.home.cluster.blocks[rank].mbarriers[address] = Mbarrier(expected, expected)
-        return warp.want
+            warp.home.cluster.blocks[rank].mbarriers[address] = state.Mbarrier(expected, expected)
 
-    def _arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Let lanes arrive at their mbarriers, and announce the bytes that they expect."""
         arrival = time + self.costs.mbarrier
         for rank, address, lanes, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
@@ -463,26 +445,28 @@ class Engine:
                 barrier.expected -= arrivals
             self._call(arrival, partial(self._complete_arrivals, barrier, arrivals, instruction))
         self._set(warp, instruction.writes, arrival, "mbarrier")
-        return warp.want
 
-    def _expect(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _expect(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Announce bytes to mbarriers, or complete them."""
         for rank, address, _, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             barrier.tx += total * instruction.number
             self._flip_if_due(barrier, time)
-        return warp.want
 
-    def _complete_arrivals(self, barrier: Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
+    def _complete_arrivals(self, barrier: state.Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
+        """Count arrivals at an mbarrier, and end its phase if they were the last."""
         barrier.pending -= arrivals
         barrier.by = f"mbarrier: {_ARRIVALS.get(instruction.deed, 'arrival')} of {instruction.place}"
         self._flip_if_due(barrier, time)
 
-    def _complete_copy(self, barrier: Mbarrier, size: int, instruction: Instruction, time: float) -> None:
+    def _complete_copy(self, barrier: state.Mbarrier, size: int, instruction: Instruction, time: float) -> None:
+        """Count the bytes of a copy at an mbarrier, and end its phase if they were the last."""
         barrier.tx -= size
         barrier.by = f"mbarrier: copy of {instruction.place}"
         self._flip_if_due(barrier, time)
 
-    def _flip_if_due(self, barrier: Mbarrier, time: float) -> None:
+    def _flip_if_due(self, barrier: state.Mbarrier, time: float) -> None:
+        """End the phase of an mbarrier if nothing is pending, and resume the warps that wait for it."""
         if barrier.pending > 0 or barrier.tx != 0:
             return
         barrier.phase += 1
@@ -494,59 +478,55 @@ class Engine:
                 continue
             instruction = self.instructions[warp.trace[warp.at][0]]
             resumed = max(since + self.costs.try_wait, time)
-            cause = barrier.by
-            if resumed > warp.want:
-                self._charge_stall(warp, instruction.pc, cause, resumed - warp.want)
-                if self.draws:
-                    self._draw_wait(warp, instruction, cause, warp.want, resumed)
+            self._charge_and_draw(warp, instruction, barrier.by, resumed)
             self._resume_warp(warp, resumed)
 
-    def _wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Let a warp wait for a phase of an mbarrier, unless that is over."""
         ((rank, address, _, wanted),) = detail
         barrier = self._get_mbarrier(warp, rank, address)
         wanted &= 0xFFFFFFFF
         if _is_phase_over(barrier, wanted, instruction.flag):
             self._set(warp, instruction.writes, time + self.costs.try_wait, "mbarrier")
-            return warp.want
+            return None
         barrier.waiters.append((warp, wanted, instruction.flag, time))
-        return None
+        return _PARKED
 
     # -- barriers of threads -------------------------------------------------------------------------------------------
 
-    def _barrier(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _barrier(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Let a warp arrive at a named barrier, and wait there if the step does."""
         number, threads = detail
         home = warp.home
         key = number if threads != 32 else -1 - warp.number
-        barrier = home.barriers.setdefault(key, WarpGathering())
+        barrier = home.barriers.setdefault(key, state.WarpGathering())
         barrier.arrived += 1
         barrier.is_of_all = not threads
         if instruction.flag:
             barrier.waiting.append((warp, time))
         if barrier.arrived >= (threads // 32 or home.alive):
             self._release_barrier(barrier, number, time)
-        return None if instruction.flag else warp.want
+        return _PARKED if instruction.flag else None
 
-    def _release_barrier(self, barrier: WarpGathering, number: int, time: float) -> None:
+    def _release_barrier(self, barrier: state.WarpGathering, number: int, time: float) -> None:
+        """Resume the warps that wait at a named barrier."""
         resumed = time + self.costs.barrier
         waiting, barrier.waiting, barrier.arrived = barrier.waiting, [], 0
         for warp, _ in waiting:
             instruction = self.instructions[warp.trace[warp.at][0]]
-            if resumed > warp.want:
-                name = f"barrier {number}"
-                self._charge_stall(warp, instruction.pc, name, resumed - warp.want)
-                if self.draws:
-                    self._draw_wait(warp, instruction, name, warp.want, resumed)
+            self._charge_and_draw(warp, instruction, f"barrier {number}", resumed)
             self._resume_warp(warp, resumed)
 
-    def _cluster_arrive(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _cluster_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Let a warp arrive at the cluster's barrier; the last one releases it."""
         cluster = warp.home.cluster
         warp.arrived_at = cluster.generation
         cluster.barrier.arrived += 1
         if cluster.barrier.arrived == cluster.warps:
             self._call(time + self.costs.mbarrier, lambda at: self._release_cluster(cluster, at))
-        return warp.want
 
-    def _release_cluster(self, cluster: ClusterRun, time: float) -> None:
+    def _release_cluster(self, cluster: state.ClusterRun, time: float) -> None:
+        """Resume the warps that wait at the cluster's barrier."""
         cluster.generation += 1
         cluster.barrier.arrived = 0
         waiting, cluster.barrier.waiting = cluster.barrier.waiting, []
@@ -556,15 +536,17 @@ class Engine:
                 self._charge_stall(warp, pc, "cluster barrier", time - warp.want)
             self._resume_warp(warp, time)
 
-    def _cluster_wait(self, warp: Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+    def _cluster_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Let a warp wait at the cluster's barrier until all warps have arrived."""
         cluster = warp.home.cluster
         if cluster.generation > warp.arrived_at:
-            return warp.want
+            return None
         cluster.barrier.waiting.append((warp, time))
-        return None
+        return _PARKED
 
 
-def _is_phase_over(barrier: Mbarrier, wanted: int, by_parity: bool) -> bool:
+def _is_phase_over(barrier: state.Mbarrier, wanted: int, by_parity: bool) -> bool:
+    """Return whether the phase that a warp waits for is over, given by its parity or number."""
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     return barrier.phase > wanted

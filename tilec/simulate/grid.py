@@ -99,9 +99,8 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
     total = math.prod(config.grid) // size
     if blocks:
         total = min(total, -(-blocks // size))
-    sms = (
-        target.limit("sms_in_large_clusters") if size > 2 and _has_limit(target, "sms_in_large_clusters") else costs.sms
-    )
+    has_own_limit = size > 2 and any(limit.name == "sms_in_large_clusters" for limit in target.limits)
+    sms = target.limit("sms_in_large_clusters") if has_own_limit else costs.sms
     seats = max(1, sms // size)
     slots = seats * config.resident
     notes: list[str] = []
@@ -154,9 +153,9 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
         if waves > 1 and last < slots:
             # In the last wave fewer clusters share a multiprocessor, and some multiprocessors have none.
             together_at_end = max(1, -(-last // seats))
-            ending = (
-                each if together_at_end == together else replay_clusters(first, together_at_end, together_at_end).cycles
-            )
+            ending = each
+            if together_at_end != together:
+                ending = replay_clusters(first, together_at_end, together_at_end).cycles
             cycles += ending - each
             tail = ending * (1 - last / (seats * together_at_end))
         weight = total / len(chosen) if is_dynamic else float(total)
@@ -171,14 +170,14 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
                 durations[number] = results[number].cycles
             else:
                 durations[number] = durations[known]
-        result = results[max(results, key=lambda number: lengths[number])]
-        first = recorded[max(results, key=lambda number: lengths[number])]
+        typical = max(results, key=lambda number: lengths[number])
+        result, first = results[typical], recorded[typical]
         spread = _interpolate_over_grid(config, total, slots, durations)
         cycles, busy = _deal_clusters(spread, seats * together)
         tail = cycles - busy / min(slots, total)
         waves = -(-total // slots)
         made = _interpolate_over_grid(config, total, slots, {n: float(lengths[n]) for n in durations})
-        weight = sum(made.values()) / lengths[max(results, key=lambda number: lengths[number])]
+        weight = sum(made.values()) / lengths[typical]
 
     def sum_over_grid(amount: Callable[[BlockTrace], float]) -> float:
         """Return an amount of the whole grid, extrapolated from the recorded clusters."""
@@ -199,13 +198,10 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
     )  # fmt: skip
 
 
-def _has_limit(target: Target, limit: str) -> bool:
-    return any(known.name == limit for known in target.limits)
-
-
 def _record_clusters(
     config: Launch, costs: InstructionCosts, whole: Sequence[int], wave: Sequence[int], *, all_begin: bool = False
 ) -> BlockRecorder:
+    """Run these clusters in the emulator, record those of `whole`, and watch the loads of the others."""
     made: list[BlockRecorder] = []
     numbers = sorted({*whole, *wave})
 
@@ -222,8 +218,7 @@ def _record_clusters(
 
 
 def _find_dram_fraction(clusters: Sequence[Sequence[BlockTrace]]) -> float:
-    """Return the fraction of the watched loads of a wave that miss L2: the first load of each piece. Later loads find
-    it there."""
+    """Return the fraction of a wave's watched loads that miss L2: the first load of each piece."""
     blocks = [block for cluster in clusters for block in cluster]
     pieces: dict[tuple[int, ...], int] = {}
     watched = 0
@@ -234,6 +229,7 @@ def _find_dram_fraction(clusters: Sequence[Sequence[BlockTrace]]) -> float:
 
 
 def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:
+    """Return the operations of all products of a block."""
     total = 0
     for pc, count in block.counts.items():
         flops = instructions[pc].flops
@@ -260,9 +256,6 @@ def _find_steady_loop(block: BlockTrace, loops: frozenset[int]) -> tuple[int, in
     ]
     warp, pc = min(busiest_warp_loops, key=lambda key: (block.passes[key], key))
     return warp, pc, written[warp, pc] - 2, float(block.passes[warp, pc])
-
-
-# ---- blocks that differ ----------------------------------------------------------------------------------------------
 
 
 def _count_axis_clusters(config: Launch, total: int) -> list[int]:
@@ -315,18 +308,14 @@ def _interpolate_over_grid(config: Launch, total: int, slots: int, values: dict[
         known = sorted((config.work[number], value) for number, value in values.items())
         work_at, values_at = [work for work, _ in known], [value for _, value in known]
         return dict(enumerate(np.interp(config.work[:total], work_at, values_at).tolist()))
-    return _interpolate_linearly(values, total) if total <= slots else _interpolate_by_axis(config, total, values)
-
-
-def _interpolate_linearly(values: dict[int, float], total: int) -> dict[int, float]:
-    """Return values interpolated linearly between the first and the last cluster."""
+    if total > slots:
+        return _interpolate_by_axis(config, total, values)
     first, last = values[0], values[total - 1]
     return {number: first + (last - first) * number / max(1, total - 1) for number in range(total)}
 
 
 def _deal_clusters(durations: dict[int, float], slots: int) -> tuple[float, float]:
-    """Return when the last cluster ends, each starting in order as an earlier one ends, and the sum of all
-    durations."""
+    """Return when the last cluster ends, if each starts as an earlier one ends, and the sum of durations."""
     free = [0.0] * slots
     for number in sorted(durations):
         heapq.heapreplace(free, free[0] + durations[number])

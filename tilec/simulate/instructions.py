@@ -1,5 +1,4 @@
-"""The properties of each instruction that a replay needs, whichever warp runs it: registers, pipe, transfer, kind of
-action."""
+"""The properties of instructions that a replay needs, whichever warp runs them: registers, pipe, transfer, deed."""
 
 from __future__ import annotations
 
@@ -23,7 +22,11 @@ Deed = Literal[
     "tcgen05.wait",
 ]  # fmt: skip
 
-_MUFU_OPCODES = ("ex2", "lg2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh")
+_MUFU_OPCODES = ("ex2", "lg2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh", "div")
+"""A division is a reciprocal and corrections of its result."""
+_PLAIN_WORDS = ("bra", "ret", "exit", "brx", "call", "membar", "fence", "setmaxnreg", "nanosleep", "tcgen05", "wgmma",
+                "mbarrier")  # fmt: skip
+"""First words of instructions that take an issue slot only, of those that are not named before."""
 _FREE_OPCODES = ("mov", "ld.param", "cvta", "prefetch", "pragma", "griddepcontrol", "tensormap", "nop")
 """Opcodes that the assembler removes: register copies, and parameters, which instructions read as operands."""
 _FLOATS = ("f32", "f16", "f16x2", "bf16", "bf16x2", "f64", "f32x2")
@@ -66,45 +69,34 @@ def build_instructions(program: Program, costs: InstructionCosts) -> tuple[Instr
     for pc, step in enumerate(program.steps):
         reads = tuple(numbers.setdefault(place, len(numbers)) for place in sorted(step.registers - step.written))
         writes = tuple(numbers.setdefault(place, len(numbers)) for place in sorted(step.written))
-        made.append(_build_instruction(pc, step, reads, writes, costs, is_hoisted=pc in invariant))
+        deed, issue, pipe, move, number, flag = _classify_step(step, costs)
+        if pc in invariant and deed == "plain":
+            deed, issue, pipe = "free", 0.0, None
+        if deed == "wgmma" or deed == "wgmma.wait":
+            reads, writes = (), ()  # the tensor cores own the accumulators until the wait
+        file, line = ("", 0) if step.location is None else (step.location.file, step.location.line)
+        text, ptx_line, flops = step.instruction.opcode, step.instruction.line, _count_flops(step)
+        made.append(
+            Instruction(pc, text, file, line, ptx_line, deed, reads, writes, issue, pipe, move, number, flops, flag)
+        )
     return tuple(made)
 
 
-def _build_instruction(
-    pc: int, step: Step, reads: tuple[int, ...], writes: tuple[int, ...], costs: InstructionCosts, *, is_hoisted: bool
-) -> Instruction:
-    location = step.location
-    deed, issue, pipe, move, number, flag = _classify_step(step, costs)
-    if is_hoisted and deed == "plain":
-        deed, issue, pipe = "free", 0.0, None
-    if deed == "wgmma" or deed == "wgmma.wait":
-        reads, writes = (), ()  # the tensor cores own the accumulators until the wait
-    return Instruction(
-        pc=pc,
-        text=step.instruction.opcode,
-        file=location.file if location is not None else "",
-        line=location.line if location is not None else 0,
-        ptx_line=step.instruction.line,
-        deed=deed,
-        reads=reads,
-        writes=writes,
-        issue=issue,
-        pipe=pipe,
-        move=move,
-        number=number,
-        flops=_count_flops(step),
-        flag=flag,
-    )
-
-
+_STEM_DEEDS: dict[str, tuple[Deed, InstructionKind | None]] = {
+    "cp.async": ("copy", "cp.async"), "cp.async.commit_group": ("copy.commit", None),
+    "cp.async.bulk.commit_group": ("bulk.commit", None), "wgmma.commit_group": ("wgmma.commit", None),
+    "mbarrier.init": ("mbarrier.init", None), "tcgen05.commit": ("tcgen05.commit", None),
+    "tcgen05.ld": ("load", "tcgen05.ld"), "tcgen05.st": ("store", "tcgen05.st"),
+}  # fmt: skip
+"""The deed and the transfer of steps for which nothing but the stem counts."""
 _Classification = tuple[Deed, float, PipeCost | None, InstructionKind | None, int, bool]
 
 
 def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
+    """Return a step's deed, issue cycles, pipe, transfer, number and flag, by its opcode and operands."""
     stem, opcode = step.stem, step.instruction.opcode
     words = opcode.split(".")
     operands = step.instruction.operands
-    integer = costs.pipe("integer")
 
     def read_first_number() -> int:
         return operands[0].value if operands and isinstance(operands[0], Imm) else 0
@@ -116,26 +108,21 @@ def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
 
     if opcode.startswith(_FREE_OPCODES) and not opcode.startswith("movmatrix"):
         return "free", 0.0, None, None, 0, False
+    if stem in _STEM_DEEDS:
+        deed, move = _STEM_DEEDS[stem]
+        return classify_as(deed, move=move)
     if stem.startswith("wgmma.mma_async"):
         match = re.search(r"m64n(\d+)k", opcode)
         # Operands are D, A, B, …; A is a vector if it comes from registers instead of a descriptor.
         return classify_as("wgmma", int(match[1]) if match else 0, isinstance(operands[1], Vector))
-    if stem == "wgmma.commit_group":
-        return classify_as("wgmma.commit")
     if stem == "wgmma.wait_group":
         return classify_as("wgmma.wait", read_first_number())
     if stem.startswith("mma.sync") or stem == "mma":
         return "plain", 1.0, costs.pipe("mma.sync", _count_mma_units(opcode)), None, 0, False
-    if stem == "cp.async":
-        return classify_as("copy", move="cp.async")
-    if stem == "cp.async.commit_group":
-        return classify_as("copy.commit")
     if stem in ("cp.async.wait_group", "cp.async.wait_all"):
         return classify_as("copy.wait", read_first_number())
     if stem == "cp.async.mbarrier.arrive":
         return classify_as("copy.arrive", flag="noinc" in words)
-    if stem == "cp.async.bulk.commit_group":
-        return classify_as("bulk.commit")
     if stem.startswith("cp.async.bulk.wait_group"):
         return classify_as("bulk.wait", read_first_number(), "read" in words)
     if stem.startswith(("cp.async.bulk.tensor", "cp.async.bulk.shared", "cp.async.bulk.global", "cp.reduce")):
@@ -144,8 +131,6 @@ def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
         return classify_as("bulk.load", move="tma.load")
     if stem.startswith("clusterlaunchcontrol.try_cancel"):
         return classify_as("bulk.load", move="ld.global")
-    if stem == "mbarrier.init":
-        return classify_as("mbarrier.init")
     if stem.startswith("mbarrier.arrive"):
         return classify_as("mbarrier.arrive", flag="expect_tx" in words)
     if stem in ("mbarrier.expect_tx", "mbarrier.complete_tx"):
@@ -158,46 +143,35 @@ def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
         return classify_as("barrier", flag="arrive" not in words)
     if stem.startswith("tcgen05.mma"):
         return classify_as("tcgen05.mma", 2 if "cta_group::2" in words else 1)
-    if stem == "tcgen05.commit":
-        return classify_as("tcgen05.commit")
-    if stem == "tcgen05.ld":
-        return classify_as("load", move="tcgen05.ld")
-    if stem == "tcgen05.st":
-        return classify_as("store", move="tcgen05.st")
     if stem.startswith("tcgen05.wait"):
         return classify_as("tcgen05.wait")
     if stem in ("ldmatrix.sync", "stmatrix.sync", "ld", "ldu", "st", "red", "atom") or words[0] in ("ld", "st"):
         return _classify_memory(words, stem)
     if words[0] in ("shfl", "movmatrix"):
         return classify_as("load", move="ld.shared")
-    if words[0] in ("bra", "ret", "exit", "brx", "call", "membar", "fence", "setmaxnreg", "nanosleep"):
-        return classify_as("plain")
-    if stem.startswith(("tcgen05", "wgmma", "mbarrier")):
+    if words[0] in _PLAIN_WORDS:
         return classify_as("plain")
     if words[0] in _MUFU_OPCODES:
         return "plain", 1.0, costs.pipe("mufu"), None, 0, False
     is_float = any(word in _FLOATS for word in words[1:])
     if words[0] in ("add", "sub", "mul", "fma", "mad", "neg", "abs") and is_float:
         return "plain", 1.0, costs.pipe("elementwise", 2 if "f64" in words else 1), None, 0, False
-    if words[0] == "div":
-        # A reciprocal and corrections of its result.
-        return "plain", 1.0, costs.pipe("mufu", 1), None, 0, False
     is_wide = any(word in ("s64", "u64", "b64") for word in words[1:]) or "wide" in words
-    return "plain", 2.0 if is_wide else 1.0, costs.pipe("integer", 2) if is_wide else integer, None, 0, False
+    return "plain", 2.0 if is_wide else 1.0, costs.pipe("integer", 2 if is_wide else 1), None, 0, False
 
 
 def _classify_memory(words: Sequence[str], stem: str) -> _Classification:
+    """Return the classification of a load or store. Local and generic addresses count as global memory."""
     is_store = words[0] in ("st", "red", "stmatrix")
-    spaces = {word.partition("::")[0] for word in words}
-    if stem == "ldmatrix.sync":
-        return "load", 1.0, None, "ldmatrix", 0, False
-    if "shared" in spaces or stem == "stmatrix.sync":
-        return ("store" if is_store else "load"), 1.0, None, ("st.shared" if is_store else "ld.shared"), 0, False
-    # Local memory lies in global memory; generic addresses are assumed to.
-    return ("store" if is_store else "load"), 1.0, None, ("st.global" if is_store else "ld.global"), 0, False
+    is_shared = any(word.partition("::")[0] == "shared" for word in words) or stem == "stmatrix.sync"
+    move: InstructionKind = "st.global" if is_store else "ld.global"
+    if is_shared:
+        move = "st.shared" if is_store else "ld.shared"
+    return "store" if is_store else "load", 1.0, None, "ldmatrix" if stem == "ldmatrix.sync" else move, 0, False
 
 
 def _count_flops(step: Step) -> int:
+    """Return the operations of a product, of this warp's share; 0 for other steps."""
     opcode = step.instruction.opcode
     if step.stem.startswith("tcgen05.mma"):
         kind = re.search(r"kind::(\w+)", opcode)
@@ -256,6 +230,7 @@ def _find_loop_invariants(steps: Sequence[Step]) -> set[int]:
 
 
 def _is_arithmetic(step: Step) -> bool:
+    """Return whether a step is arithmetic on registers that does not accumulate."""
     operands = step.instruction.operands
     if step.control is not None or step.gather or step.is_matrix or operands[0] in operands[1:]:
         return False  # an accumulating step is not invariant

@@ -103,6 +103,7 @@ def build_rows(found: Simulation, shown: CycleWindow) -> list[PictureRow]:
 
 
 def _classify_cause(cause: str) -> str:
+    """Return the CSS class of a wait."""
     beginning = next((each for each in _KINDS if cause.startswith(each)), None)
     if beginning is not None:
         return _KINDS[beginning][0]
@@ -154,6 +155,7 @@ def _map_to_x(at: float, shown: CycleWindow) -> float:
 
 
 def _draw_row(row: PictureRow, y: int, shown: CycleWindow) -> Iterator[str]:
+    """Yield the title, the background and the pieces of a row, at height `y`."""
     yield f'<text x="0" y="{y + 12}">{escape(row.title)}</text>'
     height = _ROW - 4
     if row.background:
@@ -164,6 +166,7 @@ def _draw_row(row: PictureRow, y: int, shown: CycleWindow) -> Iterator[str]:
 
 
 def _draw_legend(lines: Sequence[PictureRow], y: int) -> Iterator[str]:
+    """Yield a coloured square and its meaning for each class in the picture."""
     kinds = {kind for row in lines for *_, kind in row.pieces}
     keys = [("unit", "a unit is held"), ("issue", "a warp runs")]
     keys += [(kind, words) for kind, words in _KINDS.values() if kind in kinds]

@@ -49,6 +49,7 @@ def read_profile(text: str) -> tuple[ProfiledLaunch, ...]:
 
 
 def _read_metric_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[ProfiledLaunch]:
+    """Yield the launches of a table with a row for each metric."""
     for column in ("Metric Unit", "Metric Value"):
         if column not in header:
             raise ProfileError(f"it has no column {column}")
@@ -64,6 +65,7 @@ def _read_metric_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> I
 
 
 def _read_launch_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[ProfiledLaunch]:
+    """Yield the launches of a table with a row for each launch."""
     rows = [row for row in rows if len(row) == len(header)]
     at = header.index("Kernel Name")
     units = rows.pop(0) if rows and not rows[0][at] else [""] * len(header)
@@ -76,6 +78,7 @@ def _read_launch_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> I
 
 
 def _add_metric(metrics: dict[str, float], name: str, value: str, unit: str) -> None:
+    """Add a metric in the unit without a prefix, if its value is a number."""
     number = _parse_number(value)
     if number is not None:
         metrics[name] = number * _find_unit_scale(unit)
@@ -97,6 +100,7 @@ def _parse_number(text: str) -> float | None:
 
 
 def _find_unit_scale(unit: str) -> float:
+    """Return the factor of a unit: nanoseconds of a time, or that of a prefix such as K."""
     if unit in _TIME_SCALES:
         return _TIME_SCALES[unit]
     is_counted = unit[1:].startswith(_COUNTED)
@@ -120,8 +124,7 @@ class MetricRow:
 
 @dataclass(frozen=True, slots=True)
 class ProfileComparison:
-    """Rows in the order of the predictions; `unmatched` are metrics of the profile that the simulation does not
-    predict."""
+    """Rows in the order of the predictions; `unmatched` are the profile's metrics that have no prediction."""
 
     launches: int
     rows: tuple[MetricRow, ...]
@@ -135,6 +138,7 @@ def select_launches(launches: Sequence[ProfiledLaunch], entry: str) -> tuple[Pro
 
 
 def compare_profile(launches: Sequence[ProfiledLaunch], predicted: Sequence[Counter]) -> ProfileComparison:
+    """Compare the mean of each metric over the launches with its prediction."""
     rows = []
     for counter in predicted:
         measured = [launch.metrics[counter.name] for launch in launches if counter.name in launch.metrics]

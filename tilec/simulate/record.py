@@ -17,15 +17,9 @@ from tilec.emu.machine.steps import StopCluster
 from tilec.emu.memory.memory import SHARED_RANK_SHIFT
 from tilec.emu.tma.bulk import read_tensor_map
 from tilec.ptx.module import Address, Imm, Operand, TensorAddress
+from tilec.simulate import instructions
 from tilec.simulate.control_slice import skip_numbers
 from tilec.simulate.costs import InstructionCosts
-from tilec.simulate.instructions import (
-    Instruction,
-    build_instructions,
-    count_access_bytes,
-    count_matrices,
-    find_back_branches,
-)
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 
@@ -95,9 +89,9 @@ class BlockRecorder:
         self.whole = frozenset(whole)
         self.most_bytes = most_bytes
         self._is_whole = True
-        self.instructions = build_instructions(program, costs)
+        self.instructions = instructions.build_instructions(program, costs)
         self.skips_numbers = skip_numbers(program)
-        self.loops = find_back_branches(program)
+        self.loops = instructions.find_back_branches(program)
         self.looks = [self._look(instruction) for instruction in self.instructions]
         self.clusters: dict[int, list[BlockTrace]] = {}
         self._blocks: dict[int, BlockTrace] = {}
@@ -109,9 +103,8 @@ class BlockRecorder:
         self._is_free = [instruction.deed == "free" for instruction in self.instructions]
         self._transactions: dict[bytes, int] = {}
 
-    # -- listening -----------------------------------------------------------------------------------------------------
-
     def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
+        """Record one step of a group of warps; the emulator calls it before the step runs."""
         if cta.cluster is not self._current:
             self._begin(cta)
         block = self._blocks[cta.rank]
@@ -141,6 +134,7 @@ class BlockRecorder:
     def _write(
         self, cta: Cta, group: Group, pc: int, threads: Threads | None, block: BlockTrace, warps: Sequence[int]
     ) -> None:
+        """Append the step to the traces of these warps, with its detail."""
         look = self.looks[pc]
         if threads is not None:
             block.seen[pc] = block.seen.get(pc, 0) + len(warps)
@@ -155,6 +149,7 @@ class BlockRecorder:
                 block.details[pc] = detail
 
     def _begin(self, cta: Cta) -> None:
+        """Begin the traces of a cluster's blocks."""
         self._current = cta.cluster
         count = -(-cta.thread_count // 32)
         made = [BlockTrace(each.position, [[] for _ in range(count)]) for each in cta.cluster.ctas]
@@ -166,6 +161,7 @@ class BlockRecorder:
         self._warps = {}
 
     def _warps_of(self, group: Group) -> list[int]:
+        """Return the numbers of the warps in a group."""
         known = self._warps.get(IdentityKey(group.indices))
         if known is None:
             known = self._warps[IdentityKey(group.indices)] = np.unique(group.indices >> 5).tolist()
@@ -185,9 +181,8 @@ class BlockRecorder:
             found.append(read_warp(places) if len(places) else INACTIVE)
         return found
 
-    # -- what to look at -----------------------------------------------------------------------------------------------
-
-    def _look(self, instruction: Instruction) -> DetailReader | None:
+    def _look(self, instruction: instructions.Instruction) -> DetailReader | None:
+        """Return the reader of an instruction's detail; None if it has none."""
         deed, form = instruction.deed, self.program.build_form(instruction.pc)
         operands = form.operands
         if deed in ("load", "store") and instruction.move is not None and instruction.move.startswith("tcgen05"):
@@ -197,9 +192,9 @@ class BlockRecorder:
             address = next((operand for operand in operands if isinstance(operand, Address)), None)
             if address is None:  # a shuffle
                 return lambda cta, group, threads: [TRANSACTION_BYTES] * len(self._warps_of(group))
-            pointer, width = form.build_address(address), count_access_bytes(instruction.text)
+            pointer, width = form.build_address(address), instructions.count_access_bytes(instruction.text)
             is_matrix = "matrix" in instruction.text
-            rows = 8 * count_matrices(instruction.text) if is_matrix else 32
+            rows = 8 * instructions.count_matrices(instruction.text) if is_matrix else 32
             if instruction.move in ("ld.shared", "st.shared", "ldmatrix"):
                 return self._build_shared_reader(pointer, width, rows)
             return self._build_global_reader(pointer, width, is_load=deed == "load")
@@ -216,20 +211,20 @@ class BlockRecorder:
         if deed == "bulk.store":
             return self._bulk_store(form, operands)
         if deed == "copy.arrive":
-            return self._build_arrival_reader(form.build_address(operands[0]), -1, form)
+            return self._build_arrival_reader(form.build_address(operands[0]), -1)
         if deed == "mbarrier.init":
-            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"), form)
+            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"))
         if deed == "mbarrier.arrive":
             amount = form.read(operands[2], "u32") if len(operands) > 2 else -1
-            return self._build_arrival_reader(form.build_address(operands[1]), amount, form)
+            return self._build_arrival_reader(form.build_address(operands[1]), amount)
         if deed == "mbarrier.expect":
-            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"), form)
+            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"))
         if deed == "mbarrier.wait":
             wanted = form.read(operands[2], "u32" if instruction.flag else "u64")
-            return self._build_arrival_reader(form.build_address(operands[1]), wanted, form, is_wait=True)
+            return self._build_arrival_reader(form.build_address(operands[1]), wanted, is_wait=True)
         if deed == "tcgen05.commit":
             mask = form.read(operands[1], "u16") if len(operands) > 1 else -1
-            return self._build_arrival_reader(form.build_address(operands[0]), mask, form)
+            return self._build_arrival_reader(form.build_address(operands[0]), mask)
         if deed == "barrier":
             number = form.read(operands[0], "u32")
             count = form.read(operands[1], "u32") if len(operands) > 1 else -1
@@ -243,16 +238,16 @@ class BlockRecorder:
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             addresses = pointer(cta, threads)
-            return self._read_by_warp(
-                cta,
-                group,
-                threads,
-                lambda places: TRANSACTION_BYTES * self._find_transactions(addresses[places][:rows], width),
-            )
+
+            def read_warp(places: Array) -> Detail:
+                return TRANSACTION_BYTES * self._find_transactions(addresses[places][:rows], width)
+
+            return self._read_by_warp(cta, group, threads, read_warp)
 
         return read_details
 
     def _find_transactions(self, addresses: Array, width: int) -> int:
+        """Return the transactions of these addresses, looked up if they have been counted before."""
         relative = addresses - (int(addresses.min()) & ~(TRANSACTION_BYTES - 1))
         key = width.to_bytes(1, "little") + relative.astype(np.int32).tobytes()
         known = self._transactions.get(key)
@@ -263,6 +258,8 @@ class BlockRecorder:
     def _build_global_reader(
         self, pointer: Callable[[Cta, Threads], Any], width: int, *, is_load: bool
     ) -> DetailReader:
+        """Return a reader of the bytes of the sectors of global memory that a warp accesses."""
+
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             addresses = pointer(cta, threads)
             block = self._blocks[cta.rank]
@@ -287,6 +284,7 @@ class BlockRecorder:
         return read_details
 
     def _build_tensor_reader(self, form: Any, operands: Sequence[Operand], *, is_load: bool) -> DetailReader:
+        """Return a reader of a tensor copy's bytes and of the mbarriers that it completes on."""
         at = 1 if is_load else 0
         tensor = operands[at]
         assert isinstance(tensor, TensorAddress)
@@ -306,9 +304,8 @@ class BlockRecorder:
             def read_warp(places: Array) -> Detail:
                 copies: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
                 for place in places.tolist():
-                    size = read_tensor_map(cta, int(members[place]), int(maps[place])).box_bytes * (
-                        4 if is_gather else 1
-                    )
+                    box = read_tensor_map(cta, int(members[place]), int(maps[place]))
+                    size = box.box_bytes * (4 if is_gather else 1)
                     if destination is None or barrier is None:
                         block.stored += size
                         copies.append((size, ()))
@@ -362,6 +359,7 @@ class BlockRecorder:
         return read_details
 
     def _bulk_store(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
+        """Return a reader of the bytes that each lane stores."""
         size_slot = form.read(operands[2], "u32")
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
@@ -377,7 +375,7 @@ class BlockRecorder:
         return read_details
 
     def _build_arrival_reader(
-        self, pointer: Callable[[Cta, Threads], Any], slot: int, form: Any, *, is_wait: bool = False
+        self, pointer: Callable[[Cta, Threads], Any], slot: int, *, is_wait: bool = False
     ) -> DetailReader:
         """Return a reader of, for each mbarrier that lanes name: (rank, address, lanes, sum of the lanes' operands).
         For a wait the last is the operand itself."""
@@ -401,18 +399,19 @@ class BlockRecorder:
         return read_details
 
     def _barrier(self, number: int, count: int) -> DetailReader:
+        """Return a reader of a barrier's number and threads; 0 threads where the step does not say."""
+
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             numbers = cta.views[number][threads]
-            counts = cta.views[count][threads] if count >= 0 else None
-
-            def read_warp(places: Array) -> Detail:
-                return int(numbers[places[0]]), int(counts[places[0]]) if counts is not None else 0
-
-            return self._read_by_warp(cta, group, threads, read_warp)
+            counts = cta.views[count][threads] if count >= 0 else np.zeros_like(numbers)
+            return self._read_by_warp(cta, group, threads, lambda at: (int(numbers[at[0]]), int(counts[at[0]])))
 
         return read_details
 
     def _product(self, descriptor: int, group_size: int, from_tensor_memory: bool) -> DetailReader:
+        """Return a reader of a product's rows, columns, whether a pair computes it, and whether A is in tensor memory.
+        Rows and columns stand in the instruction descriptor."""
+
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             bits = cta.views[descriptor][threads]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import field
 
 from tilec.simulate.record import BlockTrace, Entry
@@ -30,9 +31,9 @@ class Sm:
     `read_under_products` are cycles of shared-memory reads during products, which delay the next product."""
 
     issue: list[float] = field(default_factory=lambda: [0.0] * SCHEDULERS)
-    pipes: dict[str, list[float]] = field(default_factory=dict)
-    ports: dict[str, float] = field(default_factory=dict)
-    held: dict[str, float] = field(default_factory=dict)
+    pipes: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0] * SCHEDULERS))
+    ports: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    held: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     read_under_products: float = 0.0
     warps: int = 0
 
@@ -136,10 +137,10 @@ class ReplayResult:
     block passed each back branch."""
 
     cycles: float = 0.0
-    stalls: dict[tuple[int, int, Cause], float] = field(default_factory=dict)
-    issued: dict[int, float] = field(default_factory=dict)
-    lifetime: dict[int, float] = field(default_factory=dict)
-    held: dict[str, float] = field(default_factory=dict)
+    stalls: dict[tuple[int, int, Cause], float] = field(default_factory=lambda: defaultdict(float))
+    issued: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    lifetime: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    held: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     ends: list[float] = field(default_factory=list)
     marks: dict[tuple[int, int], list[float]] = field(default_factory=dict)
     slices: list[TimelineSlice] = field(default_factory=list)

@@ -57,10 +57,8 @@ def group_warps_by_work(found: Simulation) -> list[tuple[str, list[int]]]:
         by_work.setdefault(frozenset(pc for pc, _ in warp), []).append(number)
     merged: list[list[int]] = []
     for steps, warps in by_work.items():
-        similar = next(
-            (each for each in merged if _is_same_work(steps, frozenset(pc for pc, _ in found.block.warps[each[0]]))),
-            None,
-        )
+        firsts = ((each, frozenset(pc for pc, _ in found.block.warps[each[0]])) for each in merged)
+        similar = next((each for each, others in firsts if _is_same_work(steps, others)), None)
         if similar is None:
             merged.append(list(warps))
         else:
@@ -74,6 +72,7 @@ def _is_same_work(one: frozenset[int], other: frozenset[int]) -> bool:
 
 
 def _format_warps(warps: Sequence[int]) -> str:
+    """Return warp numbers in words, with ranges for consecutive ones."""
     if len(warps) == 1:
         return f"warp {warps[0]}"
     runs: list[list[int]] = []
@@ -149,11 +148,8 @@ def format_summary(found: Simulation, name: str, target: str, predicted: float |
         yield from _explain_gap(found, micro, predicted)
     block_count = f"{found.blocks} blocks on {found.active} of {found.costs.sms} multiprocessors"
     resident = f", {found.launch.resident} resident on each" if found.launch.resident > 1 else ""
-    tail = (
-        f"; {show_share(found.tail / found.cycles)} of the time some are idle, at the end"
-        if found.tail > 0.005 * found.cycles
-        else ""
-    )
+    idle = show_share(found.tail / found.cycles)
+    tail = f"; {idle} of the time some are idle, at the end" if found.tail > 0.005 * found.cycles else ""
     yield f"  {block_count}{resident}, {found.waves:.2f} waves{tail}"
     if found.flops:
         rate = found.flops / found.seconds / 1e12
@@ -212,12 +208,11 @@ def _explain_pace(found: Simulation) -> str:
     unit, part = measure_busy_units(found)[0]
     if part >= 0.85:
         return f"the {unit} set{'' if unit.endswith('s') else 's'} the pace (busy {show_share(part)} of the time)"
-    longest = max(
-        group_warps_by_work(found), key=lambda role: sum(found.first.issued.get(warp, 0.0) for warp in role[1])
-    )
-    cause, place, part = next(iter(rank_stall_causes(found, longest[1])), ("", "", 0.0))
-    wait = "wait" if len(longest[1]) > 1 else "waits"
-    return f"{longest[0]} {wait} most for {cause}, at {place} ({show_share(part)} of the time)"
+    issued = found.first.issued
+    name, warps = max(group_warps_by_work(found), key=lambda role: sum(issued.get(warp, 0.0) for warp in role[1]))
+    cause, place, part = next(iter(rank_stall_causes(found, warps)), ("", "", 0.0))
+    wait = "wait" if len(warps) > 1 else "waits"
+    return f"{name} {wait} most for {cause}, at {place} ({show_share(part)} of the time)"
 
 
 def _compute_peak_tflops(found: Simulation) -> float:

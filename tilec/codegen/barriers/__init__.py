@@ -1,2 +1,1 @@
-"""mbarriers, rings of versions, clusters, and the asynchronous copies that arrive at barriers. No arithmetic is
-here."""
+"""mbarriers, rings of versions, clusters, and asynchronous copies that arrive at barriers; no arithmetic."""

@@ -47,14 +47,14 @@ def get_warpgroup_index(state: State) -> Reg:
 
 
 def emit_warpgroup_sync(op: WarpgroupSync, state: State) -> None:
+    """Emit the named barrier at which the warps of each warpgroup meet."""
     number = get_warpgroup_index(state)
-    mine = state.scalars.compute_once(
-        ("meeting", op.first, number), lambda: state.builder.create("b32", "add.u32", number, Imm(op.first))
-    )
+    mine = state.scalars.create_once(("meeting", op.first, number), "add.u32", number, Imm(op.first))
     state.builder.emit("bar.sync", mine, Imm(WARPGROUP_THREADS))
 
 
 def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: State) -> None:
+    """Emit an arrival, an announcement of bytes or a wait at an mbarrier of the kernel."""
     builder = state.builder
     address = address_own_barrier(op.barrier, state)
     match op:
@@ -78,15 +78,15 @@ def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: S
         case BarrierWait(parity=parity, unless=unless):
             awaited = state.scalars.get_register(parity)
             if unless is None:
-                _emit_wait(address, awaited, state)
+                emit_phase_wait(address, awaited, state)
                 return
             past = builder.new_label("known")
             builder.emit("bra", Symbol(past), guard=state.scalars.get_register(unless))
-            _emit_wait(address, awaited, state)
+            emit_phase_wait(address, awaited, state)
             builder.place_label(past)
 
 
-def _emit_wait(address: Address, parity: Reg, state: State) -> None:
+def emit_phase_wait(address: Address, parity: Reg, state: State) -> None:
     """Emit the loop that waits for the phase of this parity. Before sm_90 it spins, for lack of try_wait."""
     builder = state.builder
     waits = "try_wait" if state.target.has("tma") else "test_wait"

@@ -12,25 +12,24 @@ from tilec.ir import warp
 from tilec.ir.manifest import Attribute
 from tilec.ir.multicast import count_multicast_blocks, multicast_ranks
 from tilec.ir.tile import THREAD, Expr, Var
-from tilec.ir.warp import ClusterArrive, Cursor, Elementwise, GridSync, Program, Ring, Role
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol
 
 
 def find_launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, ...]:
     """Return the launch attributes that the program's operations need."""
     needed: list[Attribute] = []
-    if any(isinstance(op, GridSync) for op in operations):
+    if any(isinstance(op, warp.GridSync) for op in operations):
         needed.append("cooperative")
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in operations):
         needed.append("dependent")
     return tuple(needed)
 
 
-def emit_start_barrier(program: Program, builder: Builder) -> None:
+def emit_start_barrier(program: warp.Program, builder: Builder) -> None:
     """Emit the wait until barriers are initialised and tensor memory is allocated. All threads of the cluster wait if
     its blocks signal or store to one another, for which they must have begun (CUDA programming guide, distributed
     shared memory); otherwise those of the block."""
-    sends = any(isinstance(op, Elementwise) and op.block is not None for op in program.operations())
+    sends = any(isinstance(op, warp.Elementwise) and op.block is not None for op in program.operations())
     if sends or program.signals_blocks or any(ring.crosses_blocks for ring in program.rings):
         emit_cluster_barrier(builder)
     elif program.tensor or program.barriers or any(ring.has_barriers for ring in program.rings):
@@ -43,7 +42,7 @@ def emit_cluster_barrier(builder: Builder) -> None:
     builder.emit("barrier.cluster.wait.acquire.aligned")
 
 
-def prepare_role(role: Role, state: State) -> None:
+def prepare_role(role: warp.Role, state: State) -> None:
     """Compute once what the role needs to know of its cluster: shares, mates, pair and head."""
     operations = list(warp.walk_operations(role.body))
     for axes in dict.fromkeys(op.shared for op in operations if isinstance(op, warp.TmaLoad) and op.shared):
@@ -54,15 +53,20 @@ def prepare_role(role: Role, state: State) -> None:
             state.mates[ring.shared] = _prepare_mate(ring.shared, state)
     filled = {op.cursor.ring for op in operations if isinstance(op, warp.RingAcquire)}
     if any(r.paired and (r.name in released or (r.bytes and r.name in filled)) for r in state.program.rings):
-        state.pair = _prepare_pair(state)
+        rank = _read_rank(state)  # those of a pair differ in the last bit (PTX ISA, tcgen05 "CTA Pair")
+        state.pair = _locate_leader(rank, state.builder.create("b32", "and.b32", rank, Imm(-2)), state)
     if any(r.heard_by > 1 and r.name in released for r in state.program.rings):
-        state.head = _prepare_head(state)
+        state.head = _locate_leader(_read_rank(state), Imm(0), state)
+
+
+def _read_rank(state: State) -> Reg:
+    """Emit the block's rank in its cluster."""
+    return state.builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
 
 
 def _get_cluster_digit(axis: str, state: State) -> Reg:
     """Return the block's index in its cluster along an axis."""
-    read = lambda: state.builder.create("b32", "mov.u32", Reg(f"%cluster_ctaid.{axis}"))  # noqa: E731
-    return state.scalars.compute_once(("cluster place", axis), read)
+    return state.scalars.create_once(("cluster place", axis), "mov.u32", Reg(f"%cluster_ctaid.{axis}"))
 
 
 def _combine_digits(digits: list[tuple[Reg, int]], state: State) -> Operand:
@@ -74,6 +78,7 @@ def _combine_digits(digits: list[tuple[Reg, int]], state: State) -> Operand:
 
 
 def _prepare_share(axes: str, state: State) -> MulticastShare:
+    """Compute this block's slice of a multicast load along these axes, and the blocks that get it."""
     cluster, builder = state.program.cluster, state.builder
     mine = [
         (_get_cluster_digit(axis, state), count_multicast_blocks(cluster, axes[:place]))
@@ -118,37 +123,19 @@ def _prepare_mate(shared: tuple[str, ...], state: State) -> RingMate:
     return RingMate(exists, base)
 
 
-def _prepare_pair(state: State) -> LeaderBlock:
-    """Locate the pair's first block. The ranks of a pair differ in the last bit (PTX ISA, tcgen05 "CTA Pair")."""
+def _locate_leader(rank: Reg, first: Operand, state: State) -> LeaderBlock:
+    """Locate the first block of a pair or cluster, by this block's rank in the cluster and that of the first."""
     builder, base = state.builder, state.scalars.get_register(SHARED_BASE)
-    rank = builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
-    first = builder.create("b32", "and.b32", rank, Imm(-2))
     theirs = builder.create("b32", "mapa.shared::cluster.u32", base, first)
     away = builder.create("b32", "sub.u32", theirs, base)
     return LeaderBlock(away, builder.create("pred", "setp.eq.u32", rank, first))
 
 
-def _prepare_head(state: State) -> LeaderBlock:
-    """Locate the cluster's first block."""
-    builder, base = state.builder, state.scalars.get_register(SHARED_BASE)
-    rank = builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
-    theirs = builder.create("b32", "mapa.shared::cluster.u32", base, Imm(0))
-    away = builder.create("b32", "sub.u32", theirs, base)
-    return LeaderBlock(away, builder.create("pred", "setp.eq.u32", rank, Imm(0)))
-
-
-def address_in_pair(barrier: Address, cursor: Cursor, state: State) -> Address:
-    assert state.pair is not None
-    return address_in_leader(barrier, cursor, state.pair, state)
-
-
-def address_in_leader(barrier: Address, cursor: Cursor, leader: LeaderBlock, state: State) -> Address:
+def address_in_leader(barrier: Address, cursor: warp.Cursor, leader: LeaderBlock, state: State) -> Address:
     """Return the address of a version's barrier in the first block of the pair, or of the cluster."""
     place, away = barrier.base, leader.away
     moves = state.addresses.positions[cursor.name].moves
-    theirs = state.scalars.compute_once(
-        ("first block's barrier", cursor.name, moves), lambda: state.builder.create("b32", "add.u32", place, away)
-    )
+    theirs = state.scalars.create_once(("first block's barrier", cursor.name, moves), "add.u32", place, away)
     return Address(theirs, barrier.offset)
 
 
@@ -176,17 +163,13 @@ def emit_skip_second_block(end: str, builder: Builder) -> None:
     builder.emit("bra", Symbol(end), guard=builder.create("pred", "setp.ne.u32", bit, Imm(0)))
 
 
-def emit_release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
+def emit_release_to_mates(ring: warp.Ring, cursor: warp.Cursor, state: State) -> None:
     """Emit the release of a version to each block that fills it, by one lane per block."""
     builder, mate = state.builder, state.mates[ring.shared]
     position, base = state.addresses.positions[cursor.name], state.scalars.get_register(SHARED_BASE)
-    away = state.scalars.compute_hoisted(
-        ("mate", ring.shared), lambda: builder.create("b32", "sub.u32", mate.base, base)
-    )
-    version = state.scalars.compute_once(
-        ("mate's barrier", cursor.name, position.moves, ring.shared),
-        lambda: builder.create("b32", "add.u32", position.place, away),
-    )
+    away = state.scalars.create_hoisted(("mate", ring.shared), "sub.u32", mate.base, base)
+    key = ("mate's barrier", cursor.name, position.moves, ring.shared)
+    version = state.scalars.create_once(key, "add.u32", position.place, away)
     empty = Address(version, state.barriers[ring.name] + warp.MBARRIER_BYTES * ring.depth)
     # Not .release.cluster, which costs a fence of the whole GPU in every step. The reads are complete, and no writes of
     # these threads need to become visible. CUTLASS's ClusterBarrier::arrive does the same.
@@ -196,13 +179,12 @@ def emit_release_to_mates(ring: Ring, cursor: Cursor, state: State) -> None:
 def map_to_block(address: Address, block: Expr, state: State) -> Address:
     """Return the same address in another block's shared memory."""
     number, base = state.scalars.get_register(block), address.base
-    theirs = state.scalars.compute_once(
-        ("in block", number, base), lambda: state.builder.create("b32", "mapa.shared::cluster.u32", base, number)
-    )
+    theirs = state.scalars.create_once(("in block", number, base), "mapa.shared::cluster.u32", base, number)
     return Address(theirs, address.offset)
 
 
-def emit_cluster_arrive(op: ClusterArrive, state: State) -> None:
+def emit_cluster_arrive(op: warp.ClusterArrive, state: State) -> None:
+    """Emit the arrival at the cluster's barrier; in a role of one thread the warp's others have ended."""
     # In a role of one thread the warp's other threads have ended.
     aligned = "" if state.role.single_thread else ".aligned"
     state.builder.emit(f"barrier.cluster.arrive.{'relaxed' if op.relaxed else 'release'}{aligned}")
@@ -216,7 +198,7 @@ def emit_cluster_wait(state: State) -> None:
 HIGH_BIT = 1 << 31
 
 
-def emit_grid_sync(op: GridSync, state: State) -> None:
+def emit_grid_sync(op: warp.GridSync, state: State) -> None:
     """Emit a grid barrier. The arrivals of all blocks add up to the counter's highest bit, so that each barrier flips
     this bit and leaves the others 0 for the next one. All threads of a block arrive and leave together."""
     builder = state.builder

@@ -7,19 +7,19 @@ from contextlib import contextmanager
 
 from tilec.codegen.address import Addresses
 from tilec.codegen.barriers import clusters
+from tilec.codegen.barriers.barriers import emit_phase_wait
 from tilec.codegen.barriers.transfer import address_ring_barrier
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.ir import warp
-from tilec.ir.warp import Program
-from tilec.ptx.module import Guard, Imm, Reg, Symbol
+from tilec.ptx.module import Guard, Imm, Operand, Reg, Symbol
 
 
 class RingProtocol:
     """Emits the protocol of a program's rings; `advance` moves the positions that `addresses` holds in registers."""
 
-    def __init__(self, program: Program, builder: Builder, scalars: Scalars, addresses: Addresses) -> None:
+    def __init__(self, program: warp.Program, builder: Builder, scalars: Scalars, addresses: Addresses) -> None:
         self.program, self.builder, self.scalars, self.addresses = program, builder, scalars, addresses
         self.in_tensor = frozenset(tile.buffer.name for tile in program.tensor)
 
@@ -45,7 +45,7 @@ class RingProtocol:
         """Emit the wait until every version is empty."""
         with self.skip_uncounted_blocks(self.find_ring(cursor), state):
             for _ in range(self.find_ring(cursor).depth):
-                self.spin(cursor, state, empty=True)
+                self.wait(cursor, state, empty=True)
                 self.advance(cursor)
 
     @contextmanager
@@ -64,18 +64,9 @@ class RingProtocol:
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
         """Emit the wait until the version is empty, or full."""
-        self.spin(cursor, state, empty=empty)
-
-    def spin(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Emit the loop that waits at the version's barrier."""
-        builder = self.builder
         parity = self.addresses.positions[cursor.name].parity
         assert parity is not None
-        address = address_ring_barrier(state, cursor.name, cursor.ring, empty=empty)
-        again = builder.new_label("wait")
-        builder.place_label(again)
-        done = builder.create("pred", "mbarrier.try_wait.parity.shared::cta.b64", address, parity)
-        builder.emit("bra", Symbol(again), guard=Guard(done, True))
+        emit_phase_wait(address_ring_barrier(state, cursor.name, cursor.ring, empty=empty), parity, state)
 
     def find_ring(self, cursor: warp.Cursor) -> warp.Ring:
         return next(r for r in self.program.rings if r.name == cursor.ring)
@@ -117,6 +108,8 @@ class RingProtocol:
         position, ring = self.addresses.positions[cursor.name], self.find_ring(cursor)
         place, parity = position.place, position.parity
         position.moves += 1
+        first: Operand
+        end: Operand
         if ring.depth == 1:
             wrapped = None
         elif behind is not None and parity is None:
@@ -124,15 +117,11 @@ class RingProtocol:
             return
         else:
             start, step = self.addresses.get_first_place(ring)
-            first, end = (Imm(0), Imm(ring.depth)) if start is None else (start, self.compute_end(ring, start))
+            first, end, size = Imm(0), Imm(ring.depth), warp.MBARRIER_BYTES * ring.depth
+            if start is not None:
+                first, end = start, self.scalars.create_hoisted(("end", size), "add.u32", start, Imm(size))
             builder.emit("add.u32", place, place, Imm(step))
             wrapped = builder.create("pred", "setp.eq.u32", place, end)
             builder.emit("selp.b32", place, first, place, wrapped)
         if parity is not None:
             builder.emit("xor.b32", parity, parity, Imm(1), guard=wrapped)
-
-    def compute_end(self, ring: warp.Ring, start: Reg) -> Reg:
-        size = warp.MBARRIER_BYTES * ring.depth
-        return self.scalars.compute_hoisted(
-            ("end", size), lambda: self.builder.create("b32", "add.u32", start, Imm(size))
-        )

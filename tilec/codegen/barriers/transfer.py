@@ -1,18 +1,19 @@
-"""Asynchronous copies: cp.async, TMA loads and TMA stores."""
+"""Asynchronous copies: cp.async, TMA loads and TMA stores; and cluster launch control, requests for the work of blocks
+that have not begun, whose answers `integers` decodes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tilec.codegen.barriers.barriers import address_own_barrier, emit_thread_test, get_warpgroup_index
-from tilec.codegen.barriers.clusters import address_in_pair, map_to_block
+from tilec.codegen.barriers.clusters import address_in_leader, map_to_block
 from tilec.codegen.state import State
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.layout import SharedLayout
 from tilec.ir.multicast import count_multicast_blocks
 from tilec.ir.types import BOOL, INT32
-from tilec.ir.warp import MBARRIER_BYTES, PART_ROWS, CpAsync, FourRows, Gather, TensorMap, TmaLoad, TmaStore
+from tilec.ir.warp import MBARRIER_BYTES, PART_ROWS, CpAsync, FourRows, Gather, TensorMap, TmaLoad, TmaStore, TryCancel
 from tilec.ops.lowering import index_element
 from tilec.ptx.module import Address, Imm, Operand, Reg, TensorAddress, Vector
 
@@ -20,6 +21,7 @@ PART_INDEX = tile.Var("%part")
 """The number of the tile's part that this warpgroup stores."""
 LAST_ROW = (1 << 31) - 1
 """A row number beyond every tensor."""
+_TRY_CANCEL = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
 
 
 def emit_cp_async(op: CpAsync, state: State) -> None:
@@ -44,10 +46,8 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
                 c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in scalars.list_bounds(here[d], e)
             ]
             guard = scalars.test_all([*once, *within])
-            into = tuple(
-                tile.substitute_variables(i, values)
-                for i in index_element(op.destination, source.variables, layout.shape)
-            )
+            into = index_element(op.destination, source.variables, layout.shape)
+            into = tuple(tile.substitute_variables(i, values) for i in into)
             operands: list[Operand] = [
                 state.addresses.address_shared_element(op.destination.buffer, into, op.cursors),
                 state.addresses.address_global_element(source.buffer, indices),
@@ -65,12 +65,8 @@ def _make_gather(op: CpAsync) -> Gather:
     if isinstance(op.source, Gather):
         return op.source
     variables = tuple(tile.Var(f"%c{d}") for d in range(len(op.layout.shape)))
-    return Gather(
-        op.source.buffer, variables, index_element(op.source, variables, op.layout.shape), tile.Const(True, BOOL)
-    )
-
-
-# ---- TMA -------------------------------------------------------------------------------------------------------------
+    indices = index_element(op.source, variables, op.layout.shape)
+    return Gather(op.source.buffer, variables, indices, tile.Const(True, BOOL))
 
 
 def emit_tma_load(op: TmaLoad, state: State) -> None:
@@ -93,7 +89,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
         leader = state.leader
         barrier = address_ring_barrier(state, cursor.name, ring.name, empty=False)
         if ring.paired:
-            barrier, group = address_in_pair(barrier, cursor, state), ".cta_group::2"
+            assert state.pair is not None
+            barrier, group = address_in_leader(barrier, cursor, state.pair, state), ".cta_group::2"
     base, offset = _address_first_row(op.destination, op, layout, state)
     mode = ".im2col" if op.map.corners else ".tile::gather4" if op.four else ""
     # Without clusters the assembler makes a call of a copy that might go to another block; but PTX has the form for
@@ -117,9 +114,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     for panel in range(panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
         box = _address_box(state, op.map, start, panel, layout, op.four)
-        state.builder.emit(
-            opcode, destination, box, barrier, *([Vector(tuple(tap))] if tap else []), *to_whom, guard=leader
-        )
+        taps = [Vector(tuple(tap))] if tap else []
+        state.builder.emit(opcode, destination, box, barrier, *taps, *to_whom, guard=leader)
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:
@@ -128,11 +124,7 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
     builder = state.builder
     layout = state.addresses.tiles[op.source.name].layout
     base, offset = _address_first_row(op.source, op, layout, state)
-    four = (
-        None
-        if op.four is None
-        else replace(op.four, rows=tuple(_replace_negative_row(row, state) for row in op.four.rows))
-    )
+    four = op.four and replace(op.four, rows=tuple(_replace_negative_row(row, state) for row in op.four.rows))
     rank = f"{len(op.start)}d.global.shared::cta"
     opcode = f"cp.async.bulk.tensor.{rank}.tile{'::scatter4' if op.four else ''}.bulk_group"
     if op.atomic:
@@ -143,9 +135,7 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
         height, storing = PART_ROWS, state.first_lanes
         group = get_warpgroup_index(state)
         whole, size = base, PART_ROWS * layout.row_bytes
-        base = state.scalars.compute_once(
-            ("part", whole, size), lambda: builder.create("b32", "mad.lo.u32", group, Imm(size), whole)
-        )
+        base = state.scalars.create_once(("part", whole, size), "mad.lo.u32", group, Imm(size), whole)
         state.scalars.define_variable(PART_INDEX, group, (0, op.parts - 1))
         first = _shift_start(op.start, op.rows, scale_expr(PART_INDEX, PART_ROWS))
     for panel in range(layout.panels):
@@ -202,3 +192,27 @@ def address_ring_barrier(state: State, cursor: str, ring: str, *, empty: bool) -
     made = next(r for r in state.program.rings if r.name == ring)
     position = state.addresses.positions[cursor]
     return Address(position.place, state.barriers[ring] + (MBARRIER_BYTES * made.depth if empty else 0))
+
+
+def emit_try_cancel(op: TryCancel, state: State) -> None:
+    """Emit the request to take over a block that has not begun; the answer arrives at a barrier."""
+    builder = state.builder
+    answer = state.addresses.address_shared_element(op.answer, (tile.int32_const(0),), op.cursors)
+    if op.barrier is None:
+        _emit_multicast_cancel(op, answer, state)
+        return
+    asks, barrier = emit_thread_test(state, op.leader), address_own_barrier(op.barrier, state)
+    if op.announces:
+        builder.emit("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", barrier, Imm(op.answer.bytes), guard=asks)
+    builder.emit(f"{_TRY_CANCEL}.b128", answer, barrier, guard=asks)
+
+
+def _emit_multicast_cancel(op: TryCancel, answer: Address, state: State) -> None:
+    """Emit the request of a cluster, by the role's only thread in the first block. The answer is multicast to all
+    blocks and completes on the barrier of each."""
+    assert state.role.single_thread
+    (cursor,) = op.cursors
+    full = address_ring_barrier(state, cursor.name, cursor.ring, empty=False)
+    is_first: Reg | None = None if state.head is None else state.head.is_first
+    multicast = "" if state.head is None else ".multicast::cluster::all"
+    state.builder.emit(f"{_TRY_CANCEL}{multicast}.b128", answer, full, guard=is_first)

@@ -28,6 +28,7 @@ def select_vector_width(store: Store, target: Target) -> int:
 
 
 def _has_instruction(store: Store, target: Target) -> bool:
+    """Return whether the target has an instruction for the store's combination."""
     if not store.buffer.dtype.is_float:
         return True
     return store.atomic == "add" and (store.buffer.dtype != BFLOAT16 or target.has("atom.bf16"))
@@ -70,6 +71,7 @@ def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | 
 
 
 def _select_operation(store: Store, dtype: DType) -> str:
+    """Return the operation and type of an atom or red instruction, such as `add.u64`."""
     match store.atomic:
         case "add" if dtype.is_float:
             name = {"float16": "noftz.f16", "bfloat16": "noftz.bf16"}.get(dtype.name, f"f{dtype.bits}")
@@ -130,6 +132,7 @@ def _emit_compare_and_swap(
 
 
 def _move_to_bits(register: Reg, dtype: DType, state: State) -> Reg:
+    """Return the value as bits, in a register that a compare-and-swap takes."""
     if dtype.bits == 16:
         return register
     return state.builder.create("b32" if dtype.bits == 32 else "b64", f"mov.b{dtype.bits}", register)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import field
 
 from tilec.codegen.barriers.clusters import map_to_block
@@ -28,7 +27,7 @@ from tilec.ir.types import BOOL, FLOAT32, DType
 from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.layout.check_generator_copies import check_generator_nest
-from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Vector
+from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 from tilec.rewriting.fold_constants import compute_expr
 from tilec.support.diagnostics import InternalError
 from tilec.support.identity import IdentityKey
@@ -39,6 +38,7 @@ KEPT_LOADS = 8  # the latest loads, whose results later elements may reuse
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
+    """Emit the nest: every step for every element that the thread holds."""
     state.builder.check_room(op.layout.register_count // VECTOR_BYTES)  # elements of a byte or more
     sweep = _Sweep(op, state)
     names = {store.buffer.name for store in sweep.stored if store.buffer.in_registers}
@@ -100,12 +100,10 @@ class _Sweep:
         tiles = (self.state.addresses.tiles.get(s.buffer.name) for s in self.stored)
         return max((buffer.layout.copies for buffer in tiles if buffer is not None), default=1)
 
-    def list_fragments(self) -> Iterator[tile.Buffer]:
-        yield from (store.buffer for store in self.stored if store.buffer.in_registers)
-        for a in self.body:
-            for load in self.list_loads(a):
-                if load.buffer.in_registers:
-                    yield load.buffer
+    def list_fragments(self) -> list[tile.Buffer]:
+        """Return the buffers in registers that the nest stores or reads."""
+        read = [load.buffer for a in self.body for load in self.list_loads(a)]
+        return [buffer for buffer in (*(store.buffer for store in self.stored), *read) if buffer.in_registers]
 
     def find_shared_conditions(self) -> tuple[tile.Expr, ...]:
         """Return the conditions that all steps of the nest have in common: where they fail a thread reads nothing."""
@@ -114,15 +112,12 @@ class _Sweep:
         first, *others = (a.conditions for a in self.body if not isinstance(a, Definition))
         return tuple(c for c in first if not self.may_vary((c,)) and all(c in other for other in others))
 
-    def list_loads(self, a: Step) -> Iterator[tile.Load]:
-        for expr in a.expressions:
-            for e in tile.walk_expr(expr):
-                if isinstance(e, tile.Load):
-                    yield e
+    def list_loads(self, a: Step) -> list[tile.Load]:
+        """Return the elements that a step reads."""
+        return [e for expr in a.expressions for e in tile.walk_expr(expr) if isinstance(e, tile.Load)]
 
     def find_run_length(self) -> int:
-        """Return the length of a run: consecutive elements of the last dimension that a thread holds. In a nest that
-        fills words it is one word."""
+        """Return the length of a run, of a thread's neighbours in the last dimension; a word where words are filled."""
         if self.stored and self.stored[0].buffer.name in self.state.words:
             return count_per_word(self.stored[0].buffer)
         if not self.op.nest.is_per_thread and any(s.buffer.scope == "local" for s in self.stored):
@@ -136,6 +131,7 @@ class _Sweep:
     # ---- the sweep ----
 
     def emit_sweep(self) -> None:
+        """Emit all runs in batches, of which the loads come first if the nest does not change what it reads."""
         runs = range(0, self.layout.register_count, self.run_length)
         size = self.count_batch_runs(self.memory_loads) if self.is_independent and self.memory_loads else 1
         groups = self.group_steps()
@@ -164,13 +160,13 @@ class _Sweep:
         return max(1, BATCH_REGISTERS // registers)
 
     def locate(self, a: Step) -> None:
-        """Mark what follows as the step's line of the kernel, or as the nest's if the step stands outside of it, as in
-        a macro."""
+        """Mark what follows as the step's line, or as the nest's if the step stands outside of it, as in a macro."""
         nest, own = self.op.span, a.span
         is_inside = own.file == nest.file and nest.line <= own.line <= nest.end_line
         self.builder.locate(own if is_inside else nest)
 
     def emit_step(self, a: Step, run: _Run) -> None:
+        """Emit one step for all elements of a run."""
         self.locate(a)
         match a:
             case Assignment():
@@ -191,6 +187,7 @@ class _Sweep:
         return made
 
     def begin_run(self, register: int) -> _Run:
+        """Return the run from a register on: the loop variables of each lane, and the conditions to be inside."""
         values = [
             {
                 v: add_exprs(c, tile.int32_const(o))
@@ -282,10 +279,7 @@ class _Sweep:
             run.loaded[load] = []
         for lane in range(self.run_length):
             found: dict[object, Operand] = {}
-            places = [
-                (locate_element(ld.buffer, tuple(self.resolve_index(i, run, lane) for i in ld.indices)), ld)
-                for ld in loads
-            ]
+            places = [(locate_element(ld.buffer, self.resolve_indices(ld.indices, run, lane)), ld) for ld in loads]
             for row in group_rows(places):
                 for chunk in split_row(row, VECTOR_BYTES, self.get_contiguous_elements(row[0][1].buffer)):
                     place, first = chunk[0]
@@ -300,8 +294,7 @@ class _Sweep:
         return self.state.addresses.tiles[buffer.name].layout.run if buffer.scope == "shared" else None
 
     def count_lanes_per_element(self, load: tile.Load, run: _Run) -> int:
-        """Return the number of adjacent lanes that read the same element: two for `b[i, j // 2]`, all for `b[i]`, 1 if
-        each lane reads its own."""
+        """Return how many adjacent lanes read one element: two for `b[i, j // 2]`, all for `b[i]`, else 1."""
         last = self.vars[-1]
         if self.run_length == 1 or load.indices[-1] == last:
             return 1
@@ -348,7 +341,7 @@ class _Sweep:
         """Load the elements of the lanes, by default of all, `width` at once; `together` lanes share each."""
         values: list[Operand] = []
         for lane in lanes or range(0, self.run_length, width * together):
-            indices = tuple(self.resolve_index(i, run, lane) for i in load.indices)
+            indices = self.resolve_indices(load.indices, run, lane)
             elements = self.read_elements(load, indices, run, lane, width)
             values += [element for element in elements for _ in range(together)]
         return values
@@ -373,6 +366,10 @@ class _Sweep:
             del self.read_before[next(iter(self.read_before))]
         return values
 
+    def resolve_indices(self, indices: tuple[tile.Expr, ...], run: _Run, lane: int) -> tuple[tile.Expr, ...]:
+        """Return the indices in this lane, with the elements that they read replaced by variables."""
+        return tuple(self.resolve_index(index, run, lane) for index in indices)
+
     def resolve_index(self, index: tile.Expr, run: _Run, lane: int) -> tile.Expr:
         """Return the index in this lane, with the elements that it reads replaced by variables."""
         if isinstance(index, tile.Var):
@@ -391,6 +388,7 @@ class _Sweep:
         return self.load_lanes(load, run, 1, lanes=range(lane, lane + 1))[0]
 
     def get_address(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Address:
+        """Return the address of an element in global or shared memory."""
         if buffer.scope == "global":
             return self.state.addresses.address_global_element(buffer, indices)
         return self.state.addresses.address_shared_element(buffer, indices, self.op.cursors)
@@ -430,6 +428,7 @@ class _Sweep:
                 emit_print(a.text, [(register, v.dtype) for register, v in zip(held, values, strict=True)], self.state)
 
     def emit_assignment(self, a: Assignment, run: _Run) -> None:
+        """Emit a store for all lanes of a run: to a reducer, registers or memory, plain or atomic."""
         store = a.store
         if store.buffer.scope == "reducer" and store.atomic is not None:
             for lane in range(self.run_length):
@@ -448,12 +447,11 @@ class _Sweep:
         width = 1 if self.may_vary(a.conditions) else self.find_access_width(store.buffer, store.indices, run)
         for lane in range(0, self.run_length, width):
             values = [(store.value, i) for i in range(lane, lane + width)]
-            indices = tuple(self.resolve_index(i, run, lane) for i in store.indices)
+            indices = self.resolve_indices(store.indices, run, lane)
             self.write_values(a, indices, values, run, lane)
 
     def assign_neighbours(self, group: list[Assignment], run: _Run) -> None:
-        """Emit stores of one nest element to neighbouring places: together, unless the elements of the run are already
-        adjacent in each store."""
+        """Emit stores to neighbouring places: together, unless each store's elements of the run are adjacent."""
         first = group[0].store
         self.locate(group[0])
         if self.find_access_width(first.buffer, first.indices, run) > 1 and not self.may_vary(group[0].conditions):
@@ -463,8 +461,7 @@ class _Sweep:
             return
         for lane in range(self.run_length):
             places = [
-                (locate_element(first.buffer, tuple(self.resolve_index(i, run, lane) for i in a.store.indices)), a)
-                for a in group
+                (locate_element(first.buffer, self.resolve_indices(a.store.indices, run, lane)), a) for a in group
             ]
             for chunk in split_row(places, VECTOR_BYTES, self.get_contiguous_elements(first.buffer)):
                 place, a = chunk[0]
@@ -496,7 +493,7 @@ class _Sweep:
         guard = self.add_conditions(self.scalars.test_all([*run.inside, *self.first_copy]), a.conditions, run, lane)
         layout = self.state.layouts[store.buffer.name]
         if all(axis.dim < 0 for axis in layout.threads):
-            indices = tuple(self.resolve_index(i, run, lane) for i in store.indices)
+            indices = self.resolve_indices(store.indices, run, lane)
             add_to_indexed_part(store, indices, value, guard, self.state)
             return
         place = self.find_fragment_register(store.buffer, store.indices, run, lane)
@@ -507,18 +504,16 @@ class _Sweep:
         store = a.store
         width = 1
         if not self.may_vary(a.conditions) and store.previous is None:
-            width = math.gcd(
-                self.find_access_width(store.buffer, store.indices, run), select_vector_width(store, self.state.target)
-            )
+            most = select_vector_width(store, self.state.target)
+            width = math.gcd(self.find_access_width(store.buffer, store.indices, run), most)
         for lane in range(0, self.run_length, width):
             values = [self.scalars.ensure_register(self.get_operand(store.value, run, i), store.buffer.dtype)
                       for i in range(lane, lane + width)]  # fmt: skip
-            indices = tuple(self.resolve_index(i, run, lane) for i in store.indices)
+            indices = self.resolve_indices(store.indices, run, lane)
             if store.buffer.scope == "global":
                 indices = self.scalars.settle_indices(indices)
-            guard = self.add_conditions(
-                self.emit_guard(store.buffer, indices, (*run.inside, *self.first_copy)), a.conditions, run, lane
-            )
+            guard = self.emit_guard(store.buffer, indices, (*run.inside, *self.first_copy))
+            guard = self.add_conditions(guard, a.conditions, run, lane)
             previous = emit_atomic(store, self.get_address(store.buffer, indices), values, guard, self.state)
             if store.previous is not None and previous is not None:
                 self.variables += 1
@@ -527,6 +522,7 @@ class _Sweep:
                 run.values[lane][store.previous] = var
 
     def add_conditions(self, guard: Reg | None, conditions: tuple[tile.Expr, ...], run: _Run, lane: int) -> Reg | None:
+        """Return a predicate that holds where the guard and these conditions do in a lane; None: always."""
         for condition in conditions:
             holds = self.scalars.get_register(substitute_vars(condition, run.values[lane]), self.make_reader(run, lane))
             guard = holds if guard is None else self.builder.create("pred", "and.pred", guard, holds)
@@ -543,11 +539,12 @@ class _Sweep:
         )
 
     def assign_register(self, a: Assignment, run: _Run, lane: int) -> None:
+        """Assign one lane's value to its register of a fragment or local array, where the conditions hold."""
         name = a.store.buffer.name
         if a.store.buffer.scope == "local":
             value = self.get_operand(a.store.value, run, lane)
             guard = self.add_conditions(self.scalars.test_all(run.inside), a.conditions, run, lane)
-            indices = tuple(self.resolve_index(i, run, lane) for i in a.store.indices)
+            indices = self.resolve_indices(a.store.indices, run, lane)
             write_local(a.store.buffer, indices, value, guard, self.state)
             return
         target = self.state.fragments[name][self.find_fragment_register(a.store.buffer, a.store.indices, run, lane)]
@@ -556,14 +553,10 @@ class _Sweep:
         cls = get_register_class(a.store.buffer.dtype)
         if cls == "pred":
             value = self.scalars.ensure_register(value, a.store.buffer.dtype)
-            cls_move = "mov.pred"
-        else:
-            cls_move = f"mov.{cls}"
-        self.builder.emit(cls_move, target, value, guard=None if guard is None else Guard(guard))
+        self.builder.emit(f"mov.{cls}", target, value, guard=guard)
 
     def assign_words(self, store: tile.Store, run: _Run) -> None:
-        """Assign the run's elements as whole words, in fragments without single registers (see
-        `codegen.tensor_cores.words`)."""
+        """Assign the run's elements as whole words, in fragments without single registers (see `words`)."""
         values = self.pack_values(store.buffer.dtype, [(store.value, lane) for lane in range(self.run_length)], run)
         first = self.find_fragment_register(store.buffer, store.indices, run, 0) // count_per_word(store.buffer)
         for target, value in zip(self.state.words[store.buffer.name][first:], values, strict=False):
@@ -573,24 +566,20 @@ class _Sweep:
         """Return the values, each with its lane, packed into words of neighbours of `dtype`."""
         _, _, _, per_word = get_word_format(dtype, len(items))
         if per_word == 1:
-            values = [self.get_operand(e, run, i) for e, i in items]
+            operands = [self.get_operand(e, run, i) for e, i in items]
             if dtype.kind == "bool":
-                return [
-                    self.builder.create("b32", "selp.b32", Imm(1), Imm(0), self.scalars.ensure_register(v, dtype))
-                    for v in values
-                ]
-            return [self.scalars.ensure_register(v, dtype) for v in values]
+                emit, ensure = self.builder.create, self.scalars.ensure_register
+                return [emit("b32", "selp.b32", Imm(1), Imm(0), ensure(v, dtype)) for v in operands]
+            return [self.scalars.ensure_register(v, dtype) for v in operands]
         words = []
-        for first in range(0, len(items), per_word):
-            word = items[first : first + per_word]
+        for at in range(0, len(items), per_word):
+            word = items[at : at + per_word]
             wide = [
                 (e.a, i) for e, i in word if isinstance(e, tile.Cast) and e.a.dtype == FLOAT32 and dtype in FLOAT_NAMES
             ]
             if per_word == 2 and all(can_pair(e) for e, _ in word):
-                first_lane, second_lane = (
-                    (substitute_vars(e, run.values[i]), self.make_reader(run, i)) for e, i in word
-                )
-                words.append(emit_pair(first_lane, second_lane, dtype, self.scalars))
+                first, second = ((substitute_vars(e, run.values[i]), self.make_reader(run, i)) for e, i in word)
+                words.append(emit_pair(first, second, dtype, self.scalars))
             elif len(wide) == per_word:
                 words.append(pack_f32(self.state.scalars, dtype, *(self.get_operand(e, run, i) for e, i in wide)))
             else:
@@ -604,11 +593,11 @@ class _Sweep:
         return self.scalars.get_operand(substitute_vars(expr, run.values[lane]), self.make_reader(run, lane))
 
     def make_reader(self, run: _Run, lane: int) -> ReadElement:
+        """Return the function that reads a lane's elements: from registers, or as they were loaded."""
+
         def read_element(load: tile.Load) -> Operand:
             if load.buffer.scope == "local":
-                return read_local(
-                    load.buffer, tuple(self.resolve_index(i, run, lane) for i in load.indices), self.state
-                )
+                return read_local(load.buffer, self.resolve_indices(load.indices, run, lane), self.state)
             if load.buffer.in_registers:
                 place = self.find_fragment_register(load.buffer, load.indices, run, lane)
                 return self.state.fragments[load.buffer.name][place]

@@ -27,9 +27,8 @@ def read_local(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], state: State
     if fixed is not None:
         return registers[min(max(fixed, 0), len(registers) - 1)]
     at = state.scalars.get_register(position)
-    found = state.builder.create(
-        get_register_class(buffer.dtype), f"mov.{get_register_class(buffer.dtype)}", registers[0]
-    )
+    cls = get_register_class(buffer.dtype)
+    found = state.builder.create(cls, f"mov.{cls}", registers[0])
     for number, register in enumerate(registers[1:], 1):
         _emit_move(buffer, found, register, state.builder.create("pred", "setp.eq.s32", at, Imm(number)), state)
     return found
@@ -67,6 +66,7 @@ def _find_constant(position: tile.Expr, state: State) -> int | None:
 
 
 def _emit_move(buffer: tile.Buffer, target: Reg, value: Operand, guard: Reg | None, state: State) -> None:
+    """Emit the assignment of a value to a register of the array, where the guard holds."""
     cls = get_register_class(buffer.dtype)
     if cls == "pred":
         value = state.scalars.ensure_register(value, buffer.dtype)
@@ -91,13 +91,13 @@ def add_to_indexed_part(
     """Combine the value with the part at a run-time index, in a thread that has a part of every element."""
     buffer = store.buffer
     layout, registers = state.layouts[buffer.name], state.fragments[buffer.name]
-    position = _compute_row_major_index(indices, buffer.shape)
+    position = _compute_position(buffer, indices)
     low, high = state.scalars.find_interval(position)
     at = None if low == high else state.scalars.get_register(position)
     for number, register in enumerate(registers):
-        here = guard
-        place = layout.register_offset(number)
-        mine = sum(p * stride for p, stride in zip(place, _compute_strides(buffer.shape), strict=True))
+        here, mine = guard, 0
+        for coordinate, extent in zip(layout.register_offset(number), buffer.shape, strict=True):
+            mine = mine * extent + coordinate
         if at is None:
             if mine != low:
                 continue
@@ -106,17 +106,3 @@ def add_to_indexed_part(
             if guard is not None:
                 here = state.builder.create("pred", "and.pred", here, guard)
         add_to_part(store, register, value, here, state)
-
-
-def _compute_strides(shape: tuple[int, ...]) -> list[int]:
-    strides = [1]
-    for extent in reversed(shape[1:]):
-        strides.insert(0, strides[0] * extent)
-    return strides
-
-
-def _compute_row_major_index(indices: tuple[tile.Expr, ...], shape: tuple[int, ...]) -> tile.Expr:
-    total: tile.Expr = tile.int32_const(0)
-    for index, extent in zip(indices, shape, strict=True):
-        total = add_exprs(scale_expr(total, extent), index)
-    return total

@@ -64,6 +64,7 @@ def split_row(
 def _is_one_access(
     first: ElementPlace, together: Sequence[tuple[ElementPlace, T]], width: int, most_bytes: int, panel: int | None
 ) -> bool:
+    """Return whether `width` elements from the first on are adjacent, aligned and not too many bytes."""
     if len(together) < width or together[-1][0].last.constant != first.last.constant + width - 1:
         return False
     buffer = first.buffer

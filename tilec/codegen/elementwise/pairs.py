@@ -7,6 +7,8 @@ et al., 2024).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilec.codegen.memory import pack_f32, pack_word
 from tilec.codegen.scalar.scalar import ReadElement, Scalars
 from tilec.codegen.scalar.small_floats import HALF_OPERATIONS, emit_half, emit_half_constant
@@ -49,9 +51,10 @@ def emit_pair(first: LaneExpr, second: LaneExpr, dtype: DType, scalars: Scalars)
     """Compute both values in one word."""
     (a, _), (b, _) = first, second
     if isinstance(a, tile.Binary) and isinstance(b, tile.Binary) and a.op == b.op and a.op in HALF_OPERATIONS:
-        return _emit_paired_operation(a.op, (a.a, a.b), (b.a, b.b), first, second, dtype, scalars)
+        return _emit_paired_operation(a.op, ((a.a, b.a), (a.b, b.b)), (first[1], second[1]), dtype, scalars)
     if isinstance(a, tile.Call) and isinstance(b, tile.Call) and a.fn == b.fn == "fma":
-        return _emit_paired_operation("fma", a.args, b.args, first, second, dtype, scalars)
+        pairs = zip(a.args, b.args, strict=True)
+        return _emit_paired_operation("fma", pairs, (first[1], second[1]), dtype, scalars)
     if isinstance(a, tile.Cast) and isinstance(b, tile.Cast) and a.a.dtype == b.a.dtype:
         if a.a.dtype == FLOAT32:
             return pack_f32(scalars, dtype, scalars.get_operand(a.a, first[1]), scalars.get_operand(b.a, second[1]))
@@ -65,16 +68,11 @@ def emit_pair(first: LaneExpr, second: LaneExpr, dtype: DType, scalars: Scalars)
 
 
 def _emit_paired_operation(
-    op: str,
-    of_first: tuple[tile.Expr, ...],
-    of_second: tuple[tile.Expr, ...],
-    first: LaneExpr,
-    second: LaneExpr,
-    dtype: DType,
+    op: str, pairs: Iterable[tuple[tile.Expr, tile.Expr]], reads: tuple[ReadElement, ReadElement], dtype: DType,
     scalars: Scalars,
-) -> Reg:
-    rows = zip(of_first, of_second, strict=True)
-    operands = [emit_pair((a, first[1]), (b, second[1]), dtype, scalars) for a, b in rows]
+) -> Reg:  # fmt: skip
+    """Emit an operation on pairs: each operand's expressions in the two lanes, whose elements `reads` read."""
+    operands = [emit_pair((a, reads[0]), (b, reads[1]), dtype, scalars) for a, b in pairs]
     return scalars.reuse_result(
         ("pairs", op, dtype), operands, lambda: emit_half(op, operands, dtype, scalars.builder, pairs=True)
     )

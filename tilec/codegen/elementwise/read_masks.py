@@ -64,6 +64,7 @@ class _Masks:
                     self.visit(part, path)
 
     def mask(self, load: tile.Load) -> Path:
+        """Return the conditions under which an element has to be read; empty if it may be read anywhere."""
         if load not in self.found:
             self.under_way.add(load)
             paths = [tuple(c for c in path if self.comes_before(c)) for path in self.uses[load]]
@@ -120,6 +121,7 @@ def _common(paths: list[Path]) -> Iterator[tile.Expr]:
 
 
 def _negated(condition: tile.Expr) -> tile.Expr:
+    """Return the opposite of a condition; that of `not c` is `c`."""
     if isinstance(condition, tile.Unary) and condition.op == "not":
         return condition.a
     return tile.Unary("not", condition, BOOL)

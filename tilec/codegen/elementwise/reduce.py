@@ -21,6 +21,7 @@ FULL_MASK = Imm(-1)
 
 
 def emit_reduce(op: Reduce, state: State) -> None:
+    """Emit a reduction along a dimension: in registers, across lanes, then across warps if they share rows."""
     source, destination = state.layouts[op.source.name], state.layouts[op.destination.name]
     kept = _group_kept_registers(source, destination, op.dim)
     with state.scalars.open_scope():
@@ -60,6 +61,7 @@ def _get_working_type(dtype: DType) -> DType:
 
 
 def _emit_combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
+    """Emit the operation that combines two partial results of the reduction."""
     dtype = _get_working_type(op.source.dtype)
     spelled = f"{'f' if dtype.is_float else 's' if dtype.kind == 'int' else 'u'}{dtype.bits}"
     rounded = ".rn" if dtype.is_float else ""
@@ -90,9 +92,8 @@ def _load_element(op: Reduce, state: State, layout: Fragment, register: int) -> 
     if "abs" in op.kind and dtype.kind != "uint":
         value = state.builder.create(cls, f"abs.{'f' if dtype.is_float else 's'}{dtype.bits}", value)
     if op.dim != ACROSS_COPIES and layout.overhangs(op.dim):
-        coordinate = add_exprs(
-            layout.thread_coordinates()[op.dim], tile.int32_const(layout.register_offset(register)[op.dim])
-        )
+        offset = layout.register_offset(register)[op.dim]
+        coordinate = add_exprs(layout.thread_coordinates()[op.dim], tile.int32_const(offset))
         extent = layout.shape[op.dim]
         if value_interval(coordinate, state.scalars.ranges)[1] >= extent:
             inside = state.scalars.get_register(tile.Binary("lt", coordinate, tile.int32_const(extent), BOOL))
@@ -103,13 +104,13 @@ def _load_element(op: Reduce, state: State, layout: Fragment, register: int) -> 
 
 
 def _reduce_across_lanes(op: Reduce, state: State, layout: Fragment, value: Reg) -> Reg:
+    """Combine a value with those of the lanes that hold the same row, by shuffles."""
     below = 1
     for axis in layout.threads:
         step = below
         while axis.dim == op.dim and step < min(below * axis.size, 32):
-            value = _emit_combine(
-                op, state, value, _exchange_with_lane(value, step, _get_working_type(op.source.dtype), state)
-            )
+            other = _exchange_with_lane(value, step, _get_working_type(op.source.dtype), state)
+            value = _emit_combine(op, state, value, other)
             step *= 2
         below *= axis.size
     return value
@@ -153,10 +154,10 @@ def _reduce_across_warps(op: Reduce, state: State, layout: Fragment, partial: di
 
 
 def _address_scratch(op: Reduce, state: State, thread: tile.Expr, first: int) -> Address:
+    """Return the address of a thread's word in scratch memory, from word `first` on."""
     assert op.scratch is not None
-    return state.addresses.address_shared_element(
-        op.scratch, (scale_expr(add_exprs(thread, tile.int32_const(first)), max(op.source.dtype.bytes, 4)),), ()
-    )
+    byte = scale_expr(add_exprs(thread, tile.int32_const(first)), max(op.source.dtype.bytes, 4))
+    return state.addresses.address_shared_element(op.scratch, (byte,), ())
 
 
 def _list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
@@ -182,6 +183,7 @@ def _list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
 
 
 def _write_result(op: Reduce, state: State, register: int, value: Reg) -> None:
+    """Write a result to its register, combined with the old value unless the reduction clears it."""
     target = state.fragments[op.destination.name][register]
     dtype = op.destination.dtype
     is_small_float = dtype.is_float and dtype.bits < 32
@@ -189,9 +191,8 @@ def _write_result(op: Reduce, state: State, register: int, value: Reg) -> None:
         before: Operand = state.scalars.widen(target, dtype) if is_small_float else target
         if op.kind == "absmax" and dtype.kind != "uint":
             wide = _get_working_type(dtype)
-            before = state.builder.create(
-                get_register_class(wide), f"abs.{'f' if wide.is_float else 's'}{wide.bits}", before
-            )
+            opcode = f"abs.{'f' if wide.is_float else 's'}{wide.bits}"
+            before = state.builder.create(get_register_class(wide), opcode, before)
         value = _emit_combine(op, state, before, value)
     result = state.scalars.narrow(value, dtype) if is_small_float else value
     if not dtype.is_float and dtype.bits < 32:

@@ -52,6 +52,7 @@ class _ValueNumbering:
         return self.parts.get(number, frozenset({number}))
 
     def number_conjunction(self, a: int, b: int) -> int:
+        """Return the number of `a and b`, which is the same for the same conjuncts in any order."""
         parts = self.get_conjuncts(a) | self.get_conjuncts(b)
         if len(parts) == 1:
             return a
@@ -97,11 +98,13 @@ class _Execution:
         return frozenset().union(*(self.values.get_conjuncts(self.number_value(c)) for c in conditions))
 
     def define_variable(self, var: tile.Var, number: int) -> None:
+        """Give a variable its number, and report it if it has one already."""
         if var in self.variables:
             self.said.append(f"{var.name} stands for two values")
         self.variables[var] = number
 
     def record_store(self, stmt: tile.Store, conditions: frozenset[int]) -> None:
+        """Record a store under these conditions, after which its buffer has other elements."""
         numbers = tuple(self.number_value(e) for e in (*stmt.indices, stmt.value))
         self.effects.append(((stmt.buffer.name, stmt.atomic, numbers, conditions), stmt.span.line))
         self.stores[stmt.buffer] += 1
@@ -112,6 +115,7 @@ class _Execution:
         self.effects.append(((text, tuple(map(self.number_value, values)), conditions), line))
 
     def run_body(self, body: tuple[tile.Stmt, ...], conditions: frozenset[int]) -> None:
+        """Execute statements of the nest under these conditions, and record their effects."""
         for stmt in body:
             match stmt:
                 case tile.Bind(var=var, value=value):
@@ -130,6 +134,7 @@ class _Execution:
                     self.said.append(f"line {stmt.span.line}: {type(stmt).__name__} inside a nest")
 
     def run_steps(self, steps: list[Step]) -> None:
+        """Execute the steps, check that their variables have values, and record their effects."""
         for step in steps:
             self.check_guards(step)
             match step:
@@ -150,11 +155,11 @@ class _Execution:
                 held |= self.number_conditions((expr,))
 
     def check_guarded_uses(self, expr: tile.Expr, held: frozenset[int]) -> None:
+        """Report variables in an expression that have no value under the conditions `held`."""
         if isinstance(expr, tile.Var) and not held.issuperset(self.guards.get(expr, ())):
             self.said.append(f"{expr.name} is used where it has no value")
         for part in tile.direct_operands(expr):
             self.check_guarded_uses(part, held)
-            if (
-                isinstance(expr, tile.Binary) and expr.op == "and"
-            ):  # the second decides nothing where the first is false
+            # The second decides nothing where the first is false.
+            if isinstance(expr, tile.Binary) and expr.op == "and":
                 held |= self.number_conditions((part,))

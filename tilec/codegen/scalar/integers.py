@@ -53,8 +53,7 @@ def _emit_philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Re
     which = builder.create("b32", "cvt.u32.u64", position)
     odd = builder.create("pred", "setp.ne.b32", builder.create("b32", "and.b32", which, Imm(1)), Imm(0))
     upper = builder.create("pred", "setp.ne.b32", builder.create("b32", "and.b32", which, Imm(2)), Imm(0))
-    pairs = (builder.create("b32", "selp.b32", b, a, odd) for a, b in ((x, y), (z, w)))
-    lower_one, upper_one = pairs
+    lower_one, upper_one = (builder.create("b32", "selp.b32", b, a, odd) for a, b in ((x, y), (z, w)))
     return builder.create("b32", "selp.b32", upper_one, lower_one, upper)
 
 

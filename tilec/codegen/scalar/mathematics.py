@@ -28,6 +28,10 @@ LOG2_E = math.log2(math.e)
 ROUNDING = 1.5 * 2**23
 """Added to a float32 number of less than 2^22, it leaves the nearest whole number in the sum's lowest bits."""
 HALF_PI = (1.57079601287841796875, 3.139164786504813e-7, 5.390302529957765e-15)  # π/2 in three parts
+_SINGLE_INSTRUCTIONS = {
+    "rsqrt": "rsqrt.approx", "abs": "abs", "floor": "cvt.rmi.f32", "ceil": "cvt.rpi.f32", "trunc": "cvt.rzi.f32",
+    "nearbyint": "cvt.rni.f32",
+}  # fmt: skip
 
 
 class MathFunctions:
@@ -37,6 +41,9 @@ class MathFunctions:
         self.builder, self.may_call, self.fast = builder, may_call, fast
 
     def __call__(self, name: str, arguments: Sequence[Reg]) -> Reg:
+        """Emit the function of this name."""
+        if name in _SINGLE_INSTRUCTIONS:
+            return self.emit_op(_SINGLE_INSTRUCTIONS[name], *arguments)
         function: Callable[..., Reg] = getattr(self, name)
         return function(*arguments)
 
@@ -88,11 +95,13 @@ class MathFunctions:
         return self.emit_op("ex2.approx.ftz" if self.fast else "ex2.approx", x)
 
     def exp(self, x: Reg) -> Reg:
+        """Emit e to the power x."""
         if self.fast:
             return self.exp2(self.mul(x, make_f32(LOG2_E)))
         return self._emit_scaled_exp(x, LOG2_E)
 
     def exp10(self, x: Reg) -> Reg:
+        """Emit 10 to the power x."""
         if self.fast:
             return self.exp2(self.mul(x, make_f32(math.log2(10))))
         return self._emit_scaled_exp(x, math.log2(10))
@@ -117,6 +126,7 @@ class MathFunctions:
         return self.emit_op("rcp.approx.ftz", x)
 
     def sigmoid(self, x: Reg) -> Reg:
+        """Emit 1 / (1 + e^-x)."""
         return self._reciprocate_from_one(self.add(self.exp(self.emit_op("neg", x)), make_f32(1.0)))
 
     def _emit_half_exp(self, x: Reg) -> tuple[Reg, Reg]:
@@ -129,6 +139,7 @@ class MathFunctions:
         return half, self.divide(make_f32(0.25), half)
 
     def sinh(self, x: Reg) -> Reg:
+        """Emit sinh: a polynomial for |x| below 1, else the difference of two powers."""
         half, other = self._emit_half_exp(x)
         far = self.copy_sign(self.add(half, self.emit_op("neg", other)), x)
         square = self.mul(x, x)
@@ -140,6 +151,7 @@ class MathFunctions:
         return self.add(*self._emit_half_exp(x))
 
     def tanh(self, x: Reg) -> Reg:
+        """Emit tanh: a polynomial for |x| below 0.55, else from a power of e."""
         if self.fast:
             return self.emit_op("tanh.approx", x)
         square, size = self.mul(x, x), self.emit_op("abs", x)
@@ -152,16 +164,19 @@ class MathFunctions:
     # ---- logarithms ----
 
     def log2(self, x: Reg) -> Reg:
+        """Emit the binary logarithm."""
         if self.fast:
             return self.emit_op("lg2.approx", x)
         return self._emit_logarithm(x, math.log2(math.e), 1.0)
 
     def log(self, x: Reg) -> Reg:
+        """Emit the natural logarithm."""
         if self.fast:
             return self.mul(self.emit_op("lg2.approx", x), make_f32(math.log(2)))
         return self._emit_logarithm(x, 1.0, LN2_HIGH)
 
     def log10(self, x: Reg) -> Reg:
+        """Emit the decimal logarithm."""
         if self.fast:
             return self.mul(self.emit_op("lg2.approx", x), make_f32(math.log10(2)))
         return self._emit_logarithm(x, math.log10(math.e), math.log10(2))
@@ -192,6 +207,7 @@ class MathFunctions:
         return self.select(self.compare("eq", x, make_f32(0.0)), make_f32(-math.inf), result)
 
     def pow(self, x: Reg, y: Reg) -> Reg:
+        """Emit x to the power y, by the logarithm of |x|; NaN for a negative x unless y is a whole number."""
         size = self.emit_op("abs", x)
         logarithm = self.emit_op("lg2.approx", size) if self.fast else self.log2(size)
         result = self.emit_op("ex2.approx", self.mul(y, logarithm))
@@ -284,6 +300,7 @@ class MathFunctions:
         return self.emit_word("selp.b32", whole, significand, is_normal), self.emit_word("max.u32", exponent, Imm(1))
 
     def erf(self, x: Reg) -> Reg:
+        """Emit the error function: a polynomial near 0, else 1 - e^p with another polynomial p."""
         size, square = self.emit_op("abs", x), self.mul(x, x)
         # 1 - 2 to the power of a polynomial far from 0: the published one is of e.
         far = self.emit_polynomial(size, [LOG2_E * c for c in (-1.72853470e-5, 3.83197126e-4)])
@@ -300,33 +317,16 @@ class MathFunctions:
     def sqrt(self, x: Reg) -> Reg:
         return self.emit_op("sqrt.rn" if self.may_call and not self.fast else "sqrt.approx", x)
 
-    def rsqrt(self, x: Reg) -> Reg:
-        return self.emit_op("rsqrt.approx", x)
-
     def reciprocal(self, x: Reg) -> Reg:
+        """Emit 1 / x, rounded once where a subroutine may be called."""
         if self.fast:
             return self.emit_op("rcp.approx.ftz", x)
         return self.emit_op("rcp.rn" if self.may_call else "rcp.approx", x)
 
-    def abs(self, x: Reg) -> Reg:
-        return self.emit_op("abs", x)
-
-    def floor(self, x: Reg) -> Reg:
-        return self.emit_op("cvt.rmi.f32", x)
-
-    def ceil(self, x: Reg) -> Reg:
-        return self.emit_op("cvt.rpi.f32", x)
-
-    def trunc(self, x: Reg) -> Reg:
-        return self.emit_op("cvt.rzi.f32", x)
-
-    def nearbyint(self, x: Reg) -> Reg:
-        return self.emit_op("cvt.rni.f32", x)
-
     def round(self, x: Reg) -> Reg:
         """Emit rounding half away from zero. It adds the largest number below 1/2, so that less is not rounded up."""
         half = self.copy_sign(self.emit_op("mov", make_f32(0.49999997)), x)
-        return self.trunc(self.add(x, half))
+        return self.emit_op("cvt.rzi.f32", self.add(x, half))
 
 
 _OPCODES = {"add": "add", "sub": "sub", "mul": "mul", "fmaf": "fma", "frcp": "rcp", "fsqrt": "sqrt", "fdiv": "div"}

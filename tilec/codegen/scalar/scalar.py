@@ -16,16 +16,9 @@ from tilec.codegen.builder import (
     get_register_class,
     make_immediate,
 )
+from tilec.codegen.scalar import small_floats
 from tilec.codegen.scalar.integers import emit_integer_call
 from tilec.codegen.scalar.mathematics import MathFunctions, emit_intrinsic, is_intrinsic
-from tilec.codegen.scalar.small_floats import (
-    FLOAT8_NAMES as SMALL,
-    HALF_NAMES,
-    HALF_OPERATIONS,
-    emit_half,
-    emit_narrow,
-    emit_widen,
-)
 from tilec.codegen.scalar.warp_functions import emit_warp_function
 from tilec.ir import tile
 from tilec.ir.affine import UNKNOWN, Affine, Interval, add_exprs, affine_form, value_interval
@@ -35,7 +28,7 @@ from tilec.ptx import snippet
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 from tilec.support.diagnostics import InternalError
 
-FLOAT_NAMES = {**SMALL, FLOAT16: "f16", BFLOAT16: "bf16"}
+FLOAT_NAMES = {**small_floats.FLOAT8_NAMES, FLOAT16: "f16", BFLOAT16: "bf16"}
 """The PTX names of the floats below 32 bits."""
 
 ReadElement = Callable[[tile.Load], Operand]
@@ -101,6 +94,10 @@ class Scalars:
         self.scopes[-1][key] = result
         return result
 
+    def create_once(self, key: object, opcode: str, *operands: Operand) -> Reg:
+        """Return the 32-bit result of an instruction that this or an enclosing scope has under `key`, or emit it."""
+        return self.compute_once(key, lambda: self.builder.create("b32", opcode, *operands))
+
     @contextmanager
     def assume_changing_only(self, registers: Iterable[Reg]) -> Iterator[None]:
         """Open a scope in which only these registers and new ones change. Operations on other registers are reused,
@@ -116,6 +113,10 @@ class Scalars:
             return compute()
         return self.compute_once((what, *operands), compute)
 
+    def reuse_instruction(self, cls: RegisterClass, opcode: str, operands: Sequence[Operand]) -> Reg:
+        """Return the result of an instruction as `reuse_result` does."""
+        return self.reuse_result(opcode, operands, lambda: self.builder.create(cls, opcode, *operands))
+
     def mark_hoist_place(self) -> None:
         """Mark the place where hoisted code is inserted."""
         self.builder.mark_hoist_place()
@@ -129,6 +130,10 @@ class Scalars:
         self.scopes += inner
         return result
 
+    def create_hoisted(self, key: object, opcode: str, *operands: Operand) -> Reg:
+        """Return the 32-bit result of an instruction as `compute_hoisted` does."""
+        return self.compute_hoisted(key, lambda: self.builder.create("b32", opcode, *operands))
+
     # ---- indices ----
 
     def settle_indices(self, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
@@ -141,6 +146,7 @@ class Scalars:
         return tuple(self.settle_index(index) for index in indices)
 
     def settle_index(self, index: tile.Expr) -> tile.Expr:
+        """Return the index, or one variable plus a constant if its sum may overflow int32."""
         parts = list(tile.walk_expr(index))
         if not any(map(self.has_unknown_range, parts)):
             return index
@@ -157,6 +163,7 @@ class Scalars:
         return add_exprs(settled, tile.int32_const(constant))
 
     def fits_in_int32(self, form: Affine) -> bool:
+        """Return whether a sum stays within int32 for all values of its terms."""
         low: float = form.constant
         high: float = form.constant
         for atom, coefficient in form.terms:
@@ -205,6 +212,7 @@ class Scalars:
         return value if isinstance(value, Reg) else self.materialise(value, expr.dtype)
 
     def materialise(self, value: Operand, dtype: DType) -> Reg:
+        """Emit the move of an immediate operand to a register."""
         cls = get_register_class(dtype)
         if cls == "pred":
             assert isinstance(value, Imm)
@@ -235,6 +243,7 @@ class Scalars:
         return result
 
     def emit_expr(self, expr: tile.Expr, read: ReadElement | None) -> Operand:
+        """Emit an expression other than a constant, variable or element, and return its value."""
         match expr:
             case tile.Unary(op=op, a=a):
                 return self.emit_unary(op, a, expr.dtype, read)
@@ -262,6 +271,7 @@ class Scalars:
     def emit_int_binary(
         self, op: tile.BinaryOp, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None
     ) -> Reg:
+        """Emit an integer operation; the result of a small type is wrapped to its bits."""
         result = self.emit_wide_binary(op, a, b, dtype, read)
         return self.wrap_integer(result, dtype) if op in OVERFLOWING else result
 
@@ -275,13 +285,7 @@ class Scalars:
         if op in ("floordiv", "floormod"):
             return self.emit_division(op, a, b, dtype, read)
         x, y = self.get_operand(a, read), self.get_operand(b, read)
-        simple = {
-            "add": f"add.{signed}",
-            "sub": f"sub.{signed}",
-            "mul": f"mul.lo.{signed}",
-            "min": f"min.{signed}",
-            "max": f"max.{signed}",
-        }
+        simple = {name: f"{name}.{signed}" for name in ("add", "sub", "min", "max")} | {"mul": f"mul.lo.{signed}"}
         if op in simple:
             if op == "mul" and isinstance(b, tile.Const) and _is_power_of_two(int(b.value)):
                 return emit(wide, f"shl.b{bits}", self.ensure_register(x, dtype), Imm(int(b.value).bit_length() - 1))
@@ -330,6 +334,7 @@ class Scalars:
         return emit(wide, f"selp.b{bits}", emit(wide, f"add.s{bits}", remainder, y), remainder, fix)
 
     def emit_comparison(self, op: str, a: tile.Expr, b: tile.Expr, read: ReadElement | None) -> Reg:
+        """Emit a comparison; small floats are compared as float32, booleans as integers."""
         dtype = a.dtype
         x, y = self.get_operand(a, read), self.get_operand(b, read)
         if dtype.is_float and dtype.bits < 32:
@@ -351,8 +356,9 @@ class Scalars:
         return self.reuse_result(("widen", dtype), (value,), lambda: self._emit_widen(value, dtype))
 
     def _emit_widen(self, value: Operand, dtype: DType) -> Reg:
+        """Emit the conversion of a 16- or 8-bit float to float32."""
         if dtype in SMALL_FLOATS:
-            return emit_widen(self.builder, self.ensure_register(value, dtype), dtype, self.converts_fp8)
+            return small_floats.emit_widen(self.builder, self.ensure_register(value, dtype), dtype, self.converts_fp8)
         assert isinstance(value, Reg)
         if dtype.name == "float16":
             return self.builder.create("f32", "cvt.f32.f16", value)
@@ -364,15 +370,20 @@ class Scalars:
         return self.reuse_result(("narrow", dtype), (value,), lambda: self._emit_narrow(value, dtype))
 
     def _emit_narrow(self, value: Operand, dtype: DType) -> Reg:
+        """Emit the conversion of a float32 to a 16- or 8-bit float."""
+        wide = self.ensure_register(value, FLOAT32)
         if dtype in SMALL_FLOATS:
-            return emit_narrow(self.builder, self.ensure_register(value, FLOAT32), dtype, self.converts_fp8)
-        return self.builder.create("b16", f"cvt.rn.{FLOAT_NAMES[dtype]}.f32", self.ensure_register(value, FLOAT32))
+            return small_floats.emit_narrow(self.builder, wide, dtype, self.converts_fp8)
+        return self.builder.create("b16", f"cvt.rn.{FLOAT_NAMES[dtype]}.f32", wide)
 
     def emit_float_binary(self, op: str, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
+        """Emit an operation on floats: native for 16 bits if there is one, else in float32 or float64."""
         x, y = self.get_operand(a, read), self.get_operand(b, read)
-        if dtype in HALF_NAMES and op in HALF_OPERATIONS:
+        if dtype in small_floats.HALF_NAMES and op in small_floats.HALF_OPERATIONS:
             operands = [self.ensure_register(x, dtype), self.ensure_register(y, dtype)]
-            return self.reuse_result((op, dtype), operands, lambda: emit_half(op, operands, dtype, self.builder))
+            return self.reuse_result(
+                (op, dtype), operands, lambda: small_floats.emit_half(op, operands, dtype, self.builder)
+            )
         if dtype.bits < 32:
             # float32 has more than twice the digits of a smaller float, so rounding twice gives the same as once.
             wide = self.emit_float_operation(op, self.widen(x, dtype), self.widen(y, dtype), "f32")
@@ -380,6 +391,7 @@ class Scalars:
         return self.emit_float_operation(op, x, y, "f64" if dtype.bits == 64 else "f32")
 
     def emit_float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
+        """Emit an operation on registers of class `f32` or `f64`."""
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
         # Without `.rn` the assembler may fuse a product and a sum.
         rn = "" if self.may_fuse else ".rn"
@@ -398,6 +410,7 @@ class Scalars:
         return self.reuse_result(opcode, (x, y), create_result)
 
     def emit_unary(self, op: str, a: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
+        """Emit a negation: of a boolean, float or integer."""
         x = self.get_register(a, read)
         if op == "not":
             return self.builder.create("pred", "not.pred", x)
@@ -405,24 +418,22 @@ class Scalars:
             if dtype.bits < 32:
                 cls = get_register_class(dtype)
                 return self.builder.create(cls, f"xor.{cls}", x, Imm(1 << dtype.bits - 1))
-            return self.reuse_result(
-                f"neg.{dtype}", (x,), lambda: self.builder.create(get_register_class(dtype), f"neg.f{dtype.bits}", x)
-            )
+            return self.reuse_instruction(get_register_class(dtype), f"neg.f{dtype.bits}", (x,))
         wide = get_register_class(dtype)
         return self.wrap_integer(self.builder.create(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
-    def emit_phase_test(self, barrier: tile.Expr, parity: Reg) -> Reg:
-        assert isinstance(barrier, tile.Load)
-        return self.builder.create("pred", "mbarrier.test_wait.parity.shared::cta.b64", self.barrier(barrier), parity)
-
     def emit_call(self, fn: str, args: tuple[tile.Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
+        """Emit a call of a built-in function: of a warp, of integers or bits, or of floats."""
         if fn in tile.WARP_WIDE or fn in tile.BLOCK_WIDE:
             first, *others = args
             value, given = self.get_register(first, read), [self.get_operand(a, read) for a in others]
             types = (first.dtype, dtype)
             return emit_warp_function(fn, value, given, types, self.builder, self.emit_float_operation)
         if fn == tile.PHASE_DONE:
-            return self.emit_phase_test(args[0], self.get_register(args[1], read))
+            barrier, parity = args[0], self.get_register(args[1], read)
+            assert isinstance(barrier, tile.Load)
+            opcode = "mbarrier.test_wait.parity.shared::cta.b64"
+            return self.builder.create("pred", opcode, self.barrier(barrier), parity)
         values = [self.get_operand(a, read) for a in args]
         if fn == "reinterpret":
             return self.ensure_register(self.emit_reinterpret(values[0], args[0].dtype, dtype), dtype)
@@ -435,11 +446,7 @@ class Scalars:
         if fn == "fma":
             kind = FLOAT_NAMES.get(dtype, f"f{dtype.bits}")
             operands = [self.ensure_register(v, dtype) for v in values]
-            return self.reuse_result(
-                f"fma.{kind}",
-                operands,
-                lambda: self.builder.create(get_register_class(dtype), f"fma.rn.{kind}", *operands),
-            )
+            return self.reuse_instruction(get_register_class(dtype), f"fma.rn.{kind}", operands)
         if dtype.is_float and dtype.bits < 32:
             return self.narrow(self.emit_function(fn, [self.widen(v, dtype) for v in values]), dtype)
         if dtype.is_float and dtype.bits == 64:
@@ -472,6 +479,7 @@ class Scalars:
     # ---- conversions and choices ----
 
     def emit_conversion(self, value: Operand, source: DType, target: DType) -> Operand:
+        """Emit the conversion of a value between two types."""
         emit = self.builder.create
         if source == target:
             return value
@@ -508,7 +516,13 @@ class Scalars:
         if source.is_float and 64 in (source.bits, target.bits):
             # Conversions of 32 bits make a NaN 0; those with 64 bits set the top bit alone.
             unordered = emit("pred", f"setp.nan.{of}", x, x)
-            x = emit(get_register_class(source), f"selp.{of}", make_immediate(tile.Const(0.0, source)), x, unordered)
+            x = emit(
+                get_register_class(source),
+                f"selp.{of}",
+                make_immediate(tile.Const(0.0, source)),
+                x,
+                unordered,
+            )
         if source.is_float and target.bits >= 32:
             return emit(cls, f"cvt.rzi.{to}.{of}", x)
         if source.is_float:
@@ -516,9 +530,7 @@ class Scalars:
             low, high = integer_range(target)
             return emit(cls, "min.s32", emit(cls, "max.s32", emit(cls, f"cvt.rzi.s32.{of}", x), Imm(low)), Imm(high))
         if cls != get_register_class(source):
-            return self.wrap_integer(
-                emit(cls, f"cvt.{'s64' if cls == 'b64' else 'u32'}.{of if cls == 'b64' else 'u64'}", x), target
-            )
+            return self.wrap_integer(emit(cls, f"cvt.s64.{of}" if cls == "b64" else "cvt.u32.u64", x), target)
         return self.wrap_integer(x, target) if target.bits < source.bits or target.kind != source.kind else x
 
     def wrap_integer(self, value: Reg, dtype: DType) -> Reg:
@@ -530,6 +542,7 @@ class Scalars:
         return self.builder.create("b32", "bfe.s32", value, Imm(0), Imm(dtype.bits))
 
     def emit_select(self, c: tile.Expr, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
+        """Emit the choice between two values, of which both are computed."""
         condition = self.get_register(c, read)
         x, y = self.get_operand(a, read), self.get_operand(b, read)
         cls = get_register_class(dtype)
@@ -546,6 +559,7 @@ def _is_power_of_two(value: int) -> bool:
 
 
 def _spell_type(dtype: DType) -> str:
+    """Return the PTX name of a type of at least 32 bits, such as `f32` or `u64`."""
     if dtype.is_float:
         return f"f{dtype.bits}"
     return f"{'s' if dtype.kind == 'int' else 'u'}{max(dtype.bits, 32)}"

@@ -38,12 +38,11 @@ def emit_half(op: str, operands: Sequence[Operand], dtype: DType, builder: Build
 
 
 def emit_half_constant(value: float, dtype: DType, builder: Builder, *, pairs: bool = False) -> Reg:
+    """Emit a constant of 16 bits, or a word with two of them."""
     bits = encode_half(value, dtype)
-    return (
-        builder.create("b32", "mov.b32", Imm(bits << 16 | bits))
-        if pairs
-        else builder.create("b16", "mov.b16", Imm(bits))
-    )
+    if pairs:
+        return builder.create("b32", "mov.b32", Imm(bits << 16 | bits))
+    return builder.create("b16", "mov.b16", Imm(bits))
 
 
 FLOAT8_NAMES = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2"}

@@ -58,6 +58,7 @@ def emit_warp_function(
 
 
 def _emit_shuffle(builder: Builder, mode: str, is_float: bool, value: Reg, by: Operand, clamp: Operand) -> Reg:
+    """Emit a shuffle of a 32-bit value, which moves as bits if it is a float."""
     word = builder.create("b32", "mov.b32", value) if is_float else value
     moved = builder.create("b32", f"shfl.sync.{mode}.b32", word, by, clamp, _FULL_MASK)
     return builder.create("f32", "mov.b32", moved) if is_float else moved

@@ -71,8 +71,7 @@ def clear_accumulators(buffer: tile.Buffer, state: State) -> None:
 
 
 def pack_operand(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
-    """Return a fragment as an operand, 4 bytes to a register, in the order of its layout (see `operand_a`,
-    `operand_b`)."""
+    """Return a fragment as an operand, 4 bytes to a register, in the order of its layout."""
     for held in (state.words, state.pairs):
         if buffer.name in held:
             return held[buffer.name]
@@ -84,9 +83,6 @@ def pack_operand(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
         return tuple(state.builder.create("b32", "mov.b32", r) for r in registers)
     per = 4 // dtype.bytes
     return tuple(pack_word(state.builder, list(registers[i : i + per]), dtype) for i in range(0, len(registers), per))
-
-
-# ---- stmatrix --------------------------------------------------------------------------------------------------------
 
 
 def emit_store_matrix(op: StoreMatrix, state: State) -> None:
@@ -193,9 +189,8 @@ def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> t
     if op.a.buffer.dtype.bytes == 1:
         mine = add_exprs(add_exprs(row, ROW), scale_expr(extract_digit(LANE, 1, 2), 8))
         byte = add_exprs(tile.int32_const(8 * step), scale_expr(extract_digit(LANE, 2, 2), 4))
-        return _legalise_metadata(
-            state, builder.create("b32", "ld.shared.b32", _address_byte(state, buffer, mine, byte, op.cursors))
-        ), Imm(0)
+        address = _address_byte(state, buffer, mine, byte, op.cursors)
+        return _legalise_metadata(state, builder.create("b32", "ld.shared.b32", address)), Imm(0)
     steps = op.a.extent[-2 if op.transpose_a else -1] * op.a.buffer.dtype.bytes // 32
     # The other two threads of a quad load the next instruction's metadata at the same time.
     paired = steps % 2 == 0
@@ -209,9 +204,8 @@ def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> t
         ]
         return _legalise_metadata(state, builder.create("b32", "mov.b32", Vector(tuple(halves))))
 
-    return state.scalars.compute_once(("metadata", buffer.name, row, byte), load_both_rows), Imm(
-        step % 2 if paired else 0
-    )
+    fields = state.scalars.compute_once(("metadata", buffer.name, row, byte), load_both_rows)
+    return fields, Imm(step % 2 if paired else 0)
 
 
 def _legalise_metadata(state: State, fields: Reg) -> Reg:

@@ -8,44 +8,32 @@ from __future__ import annotations
 
 from tilec.codegen.memory import load_vector, pack_word
 from tilec.codegen.state import State
-from tilec.codegen.tensor_cores.matrix import (
-    K_BYTES,
-    LANE,
-    TYPE_NAMES,
-    clear_accumulators,
-    compute_warp_origin,
-    extract_digit,
-    get_accumulators,
-    get_operand_kind,
-    index_part,
-    load_metadata,
-    pack_operand,
-)
+from tilec.codegen.tensor_cores import matrix
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.tile import Expr, Region, int32_const
 from tilec.ir.types import FLOAT64
 from tilec.ir.warp import Cursor, Mma
 from tilec.ptx.module import Operand, Reg, Vector
 
-ROW = extract_digit(LANE, 4, 8)
-COLUMN = extract_digit(LANE, 1, 4)
+ROW = matrix.extract_digit(matrix.LANE, 4, 8)
+COLUMN = matrix.extract_digit(matrix.LANE, 1, 4)
 
 
 def emit_mma(op: Mma, state: State) -> None:
     """Emit the warp's products: per k step, load its rows of A and columns of B, then multiply each pair of them."""
     layout = state.layouts[op.c.name]
     rows, columns = layout.registers[3].size, layout.registers[2].size  # in blocks of 16 and of 8
-    row, column = compute_warp_origin(layout, 2)
+    row, column = matrix.compute_warp_origin(layout, 2)
     depth = op.a.extent[-2 if op.transpose_a else -1]
-    step = K_BYTES // op.a.buffer.dtype.bytes
+    step = matrix.K_BYTES // op.a.buffer.dtype.bytes
     dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
     if op.clear:
-        clear_accumulators(op.c, state)
-    sums = get_accumulators(op.c, state)
+        matrix.clear_accumulators(op.c, state)
+    sums = matrix.get_accumulators(op.c, state)
     count = len(sums) // (rows * columns)
     per_step = 2 if op.a.buffer.dtype == FLOAT64 else 4
     factors = (op.a.buffer, op.b.buffer)
-    a_registers, b_registers = (pack_operand(f, state) if f.scope == "fragment" else () for f in factors)
+    a_registers, b_registers = (matrix.pack_operand(f, state) if f.scope == "fragment" else () for f in factors)
     b_per_step = per_step // 2
     with state.scalars.open_scope():
         for k in range(0, depth, step):
@@ -65,7 +53,7 @@ def emit_mma(op: Mma, state: State) -> None:
                 parts = [load_b(op, state, n, dense * k + half * step, blocks) for half in range(dense)]
                 b += [tuple(register for part in block for register in part) for block in zip(*parts, strict=True)]
             for i in range(rows):
-                where = load_metadata(op, state, add_exprs(row, int32_const(16 * i)), k // step)
+                where = matrix.load_metadata(op, state, add_exprs(row, int32_const(16 * i)), k // step)
                 for j in range(columns):
                     first = count * (i * columns + j)
                     _emit_product(op, state, a[i], b[j], sums[first : first + count], where)
@@ -74,20 +62,18 @@ def emit_mma(op: Mma, state: State) -> None:
 def _emit_product(
     op: Mma, state: State, a: tuple[Reg, ...], b: tuple[Reg, ...], c: tuple[Reg, ...], where: tuple[Operand, ...]
 ) -> None:
-    a_kind, b_kind = (op.nibbles or get_operand_kind(part.buffer.dtype) for part in (op.a, op.b))
-    kinds = f"{TYPE_NAMES[op.c.dtype]}.{a_kind}.{b_kind}.{TYPE_NAMES[op.c.dtype]}"
+    """Emit the instructions of one block: A times B is added to C; `where` is the sparsity of A."""
+    a_kind, b_kind = (op.nibbles or matrix.get_operand_kind(part.buffer.dtype) for part in (op.a, op.b))
+    kinds = f"{matrix.TYPE_NAMES[op.c.dtype]}.{a_kind}.{b_kind}.{matrix.TYPE_NAMES[op.c.dtype]}"
     if op.a.buffer.dtype == FLOAT64:
         for half in range(2):  # 8 rows each
             rows = Vector(c[2 * half : 2 * half + 2])
             state.builder.emit(f"mma.sync.aligned.m8n8k4.row.col.{kinds}", rows, Vector((a[half],)), Vector(b), rows)
         return
     both = Vector(c)
-    step = K_BYTES // op.a.buffer.dtype.bytes * (2 if op.nibbles else 1)
+    step = matrix.K_BYTES // op.a.buffer.dtype.bytes * (2 if op.nibbles else 1)
     opcode = f"mma.sp.sync.aligned.m16n8k{2 * step}" if where else f"mma.sync.aligned.m16n8k{step}"
     state.builder.emit(f"{opcode}.row.col.{kinds}", both, Vector(a), Vector(b), both, *where)
-
-
-# ---- operands in shared memory ---------------------------------------------------------------------------------------
 
 
 def emit_ldmatrix(
@@ -95,7 +81,7 @@ def emit_ldmatrix(
 ) -> tuple[Reg, ...]:
     """Load `count` matrices of 8 rows of 16 bytes; this lane gives the address of the row at `row` and `column`."""
     registers = state.builder.new_registers("b32", count)
-    address = state.addresses.address_shared_element(part.buffer, index_part(part, row, column), cursors)
+    address = state.addresses.address_shared_element(part.buffer, matrix.index_part(part, row, column), cursors)
     opcode = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
     state.builder.emit(opcode, Vector(registers), address)
     return registers
@@ -111,12 +97,15 @@ def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
             for h in (0, 1)
         )
     if not op.transpose_a:
-        m = add_exprs(row, extract_digit(LANE, 1, 16))
-        kk = add_exprs(scale_expr(extract_digit(LANE, 16, 2), chunk), int32_const(k))
+        m = add_exprs(row, matrix.extract_digit(matrix.LANE, 1, 16))
+        kk = add_exprs(scale_expr(matrix.extract_digit(matrix.LANE, 16, 2), chunk), int32_const(k))
         return emit_ldmatrix(state, op.a, m, kk, op.cursors, 4, False)
     if dtype.bits == 16:
-        kk = add_exprs(add_exprs(extract_digit(LANE, 1, 8), scale_expr(extract_digit(LANE, 16, 2), 8)), int32_const(k))
-        m = add_exprs(row, scale_expr(extract_digit(LANE, 8, 2), 8))
+        kk = add_exprs(
+            add_exprs(matrix.extract_digit(matrix.LANE, 1, 8), scale_expr(matrix.extract_digit(matrix.LANE, 16, 2), 8)),
+            int32_const(k),
+        )
+        m = add_exprs(row, scale_expr(matrix.extract_digit(matrix.LANE, 8, 2), 8))
         return emit_ldmatrix(state, op.a, kk, m, op.cursors, 4, True)
     quarters = [(add_exprs(row, int32_const(8 * h)), k + chunk * c) for c in (0, 1) for h in (0, 1)]
     return tuple(gather_register(op.a, False, m, at, op.cursors, state) for m, at in quarters)
@@ -136,14 +125,19 @@ def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tup
             for i in range(blocks)
         ]
     if op.transpose_b:  # stored as (N, K): rows are columns of B
-        n = add_exprs(column, extract_digit(LANE, 1, 8))
+        n = add_exprs(column, matrix.extract_digit(matrix.LANE, 1, 8))
         if blocks == 2:
-            n = add_exprs(column, add_exprs(extract_digit(LANE, 1, 8), scale_expr(extract_digit(LANE, 16, 2), 8)))
-        kk = add_exprs(scale_expr(extract_digit(LANE, 8, 2), chunk), int32_const(k))
+            n = add_exprs(
+                column,
+                add_exprs(
+                    matrix.extract_digit(matrix.LANE, 1, 8), scale_expr(matrix.extract_digit(matrix.LANE, 16, 2), 8)
+                ),
+            )
+        kk = add_exprs(scale_expr(matrix.extract_digit(matrix.LANE, 8, 2), chunk), int32_const(k))
         registers = emit_ldmatrix(state, op.b, n, kk, op.cursors, 2 * blocks, False)
     else:
-        kk = add_exprs(extract_digit(LANE, 1, 16), int32_const(k))
-        n = add_exprs(column, scale_expr(extract_digit(LANE, 16, 2), 8)) if blocks == 2 else column
+        kk = add_exprs(matrix.extract_digit(matrix.LANE, 1, 16), int32_const(k))
+        n = add_exprs(column, scale_expr(matrix.extract_digit(matrix.LANE, 16, 2), 8)) if blocks == 2 else column
         registers = emit_ldmatrix(state, op.b, kk, n, op.cursors, 2 * blocks, True)
     return [registers[2 * i : 2 * i + 2] for i in range(blocks)]
 
@@ -157,7 +151,7 @@ def gather_register(part: Region, k_major: bool, first: Expr, k: int, cursors: t
     parts: list[Operand] = []
     for e in range(per):
         at = add_exprs(scale_expr(COLUMN, per), int32_const(k + e))
-        indices = index_part(part, mn, at) if k_major else index_part(part, at, mn)
+        indices = matrix.index_part(part, mn, at) if k_major else matrix.index_part(part, at, mn)
         address = state.addresses.address_shared_element(part.buffer, indices, cursors)
         parts += load_vector(state.builder, part.buffer, address, 1, None, False)
     registers = [p for p in parts if isinstance(p, Reg)]

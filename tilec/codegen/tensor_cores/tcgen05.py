@@ -22,23 +22,10 @@ from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
 from tilec.codegen.tensor_cores.matrix import K_BYTES, WARP, pack_operand
 from tilec.codegen.tensor_cores.wgmma import compute_tile_byte
-from tilec.ir import tile
+from tilec.ir import tile, warp
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.tile import Binary, int32_const
 from tilec.ir.types import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, INT8, INT32, UINT8, DType
-from tilec.ir.warp import (
-    Cursor,
-    Program,
-    Ring,
-    Scales,
-    TensorArrive,
-    TensorCopy,
-    TensorLoad,
-    TensorMma,
-    TensorStore,
-    TensorTile,
-    TensorWait,
-)
 from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol, Vector
 
 PAIR_MASK = 0b11  # the blocks of a cluster that is one pair
@@ -59,12 +46,12 @@ _LANE_STRIDE = 1 << 16  # in an address of tensor memory, whose low half is the 
 # ---- allocation ------------------------------------------------------------------------------------------------------
 
 
-def get_cta_group(program: Program) -> str:
+def get_cta_group(program: warp.Program) -> str:
     """Return the CTA group, which all tcgen05 instructions of a kernel must share (PTX ISA, tcgen05.alloc)."""
     return f"cta_group::{2 if program.paired else 1}"
 
 
-def emit_allocation(program: Program, builder: Builder, scalars: Scalars) -> None:
+def emit_allocation(program: warp.Program, builder: Builder, scalars: Scalars) -> None:
     """Emit the allocation by the first warp, and give up the permit: the block allocates no more."""
     group = get_cta_group(program)
     past = builder.new_label("allocated")
@@ -76,14 +63,14 @@ def emit_allocation(program: Program, builder: Builder, scalars: Scalars) -> Non
     builder.emit(BEFORE_SYNC)
 
 
-def emit_address_load(program: Program, builder: Builder, scalars: Scalars) -> Reg:
+def emit_address_load(program: warp.Program, builder: Builder, scalars: Scalars) -> Reg:
     """Load the start of the allocation, in every thread, after a barrier with the first warp."""
     builder.emit(AFTER_SYNC)
     place = Address(scalars.get_register(SHARED_BASE), program.tensor_address_at)
     return builder.create("b32", "ld.shared.b32", place)
 
 
-def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> None:
+def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp_index: Reg) -> None:
     """Free the tensor memory by the first warp, after a named barrier of all warps that read it. A pair's tensor memory
     is freed after both blocks have come here."""
     builder = state.builder
@@ -91,7 +78,7 @@ def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> No
     past = builder.new_label("deallocated")
     builder.emit(BEFORE_SYNC)
     builder.emit("bar.sync", barrier, threads)
-    builder.emit("bra", Symbol(past), guard=builder.create("pred", "setp.ne.u32", warp, Imm(0)))
+    builder.emit("bra", Symbol(past), guard=builder.create("pred", "setp.ne.u32", warp_index, Imm(0)))
     if state.program.tells_peer:
         emit_peer_wait(state)
     builder.emit(AFTER_SYNC)
@@ -100,16 +87,13 @@ def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp: Reg) -> No
     builder.place_label(past)
 
 
-def _address_version(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
+def _address_version(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], state: State) -> Reg:
     """Return the address of the tile's version that the cursors point at."""
     assert state.tensor is not None
     held = next(t for t in state.program.tensor if t.buffer == buffer)
-    builder, scalars, tensor = state.builder, state.scalars, state.tensor
-    base = tensor
+    builder, scalars, base = state.builder, state.scalars, state.tensor
     if held.offset:
-        base = scalars.compute_hoisted(
-            ("tmem", buffer.name), lambda: builder.create("b32", "add.u32", tensor, Imm(held.offset))
-        )
+        base = scalars.create_hoisted(("tmem", buffer.name), "add.u32", base, Imm(held.offset))
     if held.depth == 1:
         return base
     cursor = next(c for c in cursors if c.ring == buffer.name)
@@ -117,34 +101,26 @@ def _address_version(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: St
         moving = scalars.get_register(cursor.index)
         return builder.create("b32", "mad.lo.u32", moving, Imm(held.columns), base)
     position = state.addresses.positions[cursor.name]
-    first, step = state.addresses.get_first_place(
-        next(ring for ring in state.program.rings if ring.name == buffer.name)
-    )
-    each = Imm(held.columns // step)
+    ring = next(ring for ring in state.program.rings if ring.name == buffer.name)
+    first, step = state.addresses.get_first_place(ring)
+    each = held.columns // step
     if first is not None:
-        back = Imm(-each.value)
-        base = scalars.compute_hoisted(
-            ("tmem versions", buffer.name), lambda: builder.create("b32", "mad.lo.u32", first, back, base)
-        )
-    return scalars.compute_once(
-        ("tmem", buffer.name, cursor.name, position.moves),
-        lambda: builder.create("b32", "mad.lo.u32", position.place, each, base),
-    )
+        base = scalars.create_hoisted(("tmem versions", buffer.name), "mad.lo.u32", first, Imm(-each), base)
+    key = ("tmem", buffer.name, cursor.name, position.moves)
+    return scalars.create_once(key, "mad.lo.u32", position.place, Imm(each), base)
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
-def build_instruction_descriptor(op: TensorMma, rows: int, columns: int) -> int:
+def build_instruction_descriptor(op: warp.TensorMma, rows: int, columns: int) -> int:
     """Return the descriptor (PTX ISA, tcgen05 "Instruction descriptor"): 0x08400490 for bfloat16 of 128 × 256."""
     transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
-    types = (
-        _ACCUMULATOR_CODES[op.c.dtype] << 4 | _OPERAND_CODES[op.a.dtype][1] << 7 | _OPERAND_CODES[op.b.dtype][1] << 10
-    )
-    return types | transposed | columns >> 3 << 17 | rows >> 4 << 24
+    a, b = (_OPERAND_CODES[factor.dtype][1] for factor in (op.a, op.b))
+    return _ACCUMULATOR_CODES[op.c.dtype] << 4 | a << 7 | b << 10 | transposed | columns >> 3 << 17 | rows >> 4 << 24
 
 
-def emit_tensor_mma(op: TensorMma, state: State) -> None:
+def emit_tensor_mma(op: warp.TensorMma, state: State) -> None:
     """Emit all products of the tile: blocks of 128 rows by 256 columns at most, 32 bytes of K at a time."""
     builder = state.builder
     m, n = op.c.shape
@@ -162,11 +138,8 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
         first = _emit_accumulate_test(op, state, always)
         sums = _address_version(op.c, op.cursors, state)
         in_tensor_memory = op.a.scope == "tmem"
-        a = (
-            _address_version(op.a, op.cursors, state)
-            if in_tensor_memory
-            else _build_descriptor(op.a, op.cursors, state)
-        )
+        locate_a = _address_version if in_tensor_memory else _build_descriptor
+        a = locate_a(op.a, op.cursors, state)
         b = _build_descriptor(op.b, op.cursors, state)
         for i in range(m // rows):
             for j in range(n // columns):
@@ -184,8 +157,12 @@ def emit_tensor_mma(op: TensorMma, state: State) -> None:
                     builder.emit(instruction, Address(into), left, right, form, always if k else first)
 
 
-def _emit_scaled_mma(op: TensorMma, scales: Scales, rows: int, columns: int, depth: int, state: State) -> None:
-    builder = state.builder
+def _emit_scaled_mma(
+    op: warp.TensorMma, scales: warp.Scales, rows: int, columns: int, depth: int, state: State
+) -> None:
+    """Emit the products with block scales: the descriptor of an instruction has the place of its scales along K."""
+    builder, vector = state.builder, f"scale_vec::{SCALES_PER_INSTRUCTION[scales.kind]}X"
+    opcode = f"tcgen05.mma.{get_cta_group(state.program)}.kind::{scales.kind}.block_scale.{vector}"
     m, n = op.c.shape
     with state.scalars.open_scope(), _emit_on_leader(op.leader, state):
         places = ScaleDescriptors(scales, build_scaled_descriptor(op, scales, rows, columns), state)
@@ -201,28 +178,22 @@ def _emit_scaled_mma(op: TensorMma, scales: Scales, rows: int, columns: int, dep
                     into = builder.create("b32", "add.u32", sums, Imm(beyond)) if beyond else sums
                     left = _advance_descriptor(a, _compute_offset(op.a, not op.transpose_a, i * rows, k, state), state)
                     right = _advance_descriptor(b, _compute_offset(op.b, op.transpose_b, j * columns, k, state), state)
-                    factors = (
-                        locate_scale_columns(of_a, i * rows, builder),
-                        locate_scale_columns(of_b, j * columns, builder),
-                    )
-                    builder.emit(
-                        format_scaled_opcode(scales, get_cta_group(state.program)),
-                        Address(into),
-                        left,
-                        right,
-                        form,
-                        *factors,
-                        always if k else first,
-                    )
+                    a_scales = locate_scale_columns(of_a, i * rows, builder)
+                    b_scales = locate_scale_columns(of_b, j * columns, builder)
+                    adds = always if k else first
+                    builder.emit(opcode, Address(into), left, right, form, a_scales, b_scales, adds)
 
 
-def emit_tensor_copy(op: TensorCopy, state: State) -> None:
+def emit_tensor_copy(op: warp.TensorCopy, state: State) -> None:
     """Emit the copies of scales, a block of 128 words at a time."""
+    builder, opcode = state.builder, f"tcgen05.cp.{get_cta_group(state.program)}.32x128b.warpx4"
     with state.scalars.open_scope(), _emit_on_leader(op.leader, state):
         base, offset = state.addresses.get_tile_base(op.source, op.cursors)
-        emit_scale_copies(
-            op, base, offset, _address_version(op.destination, op.cursors, state), get_cta_group(state.program), state
-        )
+        into = _address_version(op.destination, op.cursors, state)
+        descriptor = _combine_descriptor(base, offset, _DESCRIPTOR_VERSION | _DESCRIPTOR_STRIDE, builder)
+        for chunk in range(op.source.shape[-1] * 4 // _CHUNK_BYTES):
+            column = builder.create("b32", "add.u32", into, Imm(chunk * _CHUNK_COLUMNS)) if chunk else into
+            builder.emit(opcode, Address(column), _advance_descriptor(descriptor, chunk * _CHUNK_BYTES, state))
 
 
 @contextmanager
@@ -236,19 +207,22 @@ def _emit_on_leader(leader: int | None, state: State) -> Iterator[None]:
         state.builder.place_label(past)
 
 
-def emit_tensor_arrive(op: TensorArrive, state: State) -> None:
+def emit_tensor_arrive(op: warp.TensorArrive, state: State) -> None:
     """Emit the arrival at the kernel's barrier, after all earlier work that the thread issued."""
-    builder = state.builder
+    opcode, mask = _build_commit(Imm(PAIR_MASK) if op.paired else None, state)
+    barrier = address_own_barrier(op.barrier, state)
+    state.builder.emit(opcode, barrier, *mask, guard=emit_thread_test(state, op.leader))
+
+
+def _build_commit(blocks: Operand | None, state: State) -> tuple[str, tuple[Operand, ...]]:
+    """Return the opcode of the tensor cores' arrival, and its mask: `blocks` of the cluster, or this block alone."""
     opcode = f"tcgen05.commit.{get_cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
-    operands: tuple[Operand, ...] = ()
-    if op.paired:
-        opcode, operands = f"{opcode}.multicast::cluster", (builder.create("b16", "cvt.u16.u32", Imm(PAIR_MASK)),)
-    builder.emit(
-        f"{opcode}.b64", address_own_barrier(op.barrier, state), *operands, guard=emit_thread_test(state, op.leader)
-    )
+    if blocks is None:
+        return f"{opcode}.b64", ()
+    return f"{opcode}.multicast::cluster.b64", (state.builder.create("b16", "cvt.u16.u32", blocks),)
 
 
-def _emit_accumulate_test(op: TensorMma, state: State, always: Reg) -> Reg:
+def _emit_accumulate_test(op: warp.TensorMma, state: State, always: Reg) -> Reg:
     """Emit the predicate whether the first products add to the tile's content."""
     builder = state.builder
     if tile.is_true(op.clear):
@@ -261,17 +235,22 @@ def _compute_offset(buffer: tile.Buffer, k_major: bool, mn: int, k: int, state: 
     return compute_tile_byte(state.addresses.tiles[buffer.name].layout, k_major, mn, k)
 
 
-def _build_descriptor(buffer: tile.Buffer, cursors: tuple[Cursor, ...], state: State) -> Reg:
+def _build_descriptor(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], state: State) -> Reg:
     """Build the shared memory descriptor of the operand's first block. Eight rows of a panel are contiguous. If the
     rows are not along K, further panels follow the first."""
-    builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
+    layout = state.addresses.tiles[buffer.name].layout
     base, offset = state.addresses.get_tile_base(buffer, cursors)
-    address = builder.create("b32", "add.u32", base, Imm(offset)) if offset else base
-    # A descriptor has 18 bits of the address; the bits above are the block's number in its cluster.
-    encoded = builder.create("b64", "cvt.u64.u32", builder.create("b32", "bfe.u32", address, Imm(4), Imm(14)))
     stride = 8 * layout.panel * layout.element_bytes
     leading = layout.panel_bytes  # of panels along M or N; swizzled rows along K do not use it
     fixed = (leading >> 4) << 16 | (stride >> 4) << 32 | _DESCRIPTOR_VERSION | _SWIZZLE_CODES[layout.swizzle] << 61
+    return _combine_descriptor(base, offset, fixed, state.builder)
+
+
+def _combine_descriptor(base: Reg, offset: int, fixed: int, builder: Builder) -> Reg:
+    """Emit a shared memory descriptor of the address `base` + `offset` and the fixed fields. It has 18 bits of the
+    address; the bits above are the block's number in its cluster."""
+    address = builder.create("b32", "add.u32", base, Imm(offset)) if offset else base
+    encoded = builder.create("b64", "cvt.u64.u32", builder.create("b32", "bfe.u32", address, Imm(4), Imm(14)))
     mask = builder.create("b64", "mov.b64", Imm(fixed - (1 << 64) if fixed >> 63 else fixed))
     return builder.create("b64", "or.b64", encoded, mask)
 
@@ -281,26 +260,22 @@ def _advance_descriptor(descriptor: Reg, offset: int, state: State) -> Reg:
     return descriptor if not offset else state.builder.create("b64", "add.s64", descriptor, Imm(offset >> 4))
 
 
-def emit_commit(ring: Ring, cursor: Cursor, state: State, *, empty: bool) -> None:
-    """Emit the tensor cores' arrival at the version's barrier, in every block that fills it, after all earlier work
-    that this thread issued."""
-    barrier = address_ring_barrier(state, cursor.name, ring.name, empty=empty)
-    opcode = f"tcgen05.commit.{get_cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
-    operands: tuple[Operand, ...] = ()
+def emit_commit(ring: warp.Ring, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
+    """Emit the arrival, after the thread's earlier products, at the version's barrier of every block that fills it."""
+    barrier, blocks = address_ring_barrier(state, cursor.name, ring.name, empty=empty), None
     if ring.paired or (empty and ring.shared):
-        mask = Imm(PAIR_MASK) if ring.paired else compute_mates_mask(ring.shared, state)
-        opcode = f"{opcode}.multicast::cluster"
-        operands = (state.builder.create("b16", "cvt.u16.u32", mask),)
-    state.builder.emit(f"{opcode}.b64", barrier, *operands)
+        blocks = Imm(PAIR_MASK) if ring.paired else compute_mates_mask(ring.shared, state)
+    opcode, mask = _build_commit(blocks, state)
+    state.builder.emit(opcode, barrier, *mask)
 
 
 # ---- to and from registers -------------------------------------------------------------------------------------------
 
 
-def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
+def emit_tensor_move(op: warp.TensorLoad | warp.TensorStore, state: State) -> None:
     """Copy between a fragment and columns of a tile. Each warp accesses the quarter of the lanes with its rows, 16
     lanes at a time: 256 bits of each for accumulators, 128 for operands."""
-    buffer, fragment = (op.source, op.destination) if isinstance(op, TensorLoad) else (op.destination, op.source)
+    buffer, fragment = (op.source, op.destination) if isinstance(op, warp.TensorLoad) else (op.destination, op.source)
     builder, layout = state.builder, state.layouts[fragment.name]
     blocks, halves = layout.registers[2].size, layout.registers[3].size
     held = next(t for t in state.program.tensor if t.buffer == buffer)
@@ -315,7 +290,7 @@ def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
         start = builder.create("b32", "mad.lo.u32", group, Imm(half_stride or 2 * words * blocks), lanes)
         column = state.scalars.get_operand(tile.Binary("floordiv", op.column, tile.int32_const(held.per_column), INT32))
         start = builder.create("b32", "add.u32", start, column) if column != Imm(0) else start
-        is_load = isinstance(op, TensorLoad)
+        is_load = isinstance(op, warp.TensorLoad)
         registers = _allocate_words(fragment, held, state) if is_load else _pack_words(fragment, held, state)
         for half in range(halves):
             for done, count in _split_into_powers(blocks, 128 // words):
@@ -330,7 +305,7 @@ def emit_tensor_move(op: TensorLoad | TensorStore, state: State) -> None:
             state.loaded[fragment.name] = held, registers
 
 
-def emit_tensor_wait(op: TensorWait, state: State) -> None:
+def emit_tensor_wait(op: warp.TensorWait, state: State) -> None:
     """Emit the wait. After it the words from tensor memory can be read, and are unpacked into elements."""
     state.builder.emit(f"tcgen05.wait::{'ld' if op.what == 'load' else 'st'}.sync.aligned")
     if op.what == "load":
@@ -347,7 +322,7 @@ def _split_into_powers(count: int, most: int) -> Iterator[tuple[int, int]]:
         done += part
 
 
-def _allocate_words(fragment: tile.Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
+def _allocate_words(fragment: tile.Buffer, held: warp.TensorTile, state: State) -> tuple[Reg, ...]:
     """Return the registers to load into: the fragment's own, or new words."""
     registers = state.fragments[fragment.name]
     if held.per_column == 1 and get_register_class(fragment.dtype) != "b16":
@@ -355,7 +330,8 @@ def _allocate_words(fragment: tile.Buffer, held: TensorTile, state: State) -> tu
     return state.builder.new_registers("b32", len(registers) // held.per_column)
 
 
-def _unpack_words(fragment: tile.Buffer, held: TensorTile, words: tuple[Reg, ...], state: State) -> None:
+def _unpack_words(fragment: tile.Buffer, held: warp.TensorTile, words: tuple[Reg, ...], state: State) -> None:
+    """Move words from tensor memory to the fragment's registers, one for each element."""
     registers, builder = state.fragments[fragment.name], state.builder
     if words == registers:
         return
@@ -373,7 +349,7 @@ def _unpack_words(fragment: tile.Buffer, held: TensorTile, words: tuple[Reg, ...
             builder.emit(f"bfe.{'s' if signed else 'u'}32", part, word, Imm(8 * place), Imm(8))
 
 
-def _pack_words(fragment: tile.Buffer, held: TensorTile, state: State) -> tuple[Reg, ...]:
+def _pack_words(fragment: tile.Buffer, held: warp.TensorTile, state: State) -> tuple[Reg, ...]:
     """Return the fragment as words to be stored, one in each register."""
     if held.per_column > 1:
         return pack_operand(fragment, state)
@@ -392,7 +368,7 @@ _CHUNK_COLUMNS = 4
 _DESCRIPTOR_STRIDE = 8 << 32  # eight lines of 16 bytes are 128 bytes
 
 
-def build_scaled_descriptor(op: TensorMma, scales: Scales, rows: int, columns: int) -> int:
+def build_scaled_descriptor(op: warp.TensorMma, scales: warp.Scales, rows: int, columns: int) -> int:
     """Return the instruction descriptor without the positions of the scales in their words."""
     a, b = (_TYPES[scales.kind][name] for name in scales.types)
     transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
@@ -403,7 +379,7 @@ def build_scaled_descriptor(op: TensorMma, scales: Scales, rows: int, columns: i
 class ScaleDescriptors:
     """Instruction descriptors with the first scale of each word, which may depend on the run-time start along K."""
 
-    def __init__(self, scales: Scales, form: int, state: State) -> None:
+    def __init__(self, scales: warp.Scales, form: int, state: State) -> None:
         self.scales, self.state = scales, state
         self.form, self.moving = form, None
         parts = []
@@ -428,24 +404,7 @@ class ScaleDescriptors:
         return fixed if self.moving is None else builder.create("b32", "add.u32", fixed, self.moving)
 
 
-def format_scaled_opcode(scales: Scales, group: str) -> str:
-    return f"tcgen05.mma.{group}.kind::{scales.kind}.block_scale.scale_vec::{SCALES_PER_INSTRUCTION[scales.kind]}X"
-
-
 def locate_scale_columns(base: Reg, rows: int, builder: Builder) -> Address:
     """Return the address of the scales of a tile's rows from `rows` on: 32 rows share a column."""
     beyond = rows // TENSOR_LANES * _CHUNK_COLUMNS
     return Address(builder.create("b32", "add.u32", base, Imm(beyond)) if beyond else base)
-
-
-def emit_scale_copies(op: TensorCopy, source: Reg, first: int, into: Reg, group: str, state: State) -> None:
-    """Emit the copies from `source` + `first` bytes to the columns from `into` on."""
-    builder = state.builder
-    address = builder.create("b32", "add.u32", source, Imm(first)) if first else source
-    encoded = builder.create("b64", "cvt.u64.u32", builder.create("b32", "bfe.u32", address, Imm(4), Imm(14)))
-    mask = builder.create("b64", "mov.b64", Imm(_DESCRIPTOR_VERSION | _DESCRIPTOR_STRIDE))
-    descriptor = builder.create("b64", "or.b64", encoded, mask)
-    for chunk in range(op.source.shape[-1] * 4 // _CHUNK_BYTES):
-        column = builder.create("b32", "add.u32", into, Imm(chunk * _CHUNK_COLUMNS)) if chunk else into
-        place = builder.create("b64", "add.s64", descriptor, Imm(chunk * _CHUNK_BYTES >> 4)) if chunk else descriptor
-        builder.emit(f"tcgen05.cp.{group}.32x128b.warpx4", Address(column), place)

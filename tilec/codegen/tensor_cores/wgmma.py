@@ -8,17 +8,7 @@ from __future__ import annotations
 
 from tilec.codegen.address import SHARED_BASE, compute_copy_offset
 from tilec.codegen.state import State
-from tilec.codegen.tensor_cores.matrix import (
-    K_BYTES,
-    TYPE_NAMES,
-    WARP,
-    compute_warp_origin,
-    get_accumulators,
-    get_operand_kind,
-    index_part,
-    load_metadata,
-    pack_operand,
-)
+from tilec.codegen.tensor_cores import matrix
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.layout import SharedLayout
@@ -34,27 +24,28 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
     """Emit all products of the tile as one group, which is in flight until a wait."""
     builder = state.builder
     layout = state.layouts[op.c.name]
-    row, column = (_make_uniform(e) for e in compute_warp_origin(layout, 3))
+    row, column = (_make_uniform(e) for e in matrix.compute_warp_origin(layout, 3))
     columns, pieces = count_product_pieces(op.c, layout, state.program.threads, state.target)
     blocks = layout.registers[3].size
     block_rows = layout.registers[3].stride
     a_tile, b_tile = op.a.buffer, op.b.buffer
-    step = K_BYTES // a_tile.dtype.bytes
+    step = matrix.K_BYTES // a_tile.dtype.bytes
     depth = op.a.extent[-2 if op.transpose_a else -1]
     in_registers = a_tile.scope == "fragment"
-    sums = get_accumulators(op.c, state)
+    sums = matrix.get_accumulators(op.c, state)
     count = len(sums) // blocks
-    kinds = f"{TYPE_NAMES[op.c.dtype]}.{get_operand_kind(a_tile.dtype)}.{get_operand_kind(b_tile.dtype)}"
+    a_kind, b_kind = (matrix.get_operand_kind(factor.dtype) for factor in (a_tile, b_tile))
+    kinds = f"{matrix.TYPE_NAMES[op.c.dtype]}.{a_kind}.{b_kind}"
     dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
     shape = f"m64n{columns // pieces}k{dense * step}"
     opcode = f"wgmma.mma_async{'.sp' if op.metadata else ''}.sync.aligned.{shape}.{kinds}"
     modifiers = _list_modifiers(op, in_registers)
-    a_registers = pack_operand(a_tile, state) if in_registers else ()
+    a_registers = matrix.pack_operand(a_tile, state) if in_registers else ()
     assert state.true is not None
     with state.scalars.open_scope():
-        first_row = compute_warp_origin(layout, 2)[0]
+        first_row = matrix.compute_warp_origin(layout, 2)[0]
         where = {
-            (i, k): load_metadata(op, state, add_exprs(first_row, tile.int32_const(i * block_rows)), k // step)
+            (i, k): matrix.load_metadata(op, state, add_exprs(first_row, tile.int32_const(i * block_rows)), k // step)
             for k in range(0, depth, step)
             for i in range(blocks)
         }
@@ -75,9 +66,8 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
                     first = 4 * (i * depth + k) // step
                     a = Vector(a_registers[first : first + 4])
                 else:
-                    a = _advance_descriptor(
-                        state, a_base, _compute_offset(state, op.a, not op.transpose_a, i * block_rows, k)
-                    )
+                    start = _compute_offset(state, op.a, not op.transpose_a, i * block_rows, k)
+                    a = _advance_descriptor(state, a_base, start)
                 for p in range(pieces):
                     first, last = (i * count + q * count // pieces for q in (p, p + 1))
                     both = Vector(sums[first:last])
@@ -100,7 +90,7 @@ def _make_uniform(expr: tile.Expr) -> tile.Expr:
     """Rewrite warpgroup digits of the thread's index to use the warp's index, which is uniform."""
     match expr:
         case tile.Binary(op="floordiv", a=a, b=tile.Const(value=threads)) if a == tile.THREAD:
-            return tile.Binary("floordiv", WARP, tile.int32_const(int(threads) // 32), INT32)
+            return tile.Binary("floordiv", matrix.WARP, tile.int32_const(int(threads) // 32), INT32)
         case tile.Binary(a=a, b=b):
             return tile.Binary(expr.op, _make_uniform(a), _make_uniform(b), expr.dtype)
         case _:
@@ -118,9 +108,8 @@ def _compute_offset(state: State, part: tile.Region, k_major: bool, mn: int, k: 
     """Build the byte offset of element (mn, k) of a part in its tile, before the swizzle."""
     row, column = (mn, k) if k_major else (k, mn)
     layout = state.addresses.tiles[part.buffer.name].layout
-    return state.addresses.compute_linear_offset(
-        layout, index_part(part, tile.int32_const(row), tile.int32_const(column))
-    )
+    indices = matrix.index_part(part, tile.int32_const(row), tile.int32_const(column))
+    return state.addresses.compute_linear_offset(layout, indices)
 
 
 def _build_descriptor(
@@ -165,8 +154,7 @@ def _build_descriptor(
 
 
 def _advance_descriptor(state: State, descriptor: Reg, offset: tile.Expr) -> Reg:
-    """Return the descriptor of a block `offset` bytes on. A block's shared memory ends below 2^18, so that the field
-    cannot overflow."""
+    """Return the descriptor of a block `offset` bytes on. Addresses stay below 2^18: the field cannot overflow."""
     form = affine_form(offset)
     if form.terms:
         moved = state.scalars.get_register(tile.Binary("floordiv", offset, tile.int32_const(16), INT32))

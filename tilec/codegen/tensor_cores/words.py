@@ -11,23 +11,10 @@ from contextlib import contextmanager
 
 from tilec.analysis.usage import find_reads
 from tilec.codegen.state import State
+from tilec.ir import warp
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Parallel, Store
 from tilec.ir.types import FLOAT16
-from tilec.ir.warp import (
-    Elementwise,
-    LoadMatrix,
-    Mma,
-    Operation,
-    Role,
-    TensorLoad,
-    TensorStore,
-    TensorTile,
-    Wgmma,
-    nested_bodies,
-    scalar_reads,
-    walk_operations,
-)
 from tilec.passes.lower.waits.touches import find_touches
 from tilec.ptx.module import Reg, Vector
 
@@ -39,43 +26,47 @@ def count_per_word(buffer: Buffer) -> int:
     return max(1, _WORD_BYTES // buffer.dtype.bytes)
 
 
-def find_word_fragments(role: Role, layouts: Mapping[str, Fragment], tensor: Sequence[TensorTile]) -> frozenset[Buffer]:
+def find_word_fragments(
+    role: warp.Role, layouts: Mapping[str, Fragment], tensor: Sequence[warp.TensorTile]
+) -> frozenset[Buffer]:
     """Return the role's fragments whose elements are never set or read one by one: operands of products, in registers
     or by way of tensor memory."""
     packed = {tile.buffer for tile in tensor if tile.per_column > 1}
     factors: set[Buffer] = set()
     one_by_one: set[str] = set()
-    for op in walk_operations(role.body):
+    for op in warp.walk_operations(role.body):
         by_word: tuple[str, ...] = ()
         match op:
-            case Mma(a=a, b=b) | Wgmma(a=a, b=b):
+            case warp.Mma(a=a, b=b) | warp.Wgmma(a=a, b=b):
                 factors |= {f.buffer for f in (a, b) if f.buffer.scope == "fragment"}
                 by_word = (a.buffer.name, b.buffer.name)
-            case TensorStore(source=source, destination=destination) if destination in packed:
+            case warp.TensorStore(source=source, destination=destination) if destination in packed:
                 factors.add(source)
                 by_word = (source.name,)
-            case LoadMatrix(destination=destination):
+            case warp.LoadMatrix(destination=destination):
                 by_word = (destination.name,)
-            case Elementwise(nest=nest):
+            case warp.Elementwise(nest=nest):
                 by_word = tuple(filter(None, [find_filled_fragment(nest, op.layout, layouts)]))
             case _:
                 pass
         one_by_one |= {touch.buffer for touch in find_touches(op)[0] if touch.buffer not in by_word}
-        one_by_one |= {*scalar_reads(op)}
+        one_by_one |= {*warp.scalar_reads(op)}
     return frozenset(f for f in factors if f.dtype.is_float and count_per_word(f) > 1 and f.name not in one_by_one)
 
 
-def find_paired_accumulators(role: Role) -> frozenset[Buffer]:
+def find_paired_accumulators(role: warp.Role) -> frozenset[Buffer]:
     """Return the role's float16 accumulators, which tensor cores take two to a register."""
-    return frozenset(p.c for p in walk_operations(role.body) if isinstance(p, Mma | Wgmma) and p.c.dtype == FLOAT16)
+    return frozenset(
+        p.c for p in warp.walk_operations(role.body) if isinstance(p, warp.Mma | warp.Wgmma) and p.c.dtype == FLOAT16
+    )
 
 
 @contextmanager
-def unpack_accumulators(op: Operation, state: State) -> Iterator[None]:
+def unpack_accumulators(op: warp.Operation, state: State) -> Iterator[None]:
     """Unpack float16 accumulators around an operation other than a product, and pack them again if it writes them.
     Between products they stay packed, so that the products can stay in flight."""
     # The result of a load from tensor memory is there only after its wait.
-    is_unpacked = isinstance(op, Mma | Wgmma | TensorLoad) or nested_bodies(op)
+    is_unpacked = isinstance(op, warp.Mma | warp.Wgmma | warp.TensorLoad) or warp.nested_bodies(op)
     touched = () if is_unpacked or not state.pairs else find_touches(op)[0]
     names = {touch.buffer: touch for touch in touched if touch.buffer in state.pairs}
     for name in names:

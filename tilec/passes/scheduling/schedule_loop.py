@@ -32,7 +32,7 @@ def schedule_loop(
     if read is not None:
         return _use_given_schedule(loop, read)
     from tilec.passes.loop.annotate import build_manual_schedule
-    from tilec.sched.solve import record_given_schedule
+    from tilec.sched.objective import record_given_schedule
 
     manual = build_manual_schedule(loop)
     solution = (
@@ -91,7 +91,7 @@ def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
     """Return the loop with the schedule of a trace. Raises if it is illegal: a person may have edited it."""
     from tilec.passes.scheduling.refusals import describe_placement, find_refusals
     from tilec.sched.model.roles import choose_roles_by_rule, is_valid_assignment, resolve_roles
-    from tilec.sched.solve import record_given_schedule
+    from tilec.sched.objective import record_given_schedule
     from tilec.sched.verify import find_violations
 
     if broken := tuple(find_violations(loop.problem, schedule)):

@@ -18,19 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
+from tilec.sched import objective
 from tilec.sched.budget import Budget
 from tilec.sched.heuristics.table import ReservationTable
 from tilec.sched.lower_bounds.bounds import compute_bounds, compute_depth_limits, compute_serial_ii, count_lead_cycles
 from tilec.sched.lower_bounds.paths import Arc, build_arcs, find_all_distances, has_positive_cycle
 from tilec.sched.model.anchor import shift_to_valid_begin
 from tilec.sched.model.lags import fold_groups, set_even_lags
-from tilec.sched.objective import (
-    evaluate_levels,
-    make_schedule,
-    measure_peak_pressure,
-    record_given_schedule,
-    sort_topologically,
-)
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Status
 from tilec.sched.solution import Attempt, Solution, Trial
@@ -73,32 +67,28 @@ def schedule_by_heuristics(problem: Problem, budget: Budget | None = None, most:
         how, why = "heuristic", f"found by {arm}"
     # `force_serial` forbids the search, so the status must not suggest that a better schedule may exist.
     unproven: Status = "serial" if problem.force_serial else "feasible"
-    schedule = make_schedule(problem, ii, start, "optimal" if ii == proven.mii else unproven)
-    return Solution(
-        schedule,
-        proven,
-        (Attempt(ii, "found", "serial" if how == "serial" else "heuristic", why),),
-        record_given_schedule(problem, schedule).objectives,
-    )
+    schedule = objective.make_schedule(problem, ii, start, "optimal" if ii == proven.mii else unproven)
+    attempt = Attempt(ii, "found", "serial" if how == "serial" else "heuristic", why)
+    return Solution(schedule, proven, (attempt,), objective.evaluate_levels(problem, schedule))
 
 
 def _search_with_all_arms(
     problem: Problem, mii: int, budget: Budget | None, most: int | None
 ) -> tuple[int, Starts, str] | None:
-    """Return (II, starts, arm) at the first II from `mii` on that some arm reaches, the best by the levels of the
-    objective."""
+    """Return (II, starts, arm) at the first II from `mii` on that some arm reaches: the best by the objective."""
     last = mii + _MAX_STEPS * max(1, mii // 64)
     for ii in _list_intervals(mii, last if most is None else min(last, most)):
-        found = list(
-            _place_with_arms(problem, ii, _yield_affordable_arms(ARMS, estimate_placing_work(problem, ii), budget))
-        )
+        affordable = _yield_affordable_arms(ARMS, estimate_placing_work(problem, ii), budget)
+        found = list(_place_with_arms(problem, ii, affordable))
         if found:
             return ii, *min(found, key=lambda one: (_evaluate_starts(problem, ii, one[0]), *one))
     return None
 
 
 def _evaluate_starts(problem: Problem, ii: int, start: Starts) -> tuple[int, ...]:
-    return tuple(level.value for level in evaluate_levels(problem, make_schedule(problem, ii, start, "feasible")))
+    """Return the values of the objective's levels for these starts."""
+    schedule = objective.make_schedule(problem, ii, start, "feasible")
+    return tuple(level.value for level in objective.evaluate_levels(problem, schedule))
 
 
 def is_serial_by_rule(problem: Problem) -> bool:
@@ -118,8 +108,7 @@ def needs_overlap(problem: Problem) -> bool:
 
 
 def try_all_arms(problem: Problem, ii: int) -> tuple[Trial, ...]:
-    """Return the II each arm reaches, starting at `ii`, below which none exists, and ending about a sixteenth
-    above it."""
+    """Return the II that each arm reaches, tried from `ii`, the least possible, to a sixteenth above it."""
     names = ARMS if len(problem.ops) <= _MAX_OPS else ("modulo",)
     found = ((arm, sweep_with_arm(problem, arm, ii, ii + max(4, ii // 16))) for arm in names)
     return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)
@@ -165,7 +154,7 @@ def _place_with_arms(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator
         reached = ((ARMS[arm](problem, ii, constraints), arm) for arm in fitting)
         found = ((shift_to_valid_begin(problem, ii, start), arm) for start, arm in reached if start is not None)
     for start, arm in found:
-        if not any(find_violations(problem, make_schedule(problem, ii, start, "given"))):
+        if not any(find_violations(problem, objective.make_schedule(problem, ii, start, "given"))):
             yield start, arm
 
 
@@ -177,7 +166,7 @@ def schedule_serially(problem: Problem, least: int) -> tuple[int, Starts]:
         folded, _ = fold_groups(replace(problem, lags=(0,) * count))
         return max(least, count * serial_length), unfold(schedule_serially(folded, least)[1])
     at, start = 0, [0] * len(problem.ops)
-    for op in sort_topologically(problem):
+    for op in objective.sort_topologically(problem):
         spec = problem.ops[op]
         at += count_lead_cycles(spec)
         start[op] = at
@@ -186,10 +175,8 @@ def schedule_serially(problem: Problem, least: int) -> tuple[int, Starts]:
     return max(least, compute_serial_ii(problem)), tuple(start)
 
 
-# --- Rau's iterative modulo scheduling ---
-
-
 def _place_modulo(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    """Place ops by height, and evict those in the way (Rau's iterative modulo scheduling)."""
     count = len(problem.ops)
     into: list[list[Arc]] = [[] for _ in range(count)]
     out: list[list[Arc]] = [[] for _ in range(count)]
@@ -245,9 +232,6 @@ def _compute_heights(count: int, constraints: Sequence[Arc], ii: int) -> list[in
     return height
 
 
-# --- the arms ---
-
-
 class _PartialSchedule:
     """The ops placed so far, and the windows that they leave to the others."""
 
@@ -257,6 +241,7 @@ class _PartialSchedule:
         self.start: dict[int, int] = {}
 
     def window(self, op: int) -> tuple[int, int]:
+        """Return the first and last cycle in which an op may start, by the ops placed so far."""
         low, high = None, None
         for other, at in self.start.items():
             after, before = self.separation[other][op], self.separation[op][other]
@@ -270,6 +255,7 @@ class _PartialSchedule:
         return low, low + self.ii - 1 if high is None else min(high, low + self.ii - 1)
 
     def put(self, op: int) -> bool:
+        """Place an op as early as it fits; return False if it does not fit in its window."""
         at = self.table.find_first_free(op, *self.window(op))
         if at is None:
             return False
@@ -281,6 +267,7 @@ class _PartialSchedule:
         self.start[op] = at
 
     def result(self) -> Starts:
+        """Return the starts, moved by whole intervals so that none is negative."""
         lift = -min([0, *self.start.values()])
         lift = -(-lift // self.ii) * self.ii
         return tuple(self.start[op] + lift for op in range(len(self.problem.ops)))
@@ -292,6 +279,7 @@ def _place_in_order(placing: _PartialSchedule, order: Sequence[int]) -> int | No
 
 
 def _place_permuted(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    """Place ops in several orders until one of them fits."""
     separation = find_all_distances(problem, ii, constraints)
     for order in _list_orders(problem, constraints, ii):
         placing = _PartialSchedule(problem, ii, separation)
@@ -304,26 +292,27 @@ def _list_orders(problem: Problem, constraints: Sequence[Arc], ii: int) -> Itera
     """Yield orders of the ops: as written, then by height and by demand, each ascending and descending."""
     height = _compute_heights(len(problem.ops), constraints, ii)
     busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
-    yield sort_topologically(problem)
+    yield objective.sort_topologically(problem)
     weights: tuple[list[int], ...] = (height, busy)
     for weight in weights[: _PERMUTATIONS // 2]:
         for sign in (-1, 1):
-            yield sorted(sort_topologically(problem), key=lambda op: (sign * weight[op], op))
+            yield sorted(objective.sort_topologically(problem), key=lambda op: (sign * weight[op], op))
 
 
 def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    """Place ops that fill one ring, or wait only for each other, one after the other."""
     separation = find_all_distances(problem, ii, constraints)
     group = list(range(len(problem.ops)))
     for ring in problem.rings:
         for op in ring.producers:
             group[op] = min(group[op], *ring.producers)
     single = [[e for e in problem.edges if e.distance == 0 and e.src == op] for op in range(len(problem.ops))]
-    for op in sort_topologically(problem):
+    for op in objective.sort_topologically(problem):
         into = [edge for edge in problem.edges if edge.distance == 0 and edge.dst == op]
         if len(into) == 1 and len(single[into[0].src]) == 1:
             group[op] = group[into[0].src]
     members: dict[int, list[int]] = {}
-    for op in sort_topologically(problem):
+    for op in objective.sort_topologically(problem):
         members.setdefault(group[op], []).append(op)
     height = _compute_heights(len(problem.ops), constraints, ii)
     order = [op for key in sorted(members, key=lambda key: (-height[members[key][0]], key)) for op in members[key]]
@@ -332,6 +321,7 @@ def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Start
 
 
 def _place_with_retries(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
+    """Place ops by height; start again with the one first that found no place."""
     separation = find_all_distances(problem, ii, constraints)
     height = _compute_heights(len(problem.ops), constraints, ii)
     order = sorted(range(len(problem.ops)), key=lambda op: (-height[op], op))
@@ -381,9 +371,8 @@ def _measure_placed_pressure(problem: Problem, ii: int, start: Mapping[int, int]
     settled = tuple(v for v in problem.values if all(op in start for op in (*v.producers, *v.consumers)))
     if not settled:
         return 0
-    return measure_peak_pressure(
-        replace(problem, values=settled), ii, [start.get(op, 0) for op in range(len(problem.ops))]
-    )
+    starts = [start.get(op, 0) for op in range(len(problem.ops))]
+    return objective.measure_peak_pressure(replace(problem, values=settled), ii, starts)
 
 
 ARMS: dict[str, Arm] = {

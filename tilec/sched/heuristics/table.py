@@ -52,6 +52,7 @@ class ReservationTable:
         return fits
 
     def place(self, op: int, start: int) -> None:
+        """Let an op hold its slots from its start on."""
         for use in self.problem.ops[op].uses:
             wraps, rest = divmod(use.cycles, self.ii)
             self._wraps[use.slot][op] += wraps
@@ -68,6 +69,7 @@ class ReservationTable:
             self._taken[use.slot] = taken
 
     def remove(self, op: int) -> None:
+        """Free the slots that an op holds."""
         for slot in {use.slot for use in self.problem.ops[op].uses}:
             taken = self._taken[slot]
             if self._count_free_units(slot) != 1 or self._wraps[slot][op]:
@@ -99,6 +101,7 @@ class ReservationTable:
         return known
 
     def _is_disjoint(self, uses: tuple[Use, ...]) -> bool:
+        """Return whether no two of these uses hold one slot in the same cycle of the interval."""
         rows = [0] * len(self.problem.slots)
         for use in uses:
             bits = self._make_bits(HeldUnit(0, use.offset % self.ii, use.cycles)) if use.cycles < self.ii else -1
@@ -159,6 +162,7 @@ class ReservationTable:
         return min(self._list_ends(op, low), default=low)
 
     def _list_ends(self, op: int, low: int) -> list[int]:
+        """Return the starts of an op from `low` on at which a use of another op ends."""
         return [
             low + (held.phase + held.cycles - use.offset - low) % self.ii
             for use in self.problem.ops[op].uses

@@ -10,17 +10,9 @@ from functools import lru_cache
 from math import inf
 from typing import Literal
 
+from tilec.sched.lower_bounds import paths
 from tilec.sched.lower_bounds.implied import drop_implied_edges
-from tilec.sched.lower_bounds.paths import (
-    Arc,
-    build_arcs,
-    build_edge_arcs,
-    find_all_distances,
-    find_distances_from,
-    find_earliest_starts,
-    relax_arcs,
-)
-from tilec.sched.problem import Op, Problem, Use
+from tilec.sched.problem import Op, Problem, Ring, Use, Value
 from tilec.support.records import dataclass
 
 BoundKind = Literal["slot", "role", "recurrence", "ring", "density", "pool", "stages"]
@@ -71,41 +63,28 @@ class Unschedulable(Exception):
 # The solver, the heuristics, role assignment and the cache all ask for the bounds of the same problem.
 @lru_cache(maxsize=32)
 def compute_bounds(problem: Problem) -> Bounds:
-    """Compute all bounds, in the order slots, roles, recurrence, rings, density, pools, stages. Raise
-    `Unschedulable`."""
+    """Compute all bounds: slots, roles, recurrence, rings, density, pools, stages. Raise `Unschedulable`."""
     problem = drop_implied_edges(problem)
     found = [*_find_slot_bounds(problem), *_find_role_bounds(problem)]
-    floor = max((bound.ii for bound in found), default=1)
-    edges, with_ring_arcs = build_edge_arcs(problem), build_arcs(problem)
+
+    def keep_bounds(*bounds: Bound | None) -> int:
+        """Keep these bounds, where there are any, and return the largest of all so far."""
+        found.extend(bound for bound in bounds if bound is not None)
+        return max((bound.ii for bound in found), default=1)
+
+    edges, with_ring_arcs = paths.build_edge_arcs(problem), paths.build_arcs(problem)
     recurrence = _find_cycle_bound(problem, edges, "recurrence")
-    if recurrence is not None:
-        found.append(recurrence)
-        floor = max(floor, recurrence.ii)
+    floor = keep_bounds(recurrence)
     if len(with_ring_arcs) > len(edges):
         ring = _find_cycle_bound(problem, with_ring_arcs, "ring")
         if ring is not None and (recurrence is None or ring.ii > recurrence.ii):
-            found.append(ring)
-            floor = max(floor, ring.ii)
+            floor = keep_bounds(ring)
     ceiling = max(floor, compute_serial_ii(problem))
-    density = _find_density_bound(problem, floor, ceiling)
-    if density is not None:
-        found.append(density)
-        floor = max(floor, density.ii)
+    floor = keep_bounds(_find_density_bound(problem, floor, ceiling))
     for pool in range(len(problem.pools)):
-        for bound in (
-            _find_ring_pool_bound(problem, pool, floor, ceiling),
-            _find_value_pool_bound(problem, pool, floor, ceiling),
-        ):
-            if bound is not None:
-                found.append(bound)
-                floor = max(floor, bound.ii)
-    stages = _find_stage_bound(problem, floor, ceiling)
-    if stages is not None:
-        found.append(stages)
-    return Bounds(max((bound.ii for bound in found), default=1), tuple(found))
-
-
-# --- what other files build on ---
+        of_rings = _find_ring_pool_bound(problem, pool, floor, ceiling)
+        floor = keep_bounds(of_rings, _find_value_pool_bound(problem, pool, floor, ceiling))
+    return Bounds(keep_bounds(_find_stage_bound(problem, floor, ceiling)), tuple(found))
 
 
 def compute_serial_ii(problem: Problem) -> int:
@@ -132,14 +111,14 @@ def count_lead_cycles(op: Op) -> int:
     return max([op.wait, *(-use.offset for use in op.uses if use.cycles)])
 
 
-def find_min_ring_lifetimes(problem: Problem, ii: int) -> list[int]:
-    """Return for each ring the shortest lifetime, in cycles, that the dependences allow."""
-    constraints = build_arcs(problem)
-    producers = sorted({producer for ring in problem.rings for producer in ring.producers})
-    distances_from = {producer: find_distances_from(problem, ii, constraints, producer) for producer in producers}
+def find_min_lifetimes(problem: Problem, ii: int, buffers: Sequence[Ring] | Sequence[Value]) -> list[int]:
+    """Return for each of these rings or values the shortest lifetime, in cycles, that the dependences allow."""
+    constraints = paths.build_arcs(problem)
+    producers = sorted({producer for buffer in buffers for producer in buffer.producers})
+    distances_from = {producer: paths.find_distances_from(problem, ii, constraints, producer) for producer in producers}
     lifetimes = []
-    for ring in problem.rings:
-        pairs = [(distances_from[p][c], problem.ops[c].latency) for p in ring.producers for c in ring.consumers]
+    for buffer in buffers:
+        pairs = [(distances_from[p][c], problem.ops[c].latency) for p in buffer.producers for c in buffer.consumers]
         lifetimes.append(max([0, *(separation + latency for separation, latency in pairs if separation is not None)]))
     return lifetimes
 
@@ -147,7 +126,7 @@ def find_min_ring_lifetimes(problem: Problem, ii: int) -> list[int]:
 def compute_depth_limits(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> list[int | None]:
     """Return the largest depth each ring can have at this II: its own limit, and the pool's room when every other ring
     is as shallow as its lifetime allows. `without` names pools to ignore, as "pool NAME"."""
-    lifetimes = find_min_ring_lifetimes(problem, ii)
+    lifetimes = find_min_lifetimes(problem, ii, problem.rings)
     least = [ring.bytes * max(1, -(-life // ii)) for life, ring in zip(lifetimes, problem.rings, strict=True)]
     limits: list[int | None] = []
     for index, ring in enumerate(problem.rings):
@@ -161,20 +140,18 @@ def compute_depth_limits(problem: Problem, ii: int, without: frozenset[str] = fr
     return limits
 
 
-# --- one function a kind ---
-
-
 def _find_slot_bounds(problem: Problem) -> list[Bound]:
+    """Return for each slot the cycles that an iteration holds it, divided by its width."""
     found = []
     for index, slot in enumerate(problem.slots):
-        held = [(op, use) for op, spec in enumerate(problem.ops) for use in spec.uses if use.slot == index]
-        total = sum(use.cycles for _, use in held)
-        if total == 0:
+        held = problem.list_uses(index)
+        if not held:
             continue
+        total = sum(use.cycles for _, use in held)
         _check_self_overlap(problem, index)
-        users = tuple(dict.fromkeys(op for op, use in held if use.cycles))
+        users = tuple(dict.fromkeys(op for op, _ in held))
         width = f" of {slot.width}" if slot.width > 1 else ""
-        parts = _join_terms(f"{use.cycles} {problem.ops[op].name}" for op, use in held if use.cycles)
+        parts = _join_terms(f"{use.cycles} {problem.ops[op].name}" for op, use in held)
         culprit = f"slot {slot.name}{width} is held {total} cycles an iteration: {parts}"
         found.append(Bound("slot", slot.name, -(-total // slot.width), culprit, users))
     return found
@@ -215,12 +192,11 @@ def _check_self_overlap(problem: Problem, slot: int) -> None:
 
 
 def _find_cycle_bound(
-    problem: Problem, constraints: Sequence[Arc], kind: Literal["recurrence", "ring"]
+    problem: Problem, constraints: Sequence[paths.Arc], kind: Literal["recurrence", "ring"]
 ) -> Bound | None:
-    """Return the smallest II without a positive cycle. Each positive cycle found gives a larger II, so few rounds
-    suffice."""
+    """Return the smallest II without a positive cycle, found in few rounds: each cycle gives a larger II."""
     ii, culprit = 1, None
-    while cycle := relax_arcs(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1]:
+    while cycle := paths.relax_arcs(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1]:
         latency, distance = sum(arc.latency for arc in cycle), sum(arc.distance for arc in cycle)
         path = " → ".join(problem.ops[arc.src].name for arc in cycle)
         path = f"{path} → {problem.ops[cycle[0].src].name}"
@@ -237,8 +213,7 @@ def _find_cycle_bound(
 
 
 def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
-    """Bound the II by ops of one slot that the dependences keep in a window too short for them. Windows widen as II
-    grows."""
+    """Bound the II by a slot's ops in a window too short for them. Windows widen as II grows."""
     if len(problem.ops) > _MAX_OPS_FOR_DENSITY or _find_crowded_window(problem, floor) is None:
         return None
     ii = _bisect_smallest_ii(lambda ii: _find_crowded_window(problem, ii) is None, floor, ceiling)
@@ -257,15 +232,10 @@ def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | N
 
 def _find_crowded_window(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] | None:
     """Return (slot, cycles of the window, uses) of a window too short for its uses; None if there is no such window."""
-    constraints = build_arcs(problem)
-    after = find_all_distances(problem, ii, constraints)
+    constraints = paths.build_arcs(problem)
+    after = paths.find_all_distances(problem, ii, constraints)
     for slot, spec in enumerate(problem.slots):
-        users = [
-            (op, use)
-            for op, spec_of_op in enumerate(problem.ops)
-            for use in spec_of_op.uses
-            if use.slot == slot and use.cycles
-        ]
+        users = problem.list_uses(slot)
         for anchor in range(len(problem.ops)) if len(users) > spec.width else ():
             windows: list[tuple[int, int, int, Use]] = []
             for op, use in users:
@@ -298,17 +268,17 @@ def _prefilter_begins(windows: Sequence[tuple[int, int, int]], width: int) -> li
 
 
 def _find_ring_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
+    """Bound the II by the room that a pool has for the versions of its rings."""
     spec = problem.pools[pool]
     rings = [index for index, ring in enumerate(problem.rings) if ring.pool == pool]
 
     def find_min_depths(ii: int) -> list[int]:
-        lifetimes = find_min_ring_lifetimes(problem, ii)
+        lifetimes = find_min_lifetimes(problem, ii, problem.rings)
         return [max(1, -(-lifetimes[ring] // ii)) for ring in rings]
 
     def count_needed(ii: int) -> int:
-        return spec.reserved + sum(
-            depth * problem.rings[ring].bytes for ring, depth in zip(rings, find_min_depths(ii), strict=True)
-        )
+        depths = zip(rings, find_min_depths(ii), strict=True)
+        return spec.reserved + sum(depth * problem.rings[ring].bytes for ring, depth in depths)
 
     def describe_need(ii: int) -> str:
         parts = [f"{spec.reserved} reserved"] if spec.reserved else []
@@ -327,23 +297,13 @@ def _find_ring_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int)
 
 
 def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
-    """Bound the II by the values of a pool: a value that lives L cycles has on average L / II copies in any
-    schedule."""
+    """Bound the II by the values of a pool: one that lives L cycles has on average L / II copies."""
     spec = problem.pools[pool]
     values = [value for value in problem.values if value.pool == pool and value.amount]
     if not values:
         return None
     rings = [ring for ring in problem.rings if ring.pool == pool]
     room = spec.capacity - spec.reserved - sum(ring.bytes for ring in rings)
-    constraints = build_arcs(problem)
-
-    def find_min_lifetimes(ii: int) -> list[int]:
-        after = {op: find_distances_from(problem, ii, constraints, op) for value in values for op in value.producers}
-        lifetimes = []
-        for value in values:
-            separation = [(after[p][c], problem.ops[c].latency) for p in value.producers for c in value.consumers]
-            lifetimes.append(max([0, *(known + latency for known, latency in separation if known is not None)]))
-        return lifetimes
 
     def describe_pool(why: str) -> str:
         parts = [f"{spec.reserved} reserved"] if spec.reserved else []
@@ -353,15 +313,16 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
 
     ops = tuple(dict.fromkeys(op for value in values for op in (*value.producers, *value.consumers)))
     # At the start of its only producer a value is held, with all others that begin there.
-    living = [value for value, life in zip(values, find_min_lifetimes(ceiling), strict=True) if life > 0]
+    lifetimes = find_min_lifetimes(problem, ceiling, values)
+    living = [value for value, life in zip(values, lifetimes, strict=True) if life > 0]
     starts = {op for value in living for op in value.producers if len(value.producers) == 1}
     if any(sum(value.amount for value in living if value.producers == (op,)) > room for op in sorted(starts)):
-        raise Unschedulable(
-            "pool", spec.name, describe_pool("is too small for the values that live at the same time"), ops
-        )
+        reason = describe_pool("is too small for the values that live at the same time")
+        raise Unschedulable("pool", spec.name, reason, ops)
 
     def count_held(ii: int) -> int:
-        return sum(value.amount * life for value, life in zip(values, find_min_lifetimes(ii), strict=True))
+        lifetimes = find_min_lifetimes(problem, ii, values)
+        return sum(value.amount * life for value, life in zip(values, lifetimes, strict=True))
 
     if count_held(floor) <= room * floor or count_held(ceiling) > room * ceiling:
         return None
@@ -371,18 +332,19 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
 
 
 def _find_stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
+    """Bound the II by the last op's earliest start, which must lie within the allowed stages."""
     limit = problem.max_stages
     if limit is None or not problem.ops:
         return None
-    constraints = build_arcs(problem)
+    constraints = paths.build_arcs(problem)
 
     def find_last_start(ii: int) -> int:
-        return max(find_earliest_starts(problem, ii, constraints))
+        return max(paths.find_earliest_starts(problem, ii, constraints))
 
     if find_last_start(floor) < limit * floor:
         return None
     ii = _bisect_smallest_ii(lambda ii: find_last_start(ii) < limit * ii, floor, ceiling)
-    starts = find_earliest_starts(problem, ii - 1, constraints)
+    starts = paths.find_earliest_starts(problem, ii - 1, constraints)
     op = starts.index(max(starts))
     culprit = (
         f"op {problem.ops[op].name} cannot issue before cycle {starts[op]}, after the end of {limit} stages of {ii - 1}"

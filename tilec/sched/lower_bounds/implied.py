@@ -68,13 +68,12 @@ def _reduce_carried_edges(edges: Iterable[Edge], separation: list[dict[int, int]
     kept: list[Edge] = []
     # An edge that implies another starts no earlier and ends no later.
     for edge in sorted(longest.values(), key=lambda edge: (-edge.src, edge.dst)):
-        before, is_implied = separation[edge.src], False
+        before = separation[edge.src]
         for other in kept:
             first = 0 if other.src == edge.src else before.get(other.src)
             last = 0 if other.dst == edge.dst else separation[other.dst].get(edge.dst)
             if first is not None and last is not None and first + other.latency + last >= edge.latency:
-                is_implied = True
                 break
-        if not is_implied:
+        else:
             kept.append(edge)
     return kept

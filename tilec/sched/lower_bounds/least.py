@@ -14,16 +14,8 @@ from itertools import product
 
 from tilec.sched.budget import Budget
 from tilec.sched.cp import Program, SolverRun
+from tilec.sched.lower_bounds import paths
 from tilec.sched.lower_bounds.bounds import compute_depth_limits
-from tilec.sched.lower_bounds.paths import (
-    Arc,
-    build_arcs,
-    build_edge_arcs,
-    build_lag_arcs,
-    find_all_distances,
-    has_positive_cycle,
-    map_group_leaders,
-)
 from tilec.sched.lower_bounds.windows import find_exclusive_slots, list_separations
 from tilec.sched.problem import Problem
 from tilec.support.records import dataclass
@@ -57,13 +49,13 @@ def refute_intervals(
     leave out, as in the model. Refutes none if the problem is too large or the dependences do not connect all ops."""
     if len(problem.ops) > _MAX_OPS or low > high:
         return RefutedIntervals(low, 0.0)
-    constraints = build_edge_arcs(problem) + build_lag_arcs(problem)
+    constraints = paths.build_edge_arcs(problem) + paths.build_lag_arcs(problem)
     if "rings" not in without:
-        constraints = build_arcs(problem, compute_depth_limits(problem, high, without))
-    if has_positive_cycle(problem, high, constraints):
+        constraints = paths.build_arcs(problem, compute_depth_limits(problem, high, without))
+    if paths.has_positive_cycle(problem, high, constraints):
         return RefutedIntervals(low, 0.0)
     # Distances shrink as the interval grows, so those at the largest interval hold at all.
-    separation = [[at for at in row if at is not None] for row in find_all_distances(problem, high, constraints)]
+    separation = [[at for at in row if at is not None] for row in paths.find_all_distances(problem, high, constraints)]
     if any(len(row) < len(problem.ops) for row in separation):
         return RefutedIntervals(low, 0.0)
     choices: list[IterationChoice] = []
@@ -93,7 +85,7 @@ class _IntervalProgram(Program):
         problem: Problem,
         low: int,
         high: int,
-        constraints: Sequence[Arc],
+        constraints: Sequence[paths.Arc],
         separation: Sequence[Sequence[int]],
         choices: Sequence[IterationChoice],
         budget: Budget | None,
@@ -122,7 +114,7 @@ class _IntervalProgram(Program):
         """Add a start variable for each op of the first group, and a lag variable for each other group."""
         problem = self.problem
         busy_cycles = [sum(use.cycles for use in op.uses) for op in problem.ops]
-        leader = map_group_leaders(problem)
+        leader = paths.map_group_leaders(problem)
         origin, _ = leader.get(at := busy_cycles.index(max(busy_cycles)), (at, 0))
         first, *others = problem.copies[0] if problem.copies else (0,)
         lags = [self._variable(separation[first][op], -separation[op][first]) for op in others]
@@ -141,13 +133,13 @@ class _IntervalProgram(Program):
         return tuple(sorted((variable, count) for variable, count in gap.items() if count))
 
     def _is_new(self, *constraint: object) -> bool:
+        """Return whether this constraint has not been added yet, and note it."""
         before = len(self._said)
         self._said.add(constraint)
         return len(self._said) > before
 
     def share_pools(self, limits: Sequence[int | None], without: frozenset[str]) -> None:
-        """Add that rings as deep as their lifetimes require fit together in their pools, where the limits alone do not
-        ensure it."""
+        """Add that rings as deep as their lifetimes fit in their pools, where the limits do not ensure it."""
         rings = [*zip(self.problem.rings, limits, strict=True)]
         for index, pool in enumerate(self.problem.pools):
             deep = [(ring, limit) for ring, limit in rings if ring.pool == index and ring.bytes and limit is not None]

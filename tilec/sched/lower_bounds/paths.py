@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import permutations, product
 from typing import NamedTuple
 
 from tilec.sched.problem import Problem
@@ -17,8 +18,7 @@ Distances = tuple[tuple[int | None, ...], ...]
 
 
 class Arc(NamedTuple):
-    """start[dst] + distance·II ≥ start[src] + latency: an edge of the problem, or a ring that must not be
-    overwritten."""
+    """start[dst] + distance·II ≥ start[src] + latency: an edge, or a ring that must not be overwritten."""
 
     src: int
     dst: int
@@ -29,13 +29,9 @@ class Arc(NamedTuple):
 
 def build_edge_arcs(problem: Problem) -> tuple[Arc, ...]:
     """Return the edges, and arcs that keep ops of one stage less than an interval apart."""
-    return tuple(Arc(e.src, e.dst, e.latency, e.distance, e.why) for e in problem.edges) + tuple(
-        Arc(one, other, 1, 1, "same stage")
-        for group in problem.same_stage
-        for one in group
-        for other in group
-        if one != other
-    )
+    edges = (Arc(e.src, e.dst, e.latency, e.distance, e.why) for e in problem.edges)
+    pairs = (pair for group in problem.same_stage for pair in permutations(group, 2))
+    return (*edges, *(Arc(one, other, 1, 1, "same stage") for one, other in pairs))
 
 
 def build_arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
@@ -43,17 +39,13 @@ def build_arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> t
     version: a ring of depth d is the arc consumer → producer of distance d. `depth` overrides each ring's `max_depth`.
     """
     limits = [ring.max_depth for ring in problem.rings] if depth is None else depth
-    return (
-        build_edge_arcs(problem)
-        + build_lag_arcs(problem)
-        + tuple(
-            Arc(consumer, producer, problem.ops[consumer].latency, limit, f"ring {ring.name} of depth {limit}")
-            for ring, limit in zip(problem.rings, limits, strict=True)
-            if limit is not None
-            for consumer in ring.consumers
-            for producer in ring.producers
-        )
-    )
+    found = [*build_edge_arcs(problem), *build_lag_arcs(problem)]
+    for ring, limit in zip(problem.rings, limits, strict=True):
+        if limit is not None:
+            why = f"ring {ring.name} of depth {limit}"
+            pairs = product(ring.consumers, ring.producers)
+            found += (Arc(user, maker, problem.ops[user].latency, limit, why) for user, maker in pairs)
+    return tuple(found)
 
 
 def map_group_leaders(problem: Problem) -> dict[int, tuple[int, int]]:
@@ -62,8 +54,7 @@ def map_group_leaders(problem: Problem) -> dict[int, tuple[int, int]]:
 
 
 def build_lag_arcs(problem: Problem) -> tuple[Arc, ...]:
-    """Return arcs that keep each op of a group at the group's lag behind the first; less than an interval if
-    undecided."""
+    """Return arcs that keep a group's ops at its lag behind the first, less than an interval if undecided."""
     found = []
     for first, *others in problem.copies:
         for group, op in enumerate(others, 1):
@@ -74,8 +65,7 @@ def build_lag_arcs(problem: Problem) -> tuple[Arc, ...]:
 
 
 def find_earliest_starts(problem: Problem, ii: int, constraints: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:
-    """Return the smallest starts, not below `floor` (or 0), that satisfy the arcs. Needs an II without a positive
-    cycle."""
+    """Return the smallest starts, not below `floor` (or 0), by the arcs. The II must have no positive cycle."""
     starts, cycle = relax_arcs(len(problem.ops), constraints, ii, list(floor) or [0] * len(problem.ops))
     assert not cycle, f"II {ii} is below the recurrence bound"
     return [start for start in starts if start is not None]
@@ -87,8 +77,7 @@ def has_positive_cycle(problem: Problem, ii: int, constraints: Sequence[Arc]) ->
 
 
 def find_distances_from(problem: Problem, ii: int, constraints: Sequence[Arc], op: int) -> list[int | None]:
-    """Return the least distance from the start of `op` to each op; None where unconstrained. Negative ones are
-    deadlines."""
+    """Return the least distance from the start of `op` to each op; negative: a deadline, None: unconstrained."""
     origin: list[int | None] = [None] * len(problem.ops)
     origin[op] = 0
     return relax_arcs(len(problem.ops), constraints, ii, origin)[0]
@@ -106,6 +95,7 @@ def find_all_distances(problem: Problem, ii: int, constraints: Sequence[Arc]) ->
 # Cached: every arm of the heuristics asks at each interval, and so does the solver's model.
 @lru_cache(maxsize=8)
 def _find_all_distances(count: int, separation: tuple[tuple[tuple[int, int], int], ...]) -> Distances:
+    """Return the longest paths between all ops, given the largest distance of each arc."""
     onward: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for (src, dst), least in separation:
         onward[src].append((dst, least))
@@ -130,8 +120,7 @@ def _find_longest_paths(onward: Sequence[Sequence[tuple[int, int]]], op: int) ->
 def relax_arcs(
     count: int, constraints: Sequence[Arc], ii: int, origin: list[int | None] | list[int]
 ) -> tuple[list[int | None], list[Arc]]:
-    """Return the longest paths from `origin` by Bellman and Ford (None: not reached), and a positive cycle if there is
-    one."""
+    """Return the longest paths from `origin` (None: not reached), and a positive cycle if there is one."""
     length: list[int | None] = list(origin)
     via: list[Arc | None] = [None] * count
     while True:

@@ -24,11 +24,9 @@ _MAX_ROUNDS = 4
 def find_refutation(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> str | None:
     """Return why there is no schedule at this II, or None if undecided. Needs an II without a positive cycle of the
     edges. `without` leaves out families of constraints, named as in the model."""
-    constraints = (
-        build_edge_arcs(problem)
-        if "rings" in without
-        else build_arcs(problem, compute_depth_limits(problem, ii, without))
-    )
+    constraints = build_edge_arcs(problem)
+    if "rings" not in without:
+        constraints = build_arcs(problem, compute_depth_limits(problem, ii, without))
     if has_positive_cycle(problem, ii, constraints):
         return "rings that fit in their pools are too shallow for the dependences between them"
     if len(problem.ops) > _MAX_OPS:
@@ -71,6 +69,7 @@ def find_needed_families(problem: Problem, ii: int, known: tuple[str, ...]) -> t
 
 
 def _list_families(problem: Problem) -> frozenset[str]:
+    """Return the families of constraints that a refutation by windows can use, besides the dependences."""
     slots = {f"slot {problem.slots[slot].name}" for _, _, slot, *_ in _list_use_pairs(problem)}
     pools = {f"pool {problem.pools[ring.pool].name}" for ring in problem.rings}
     return frozenset({*slots, *pools, *(["rings"] if problem.rings else [])})
@@ -107,12 +106,7 @@ def _list_use_pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int,
     for slot, spec in enumerate(problem.slots):
         if spec.width > 1:
             continue
-        users = [
-            (op, use)
-            for op, spec_of_op in enumerate(problem.ops)
-            for use in spec_of_op.uses
-            if use.slot == slot and use.cycles
-        ]
+        users = problem.list_uses(slot)
         for at, (v, later) in enumerate(users):
             for u, use in users[:at]:
                 if u != v:
@@ -138,6 +132,7 @@ def _tighten_distances(separation: list[list[int | None]], u: int, v: int, least
 
 
 def _describe_conflict(problem: Problem, u: int, v: int, slot: int, cycles: int) -> str:
+    """Return the sentence that two ops need a slot for more cycles than their window has."""
     names = f"{problem.ops[u].name} and {problem.ops[v].name}"
     need = f"{names} need slot {problem.slots[slot].name} for {cycles} cycles together"
     return f"{need}, and the dependences leave a smaller window"

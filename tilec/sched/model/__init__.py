@@ -1,2 +1,1 @@
-"""The CP-SAT program of a problem: variables, constraints, and the objective's levels. What needs no solver stays
-out."""
+"""The CP-SAT program of a problem: variables, constraints and objectives. What needs no solver stays out."""

@@ -8,17 +8,22 @@ until one does, and then no op changes its stage, none overtakes another, and no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from tilec.sched.objective import count_inversions, find_lifetime, list_limited_pools, list_pressure_pools
+from tilec.sched.objective import (
+    count_inversions,
+    list_lifetimes,
+    list_limited_pools,
+    list_pressure_pools,
+    sum_across_ends,
+)
 from tilec.sched.problem import Problem
 
 Starts = tuple[int, ...]
 
 
 def is_begin_constrained(problem: Problem) -> bool:
-    """Return whether the problem forbids some beginnings; otherwise the first issue is the beginning with fewest
-    stages."""
+    """Return whether the problem forbids some beginnings; else the first issue begins with fewest stages."""
     return bool(problem.same_stage) or any(
         problem.pools[pool].carried is not None for pool in list_limited_pools(problem)
     )
@@ -30,7 +35,7 @@ def shift_to_valid_begin(problem: Problem, ii: int, start: Sequence[int]) -> Sta
     at_first = _shift_starts(start, 0)
     if not is_begin_constrained(problem):
         return at_first
-    holds = _ShiftChecker(problem, ii, at_first)
+    holds = _make_shift_test(problem, ii, at_first)
     return _shift_starts(start, next((shift for shift in _list_candidate_shifts(ii, at_first) if holds(shift)), 0))
 
 
@@ -38,19 +43,13 @@ def shift_to_best_begin(problem: Problem, ii: int, start: Sequence[int], pairs: 
     """Return the starts shifted to the cheapest beginning: fewest stages, then least held across interval ends, then
     fewest inversions of `pairs`, then the earliest first issue."""
     allowed, at_first = shift_to_valid_begin(problem, ii, start), _shift_starts(start, 0)
-    lives = [_list_lifetimes(problem, pool, at_first) for pool in list_pressure_pools(problem)]
-    holds = _ShiftChecker(problem, ii, at_first)
+    lives = [list_lifetimes(problem, pool, at_first) for pool in list_pressure_pools(problem)]
+    holds = _make_shift_test(problem, ii, at_first)
     latest = max(at_first, default=0)
     most = (max(allowed, default=0) // ii + 1) * ii - 1 - latest
 
     def price_shift(shift: int) -> tuple[int, int, int, int]:
-        across = max(
-            (
-                sum(_count_interval_ends(b + shift, e + shift, ii) * amount for b, e, amount in values)
-                for values in lives
-            ),
-            default=0,
-        )
+        across = max((sum_across_ends(values, ii, shift) for values in lives), default=0)
         return (latest + shift) // ii, across, count_inversions(pairs, ii, [at + shift for at in at_first]), shift
 
     shifts = [shift for shift in _list_candidate_shifts(ii, at_first) if shift <= most and holds(shift)]
@@ -67,31 +66,15 @@ def _shift_starts(start: Sequence[int], shift: int) -> Starts:
     return tuple(at - first + shift for at in start)
 
 
-class _ShiftChecker:
-    """Decides whether a schedule may be shifted later by a number of cycles."""
+def _make_shift_test(problem: Problem, ii: int, start: Sequence[int]) -> Callable[[int], bool]:
+    """Return a function that decides whether the schedule may be shifted later by a number of cycles."""
+    limited = ((problem.pools[pool].carried, pool) for pool in list_limited_pools(problem))
+    lives = [(most, list_lifetimes(problem, pool, start)) for most, pool in limited if most is not None]
 
-    def __init__(self, problem: Problem, ii: int, start: Sequence[int]) -> None:
-        self.problem, self.ii, self.start = problem, ii, start
-        self.lives = [
-            (problem.pools[pool].carried, _list_lifetimes(problem, pool, start)) for pool in list_limited_pools(problem)
-        ]
+    def is_allowed(shift: int) -> bool:
+        stages = ({(start[op] + shift) // ii for op in group} for group in problem.same_stage)
+        if any(len(of_group) > 1 for of_group in stages):
+            return False
+        return all(sum_across_ends(values, ii, shift) <= most for most, values in lives)
 
-    def __call__(self, shift: int) -> bool:
-        for group in self.problem.same_stage:
-            if len({(self.start[op] + shift) // self.ii for op in group}) > 1:
-                return False
-        return all(
-            most is None
-            or sum(_count_interval_ends(begin + shift, end + shift, self.ii) * amount for begin, end, amount in lives)
-            <= most
-            for most, lives in self.lives
-        )
-
-
-def _list_lifetimes(problem: Problem, pool: int, start: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return (begin, end, amount) of each value in a pool."""
-    return [(*find_lifetime(problem, value, start), value.amount) for value in problem.values if value.pool == pool]
-
-
-def _count_interval_ends(begin: int, end: int, ii: int) -> int:
-    return max(0, (end - 1) // ii - begin // ii)
+    return is_allowed

@@ -37,12 +37,7 @@ def set_observed_lags(problem: Problem, start: Sequence[int]) -> Problem:
 
 
 def even_out_lags(
-    problem: Problem,
-    ii: int,
-    stages: int,
-    start: Sequence[int],
-    effort: float,
-    budget: Budget | None = None,
+    problem: Problem, ii: int, stages: int, start: Sequence[int], effort: float, budget: Budget | None = None
 ) -> tuple[int, ...]:
     """Return starts with the most even lags that this interval and number of stages allow, and among those the smallest
     lags; the given starts if no better are found."""
@@ -104,19 +99,8 @@ def fold_groups(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tu
     def fold_lifetime(buffer: _RingOrValue) -> _RingOrValue:
         return replace(buffer, producers=fold_ops(buffer.producers), consumers=fold_consumers(buffer.consumers))
 
-    rings, values = (
-        tuple(fold_lifetime(ring) for ring in problem.rings),
-        tuple(fold_lifetime(value) for value in problem.values),
-    )
-    folded = replace(
-        problem,
-        ops=tuple(ops),
-        edges=tuple(edges.values()),
-        rings=rings,
-        values=values,
-        tied=(),
-        same_stage=tuple(fold_ops(group) for group in problem.same_stage),
-        copies=(),
-        lags=(),
-    )
+    rings, values = tuple(map(fold_lifetime, problem.rings)), tuple(map(fold_lifetime, problem.values))
+    same_stage = tuple(map(fold_ops, problem.same_stage))
+    alone = replace(problem, rings=rings, values=values, tied=(), same_stage=same_stage, copies=(), lags=())
+    folded = replace(alone, ops=tuple(ops), edges=tuple(edges.values()))
     return folded, lambda start: tuple(start[at] + lag for at, lag in position)

@@ -7,31 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import gcd
 
+from tilec.sched import objective
 from tilec.sched.budget import Budget
-from tilec.sched.lower_bounds.bounds import compute_depth_limits, find_min_ring_lifetimes
-from tilec.sched.lower_bounds.paths import (
-    Arc,
-    build_arcs,
-    find_distances_from,
-    find_earliest_starts,
-    has_positive_cycle,
-)
+from tilec.sched.lower_bounds import paths
+from tilec.sched.lower_bounds.bounds import compute_depth_limits, find_min_lifetimes
 from tilec.sched.model.anchor import is_begin_constrained, shift_to_best_begin, shift_to_valid_begin
-from tilec.sched.model.model import LinearExpression, Model
-from tilec.sched.objective import (
-    compute_ring_depths,
-    count_inversions,
-    count_ring_bytes,
-    do_values_fit,
-    evaluate_levels,
-    find_reaching_pairs,
-    list_pressure_pools,
-    list_same_role_pairs,
-    make_schedule,
-    measure_carried_pressure,
-    measure_peak_pressure,
-    measure_slot_pressure,
-)
+from tilec.sched.model.model import Answer, Model, Terms
 from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Objective
@@ -62,25 +43,20 @@ def find_smallest_threshold(is_feasible: Callable[[int], bool | None], low: int,
 
 
 class LevelSettler:
-    """Improves a valid schedule level by level and keeps the best found. A level whose value equals a lower bound is
-    proven without the solver."""
+    """Improves a valid schedule level by level. A level that equals a lower bound is proven without the solver."""
 
     def __init__(
-        self,
-        problem: Problem,
-        ii: int,
-        start: Sequence[int],
-        effort: float,
-        budget: Budget | None = None,
+        self, problem: Problem, ii: int, start: Sequence[int], effort: float, budget: Budget | None = None
     ) -> None:
         self.problem, self.ii, self.effort, self.budget = problem, ii, effort, budget or Budget()
         self.start = tuple(start)
         self.proofs: list[bool] = []
-        self.lifetimes, self.pairs = find_reaching_pairs(problem), list_same_role_pairs(problem)
+        self.lifetimes, self.pairs = objective.find_reaching_pairs(problem), objective.list_same_role_pairs(problem)
         self.settled = problem
         self.most_bytes: int | None = None
 
     def run(self) -> tuple[int, ...]:
+        """Settle all levels, and return the starts of the best schedule."""
         if len(self.problem.ops) > _MAX_OPS or self.budget.seconds_left() <= 0:
             return self.start
         self.adopt_if_better(left_justify(self.problem, self.ii, self.start))
@@ -89,14 +65,14 @@ class LevelSettler:
         # These levels do not depend on where an iteration begins (see `anchor`).
         self.settle_slot_pressure()
         self.settle_ring_bytes()
-        self.settle_pressure(
-            self.model(from_begin=True, at_once=True), Model.express_peak_pressure, measure_peak_pressure
-        )
+        model = self.model(from_begin=True, at_once=True)
+        self.settle_pressure(model, Model.express_peak_pressure, objective.measure_peak_pressure)
         # The others do, so the beginning is a variable too.
         model = self.model(from_begin=True)
-        if list_pressure_pools(self.problem):
-            model.settle(model.express_peak_pressure(), measure_peak_pressure(self.problem, self.ii, self.start))
-        self.settle_pressure(model, Model.express_carried_pressure, measure_carried_pressure)
+        if objective.list_pressure_pools(self.problem):
+            known = objective.measure_peak_pressure(self.problem, self.ii, self.start)
+            model.settle(model.express_peak_pressure(), known)
+        self.settle_pressure(model, Model.express_carried_pressure, objective.measure_carried_pressure)
         self.settle_order(model)
         self.settle_starts(model)
         return self.start
@@ -120,29 +96,35 @@ class LevelSettler:
         if self.costs(start) < self.costs(self.start):
             self.start = tuple(start)
 
+    def improve(self, model: Model, expression: Terms, effort: float, by_core: bool = False) -> Answer:
+        """Minimise an expression from the known schedule, adopt what is better, and return the answer."""
+        answer = model.minimise(expression, effort, self.start, by_core)
+        if answer.outcome == "found":
+            self.adopt_if_better(answer.start)
+        return answer
+
     def costs(self, start: Sequence[int]) -> tuple[object, ...]:
-        levels = evaluate_levels(self.problem, make_schedule(self.problem, self.ii, start, "given"))
+        """Return the values of all levels with these starts, by which schedules are compared."""
+        levels = objective.evaluate_levels(self.problem, objective.make_schedule(self.problem, self.ii, start, "given"))
         return (*(level.value for level in levels[:-1]), tuple(start))
 
     def settle_slot_pressure(self) -> None:
+        """Settle the longest distance from an op to a dependent op of its iteration."""
         problem, ii = self.problem, self.ii
-        constraints = build_arcs(problem, compute_depth_limits(problem, ii))
+        constraints = paths.build_arcs(problem, compute_depth_limits(problem, ii))
         distances_from = {
-            first: find_distances_from(problem, ii, constraints, first)
+            first: paths.find_distances_from(problem, ii, constraints, first)
             for first in dict.fromkeys(first for first, _ in self.lifetimes)
         }
         low = max([0, *(distances_from[first][last] or 0 for first, last in self.lifetimes)])
 
-        known = measure_slot_pressure(self.lifetimes, self.start)
+        known = objective.measure_slot_pressure(self.lifetimes, self.start)
         model = self.model(pressure=known)
         furthest = model.within(self.lifetimes)
 
         def is_feasible(most: int) -> bool | None:
-            if has_positive_cycle(
-                problem,
-                ii,
-                build_arcs(_limit_slot_pressure(problem, self.lifetimes, most), compute_depth_limits(problem, ii)),
-            ):
+            limited = _limit_slot_pressure(problem, self.lifetimes, most)
+            if paths.has_positive_cycle(problem, ii, paths.build_arcs(limited, compute_depth_limits(problem, ii))):
                 return False
             model.limit(furthest, most)
             answer = model.feasible(EFFORT_PER_LEVEL / 8 * self.effort)
@@ -155,26 +137,22 @@ class LevelSettler:
         if not is_proven:
             # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
             model.limit(furthest, known)
-            answer = model.minimise(LinearExpression(((furthest, 1),)), EFFORT_PER_LEVEL / 2 * self.effort, self.start)
-            if answer.outcome == "found":
-                self.adopt_if_better(answer.start)
-            is_proven = answer.proven
-        self.settled = _limit_slot_pressure(problem, self.lifetimes, measure_slot_pressure(self.lifetimes, self.start))
+            is_proven = self.improve(model, ((furthest, 1),), EFFORT_PER_LEVEL / 2 * self.effort).proven
+        most = objective.measure_slot_pressure(self.lifetimes, self.start)
+        self.settled = _limit_slot_pressure(problem, self.lifetimes, most)
         self.proofs.append(is_proven)
 
     def settle_ring_bytes(self) -> None:
+        """Settle the memory that all versions of all rings take."""
         problem, ii = self.problem, self.ii
-        lifetimes = find_min_ring_lifetimes(problem, ii)
+        lifetimes = find_min_lifetimes(problem, ii, problem.rings)
         least = sum(max(1, -(-life // ii)) * ring.bytes for life, ring in zip(lifetimes, problem.rings, strict=True))
-        is_proven = count_ring_bytes(problem, ii, self.start) <= least
+        is_proven = objective.count_ring_bytes(problem, ii, self.start) <= least
         if not is_proven:
             model = self.model()
             bytes_of = model.express_ring_bytes(self.ring_unit())
-            answer = model.minimise(bytes_of, EFFORT_PER_LEVEL * self.effort, self.start)
-            if answer.outcome == "found":
-                self.adopt_if_better(answer.start)
-            is_proven = answer.proven
-        self.most_bytes = count_ring_bytes(problem, ii, self.start)
+            is_proven = self.improve(model, bytes_of, EFFORT_PER_LEVEL * self.effort).proven
+        self.most_bytes = objective.count_ring_bytes(problem, ii, self.start)
         self.proofs.append(is_proven)
 
     def ring_unit(self) -> int:
@@ -184,68 +162,58 @@ class LevelSettler:
     def settle_pressure(
         self,
         model: Model,
-        objective: Callable[[Model], LinearExpression],
-        value: Callable[[Problem, int, Sequence[int]], int],
+        express: Callable[[Model], Terms],
+        measure: Callable[[Problem, int, Sequence[int]], int],
     ) -> None:
         """Settle a pressure of values; it is 0 where there are none."""
-        if not list_pressure_pools(self.problem):
+        if not objective.list_pressure_pools(self.problem):
             self.proofs.append(True)
             return
-        expression = objective(model)
-        answer = model.minimise(expression, EFFORT_PER_LEVEL * self.effort, self.start)
-        if answer.outcome == "found":
-            self.adopt_if_better(answer.start)
-        model.settle(expression, value(self.problem, self.ii, self.start))
-        self.proofs.append(answer.proven)
+        expression = express(model)
+        is_proven = self.improve(model, expression, EFFORT_PER_LEVEL * self.effort).proven
+        model.settle(expression, measure(self.problem, self.ii, self.start))
+        self.proofs.append(is_proven)
 
     def settle_order(self, model: Model) -> None:
-        """Minimise inversions: first by cores, which prove soon or never; then by search, which also improves the
-        schedule."""
+        """Minimise inversions: by cores, which prove soon or never; then by search, which improves the schedule."""
         pairs_of_role = self.pairs
         expression = model.express_inversions(pairs_of_role)
-        is_proven = count_inversions(pairs_of_role, self.ii, self.start) == 0
+        is_proven = objective.count_inversions(pairs_of_role, self.ii, self.start) == 0
         for by_core, share in ((True, 0.8), (False, 0.3)):
             if is_proven:
                 break
-            answer = model.minimise(expression, EFFORT_PER_LEVEL * share * self.effort, self.start, by_core)
-            if answer.outcome == "found":
-                self.adopt_if_better(answer.start)
-            is_proven = answer.proven
-        model.settle(expression, count_inversions(pairs_of_role, self.ii, self.start))
+            is_proven = self.improve(model, expression, EFFORT_PER_LEVEL * share * self.effort, by_core).proven
+        model.settle(expression, objective.count_inversions(pairs_of_role, self.ii, self.start))
         self.proofs.append(is_proven)
 
     def settle_starts(self, model: Model) -> None:
         """Move each op as early as the levels and the earlier ops allow, so that equally good schedules give one
         result. Once a proof takes too long, keep the order found and move each op as early as it allows."""
         effort_left = _EFFORT_FOR_STARTS * self.effort
-        constraints, low = build_arcs(self.settled), list(model.low)
+        constraints, low = paths.build_arcs(self.settled), list(model.low)
         is_proven = True
         for op in range(len(self.start)):
             if self.start[op] > low[op]:
-                answer = model.minimise(model.express_start(op), effort_left, self.start)
+                answer = self.improve(model, model.express_start(op), effort_left)
                 effort_left -= answer.effort
-                if answer.outcome == "found":
-                    self.adopt_if_better(answer.start)
                 if not answer.proven:
                     self.adopt_if_better(left_justify(self.problem, self.ii, self.start))
                     is_proven = False
                     break
             model.fix(op, self.start[op])
             low[op] = self.start[op]
-            low = find_earliest_starts(self.problem, self.ii, constraints, low)
+            low = paths.find_earliest_starts(self.problem, self.ii, constraints, low)
         self.proofs.append(is_proven)
 
     def objectives(self, schedule: Schedule, is_proven: bool) -> tuple[Objective, ...]:
-        """Return the value of each level with its proof; `is_proven` is the proof of the stages, which were settled
-        before."""
-        levels = evaluate_levels(self.problem, schedule)
+        """Return the value of each level with its proof; `is_proven` is that of the stages."""
+        levels = objective.evaluate_levels(self.problem, schedule)
         proofs = [is_proven, *(self.proofs or [False] * (len(levels) - 1))]
         return tuple(Objective(level.name, level.value, proof) for level, proof in zip(levels, proofs, strict=True))
 
 
 def _limit_slot_pressure(problem: Problem, lifetimes: Sequence[tuple[int, int]], most: int) -> Problem:
-    """Return the problem limited to this pipe-slot pressure, as dependences, so that they also narrow the windows of
-    ops."""
+    """Return the problem limited to this pipe-slot pressure by dependences, which also narrow the ops' windows."""
     return replace(problem, edges=(*problem.edges, *(Edge(last, first, -most) for first, last in lifetimes)))
 
 
@@ -253,21 +221,16 @@ def left_justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, 
     """Return the schedule moved as early as possible with stages, orders of ops of a role and of a slot, ring depths
     and the reach of dependences kept; unchanged if values would then exceed their pools. With these choices fixed only
     difference constraints remain, whose least solution is a longest path."""
-    constraints = list(build_arcs(problem, compute_ring_depths(problem, ii, start)))
-    reaching_pairs = find_reaching_pairs(problem)
-    furthest = measure_slot_pressure(reaching_pairs, start)
-    constraints += [Arc(last, first, -furthest, 0, "pressure") for first, last in reaching_pairs]
+    constraints = list(paths.build_arcs(problem, objective.compute_ring_depths(problem, ii, start)))
+    reaching_pairs = objective.find_reaching_pairs(problem)
+    furthest = objective.measure_slot_pressure(reaching_pairs, start)
+    constraints += [paths.Arc(last, first, -furthest, 0, "pressure") for first, last in reaching_pairs]
     floor = [at - at % ii for at in start]
-    for i, j in list_same_role_pairs(problem):
+    for i, j in objective.list_same_role_pairs(problem):
         first, second = (i, j) if start[i] % ii <= start[j] % ii else (j, i)
-        constraints.append(Arc(first, second, floor[second] - floor[first], 0, "order"))
+        constraints.append(paths.Arc(first, second, floor[second] - floor[first], 0, "order"))
     for slot, spec in enumerate(problem.slots):
-        users = [
-            (op, use)
-            for op, spec_of_op in enumerate(problem.ops)
-            for use in spec_of_op.uses
-            if use.slot == slot and use.cycles
-        ]
+        users = problem.list_uses(slot)
         for op, use in users:
             if spec.width > 1:
                 # The schedule does not record which unit an op holds, so these ops do not move.
@@ -277,6 +240,8 @@ def left_justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, 
                 if op != other:
                     # Whole intervals from the one use to the other: the first must end before the other begins.
                     wraps = (start[other] + later.offset - start[op] - use.offset) // ii
-                    constraints.append(Arc(op, other, use.offset + use.cycles - later.offset + wraps * ii, 0, "slot"))
-    earliest_starts = tuple(find_earliest_starts(problem, ii, constraints, floor))
-    return earliest_starts if do_values_fit(problem, ii, earliest_starts) else tuple(start)
+                    constraints.append(
+                        paths.Arc(op, other, use.offset + use.cycles - later.offset + wraps * ii, 0, "slot")
+                    )
+    earliest_starts = tuple(paths.find_earliest_starts(problem, ii, constraints, floor))
+    return earliest_starts if objective.do_values_fit(problem, ii, earliest_starts) else tuple(start)

@@ -45,11 +45,8 @@ class Answer:
     role: tuple[int | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LinearExpression:
-    """Σ coefficient · variable, as (variable, coefficient) pairs: an objective."""
-
-    terms: tuple[tuple[int, int], ...]
+Terms = tuple[tuple[int, int], ...]
+"""(variable, coefficient) pairs, whose products are added up: an objective."""
 
 
 class Model(Program):
@@ -82,11 +79,8 @@ class Model(Program):
         self._most = unlimited if "rings" in without else compute_depth_limits(problem, ii, without)
         constraints = build_arcs(problem, self._most)
         self.low = find_earliest_starts(problem, ii, constraints)
-        self._distances = (
-            find_all_distances(problem, ii, constraints)
-            if len(problem.ops) * len(constraints) <= _MAX_WORK_FOR_DISTANCES
-            else None
-        )
+        is_cheap = len(problem.ops) * len(constraints) <= _MAX_WORK_FOR_DISTANCES
+        self._distances = find_all_distances(problem, ii, constraints) if is_cheap else None
         self.stages = bound_stages(problem, ii, self._distances, without)
         self.is_complete = stages is None or stages >= self.stages
         self._span = (self.stages if self.is_complete or stages is None else stages) * ii - 1
@@ -97,7 +91,7 @@ class Model(Program):
         self._place(from_begin)
         for group in problem.same_stage:
             self._share_stage(group)
-        self._assign_roles(without)
+        self._assign_roles()
         for edge in problem.edges:
             self._add_separation(edge.src, edge.dst, edge.latency - ii * edge.distance)
             if edge.hand_over:
@@ -125,12 +119,10 @@ class Model(Program):
         """Look for any schedule. `hard` presolves the model first, for questions that were not answered at once."""
         return self._answer(effort, hard=hard)
 
-    def minimise(
-        self, objective: LinearExpression, effort: float, hint: Sequence[int], by_core: bool = False
-    ) -> Answer:
+    def minimise(self, objective: Terms, effort: float, hint: Sequence[int], by_core: bool = False) -> Answer:
         """Minimise the objective from `hint`, starts known to satisfy the model. `by_core` raises the lower bound from
         conflicts among the terms: it proves sums of many booleans fast, but finds no better schedule on the way."""
-        self._add_objective(objective.terms)
+        self._add_objective(objective)
         begin = 0 if self._busiest_at is None or not hint else self._busiest_at - hint[self._busiest]
         self._proto.solution_hint.vars.extend([*self.start, self._begin])
         self._proto.solution_hint.values.extend([*(begin + start for start in hint), begin])
@@ -139,9 +131,9 @@ class Model(Program):
         self._proto.clear_solution_hint()
         return answer
 
-    def settle(self, objective: LinearExpression, value: int) -> None:
+    def settle(self, objective: Terms, value: int) -> None:
         """Add that the objective is at most `value`."""
-        self._add_linear(objective.terms, None, value)
+        self._add_linear(objective, None, value)
 
     def require_early_issue(self, at_once: bool = False) -> None:
         """Add that some op issues in the first interval of an iteration; with `at_once`, in its first cycle."""
@@ -157,6 +149,7 @@ class Model(Program):
         self._add_linear(self._since(op), start, start)
 
     def _answer(self, effort: float, by_core: bool = False, hard: bool = False) -> Answer:
+        """Solve the model, and return the starts counted from the begin of the iteration."""
         # Measured on loops of 3 to 120 ops: the linear relaxation costs more than it saves once a schedule is known;
         # with full relaxation and presolve, hard refutations are ten times as fast.
         has_objective = len(self._proto.objective.vars) > 0
@@ -180,27 +173,28 @@ class Model(Program):
     def limit(self, variable: int, most: int) -> None:
         self._proto.variables[variable].domain[1] = most
 
-    def express_ring_bytes(self, unit: int) -> LinearExpression:
+    def express_ring_bytes(self, unit: int) -> Terms:
         """Return the memory of all rings, in units of `unit` bytes, a divisor of every ring's size."""
         rings = zip(self.depth, self.problem.rings, strict=True)
-        return LinearExpression(tuple((depth, ring.bytes // unit) for depth, ring in rings))
+        return tuple((depth, ring.bytes // unit) for depth, ring in rings)
 
-    def express_peak_pressure(self) -> LinearExpression:
+    def express_peak_pressure(self) -> Terms:
         """Return the peak of what values hold of any pool, at the start of some op."""
         return self._express_worst(self._limit_held)
 
-    def express_carried_pressure(self) -> LinearExpression:
+    def express_carried_pressure(self) -> Terms:
         """Return the most that values hold of any pool across the end of an interval."""
         return self._express_worst(self._carry)
 
-    def _express_worst(self, limit: Callable[[int, int, int], None]) -> LinearExpression:
+    def _express_worst(self, limit: Callable[[int, int, int], None]) -> Terms:
+        """Return the most that values hold of any pool, as `limit` measures it."""
         amounts = sum(value.amount for value in self.problem.values)
         worst = self._variable(0, amounts * self._count_max_copies())
         for pool in list_pressure_pools(self.problem):
             limit(pool, 0, worst)
-        return LinearExpression(((worst, 1),))
+        return ((worst, 1),)
 
-    def express_handovers(self) -> LinearExpression:
+    def express_handovers(self) -> Terms:
         """Return the number of values that pass from one role to another."""
         terms: list[tuple[int, int]] = []
         for edge in self.problem.edges:
@@ -211,9 +205,9 @@ class Model(Program):
                     if (literals := self._find_crossing_literals(edge, role)) is not None:
                         self._add_linear(((passes, 1),), 1, None, when=literals)
                 terms.append((passes, 1))
-        return LinearExpression(tuple(terms))
+        return tuple(terms)
 
-    def express_unevenness(self) -> LinearExpression:
+    def express_unevenness(self) -> Terms:
         """Return the sum of the distances between the lags and the even division of the interval."""
         terms: list[tuple[int, int]] = []
         for group, lag in enumerate(self.lag, 1):
@@ -222,19 +216,17 @@ class Model(Program):
             self._add_linear(((off, 1), (lag, -1)), -even, None)
             self._add_linear(((off, 1), (lag, 1)), even, None)
             terms.append((off, 1))
-        return LinearExpression(tuple(terms))
+        return tuple(terms)
 
-    def lags(self) -> LinearExpression:
+    def lags(self) -> Terms:
         """Return the sum of the lags."""
-        return LinearExpression(tuple((lag, 1) for lag in self.lag))
+        return tuple((lag, 1) for lag in self.lag)
 
-    def express_role(self, op: int) -> LinearExpression:
+    def express_role(self, op: int) -> Terms:
         """Return the index of the op's role among its candidates."""
-        return LinearExpression(
-            tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at)
-        )
+        return tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at)
 
-    def express_inversions(self, pairs: Iterable[tuple[int, int]]) -> LinearExpression:
+    def express_inversions(self, pairs: Iterable[tuple[int, int]]) -> Terms:
         """Return the number of pairs (earlier op, later op) that issue in the other order within the interval."""
         terms: list[tuple[int, int]] = []
         for first, second in pairs:
@@ -242,16 +234,15 @@ class Model(Program):
             before, after = self._add_phase(first, since=True), self._add_phase(second, since=True)
             self._add_linear(((before, 1), (after, -1)), None, 0, when=(-swapped - 1,))
             terms.append((swapped, 1))
-        return LinearExpression(tuple(terms))
+        return tuple(terms)
 
-    def express_start(self, op: int) -> LinearExpression:
-        return LinearExpression(self._since(op))
+    def express_start(self, op: int) -> Terms:
+        return self._since(op)
 
     # --- constraints ---
 
     def _place(self, from_begin: bool) -> None:
-        """Add the begin of the iteration and a start variable for each op, in reach of the busiest op or of the
-        begin."""
+        """Add the begin of the iteration and each op's start, in reach of the busiest op or of the begin."""
         busy_cycles = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
         self._busiest = busy_cycles.index(max(busy_cycles)) if busy_cycles else 0
         # A whole number of intervals, with room for an iteration on both sides.
@@ -259,10 +250,9 @@ class Model(Program):
         self.start: list[int] = []
         self._begin = self._variable(0, 0) if from_begin else self._variable(1, self._span + 1)
         for op, low in enumerate(self.low):
-            least, most = (
-                (low, self._span) if self._busiest_at is None else self._find_distance_range(self._busiest, op)
-            )
-            at = self._busiest_at or 0
+            at, least, most = 0, low, self._span
+            if self._busiest_at is not None:
+                at, (least, most) = self._busiest_at, self._find_distance_range(self._busiest, op)
             self.start.append(self._variable(at + least, at + max(least, most)))
             self._add_linear(self._since(op), low, max(low, self._span))
             if least > most or low > self._span:
@@ -278,11 +268,12 @@ class Model(Program):
         least = -self._span if ahead is None else max(-self._span, ahead)
         return least, self._span if behind is None else min(self._span, -behind)
 
-    def _since(self, op: int) -> tuple[tuple[int, int], ...]:
+    def _since(self, op: int) -> Terms:
         """Return the terms of an op's start counted from the begin of its iteration."""
         return ((self.start[op], 1), (self._begin, -1))
 
     def _share_stage(self, group: Sequence[int]) -> None:
+        """Add that these ops issue in one stage."""
         stage = self._variable(0, self._span // self.ii)
         for op in group:
             self._add_linear((*self._since(op), (stage, -self.ii)), 0, self.ii - 1)
@@ -299,8 +290,7 @@ class Model(Program):
         return lag
 
     def _separate_by_iterations(self, without: frozenset[str]) -> frozenset[int]:
-        """Separate ops that share slots of one unit, by whole turns. Return the slots for which that suffices: none if
-        there would be too many turns."""
+        """Separate ops of one-unit slots by whole turns. Return the slots for which that suffices, if turns are few."""
         problem, ii = self.problem, self.ii
         if self._distances is None or len(problem.ops) > _MAX_OPS_FOR_ITERATION_CHOICES:
             return frozenset()
@@ -330,12 +320,12 @@ class Model(Program):
         return slots
 
     def _map_to_first_group(self, op: int, other: int) -> tuple[int, int]:
-        """Return the corresponding ops of the first group of warps if both ops are of one group, else the ops
-        themselves."""
+        """Return the first group's corresponding ops if both are of one group of warps, else the ops."""
         (first, group), (second, other_group) = (self._leader.get(at, (at, 0)) for at in (op, other))
         return (first, second) if group == other_group else (op, other)
 
     def _reserve(self, slot: int) -> None:
+        """Add that the uses of a slot, and the ops of the role that holds it, fit in its units."""
         width = self.problem.slots[slot].width
         intervals: list[tuple[int, int, int | None]] = []
         for index, op in enumerate(self.problem.ops):
@@ -370,6 +360,7 @@ class Model(Program):
         ]
 
     def _add_rings(self, without: frozenset[str]) -> None:
+        """Add the depth of each ring, which covers its lifetime, and the room of the pools."""
         longest = self._span + max((op.latency for op in self.problem.ops), default=0)
         enough = max(1, -(-longest // self.ii))
         for ring, most in zip(self.problem.rings, self._most, strict=True):
@@ -383,27 +374,18 @@ class Model(Program):
         for index, pool in enumerate(self.problem.pools):
             if f"pool {pool.name}" in without:
                 continue
-            terms = [
-                (depth, ring.bytes)
-                for depth, ring in zip(self.depth, self.problem.rings, strict=True)
-                if ring.pool == index and ring.bytes
-            ]
-            if terms:
-                self._add_linear(tuple(terms), None, pool.capacity - pool.reserved)
+            if terms := self._list_ring_terms(index):
+                self._add_linear(terms, None, pool.capacity - pool.reserved)
 
     # --- values ---
 
-    def _list_ring_terms(self, pool: int) -> tuple[tuple[int, int], ...]:
+    def _list_ring_terms(self, pool: int) -> Terms:
         """Return the terms of what rings take of a pool, where the model has their depths."""
         rings = zip(self.depth, self.problem.rings, strict=False)
         return tuple((depth, ring.bytes) for depth, ring in rings if ring.pool == pool and ring.bytes)
 
     def _limit_held(
-        self,
-        pool: int,
-        most: int,
-        worst: int | None = None,
-        beside: Iterable[tuple[int, int]] = (),
+        self, pool: int, most: int, worst: int | None = None, beside: Iterable[tuple[int, int]] = ()
     ) -> None:
         """Add that at most `most` plus the variable `worst` is held of a pool at the start of each op that begins a
         value. `beside` are terms held all the time. A value that lives from b to e has ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋
@@ -435,8 +417,7 @@ class Model(Program):
         self._add_linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
     def _count_max_copies(self) -> int:
-        """Return the most copies of a value that can be live: it may begin with the first op and outlive the last by
-        its latency."""
+        """Return the most live copies of a value: from the first op until the last one's latency is over."""
         return (self._span + max((op.latency for op in self.problem.ops), default=0)) // self.ii + 2
 
     def _add_life(self, value: Value) -> tuple[int, int]:
@@ -468,7 +449,8 @@ class Model(Program):
         roles = self.problem.ops[op].roles
         return None if role in roles and len(roles) > 1 else role in roles
 
-    def _assign_roles(self, without: frozenset[str]) -> None:
+    def _assign_roles(self) -> None:
+        """Add which role runs each op with several candidates, with tied ops and registers."""
         problem = self.problem
         for index, op in enumerate(problem.ops):
             if len(op.roles) > 1:
@@ -494,8 +476,7 @@ class Model(Program):
         self._add_linear(terms, separation, separation)
 
     def _share_registers(self, register_file: int) -> None:
-        """Limit the roles' registers, counting a role's values as if all lived at once: the assembler may need fewer,
-        never more."""
+        """Limit the roles' registers, as if all values of a role lived at once, which is never too few."""
         problem = self.problem
         threads: list[tuple[int, int]] = []
         for index, role in enumerate(problem.roles):
@@ -514,11 +495,13 @@ class Model(Program):
         self._add_linear(threads, None, register_file)
 
     def _add_implication(self, op: int, role: int, literal: int) -> None:
+        """Add that the literal holds if the role runs the op."""
         runs = self._runs_op(op, role)
         if runs is not False:
             self._add_linear(((literal, 1),), 1, None, when=() if runs is True else (self._takes[op, role],))
 
     def _add_handover(self, edge: Edge) -> None:
+        """Add the longer latency of an edge if different roles run its ops."""
         separation = edge.latency + edge.hand_over - self.ii * edge.distance
         for role in self.problem.ops[edge.src].roles:
             literals = self._find_crossing_literals(edge, role)
@@ -527,8 +510,7 @@ class Model(Program):
                 self._add_linear(terms, separation, None, when=literals)
 
     def _find_crossing_literals(self, edge: Edge, role: int) -> tuple[int, ...] | None:
-        """Return literals that hold if this role runs the edge's source and another role its destination; None if
-        impossible."""
+        """Return literals for this role running the edge's source and another its destination; None if impossible."""
         runs_src, runs_dst = self._runs_op(edge.src, role), self._runs_op(edge.dst, role)
         if runs_src is False or runs_dst is True or not self.problem.ops[edge.dst].roles:
             return None
@@ -536,13 +518,13 @@ class Model(Program):
         return takes if runs_dst is False else (*takes, -self._takes[edge.dst, role] - 1)
 
     def _add_separation(self, first: int, second: int, separation: int) -> None:
+        """Add that one op starts at least so many cycles after another."""
         if first == second:
             return
         self._add_linear(((self.start[second], 1), (self.start[first], -1)), separation, None)
 
     def _add_phase(self, op: int, offset: int = 0, since: bool = False) -> int:
-        """Return the variable (start[op] + offset) mod II; with `since`, of the start counted from the begin of the
-        iteration."""
+        """Return the variable (start[op] + offset) mod II; with `since`, counted from the begin of the iteration."""
         offset, since = offset % self.ii, since and self._busiest_at is not None
         if (op, offset, since) not in self._phases:
             stage = self._variable(0, (2 * self._span + 1 + offset) // self.ii)

@@ -33,23 +33,17 @@ def resolve_roles(problem: Problem, role: Roles) -> Problem:
     """Return the problem with these roles made part of its ops and edges; the same problem if there are none."""
     if not role:
         return problem
-    ops = tuple(
-        op
-        if at is None
-        else replace(
-            op,
-            uses=(*op.uses, Use(problem.roles[at].slot, op.issue + op.wait, -op.wait)),
-            role=problem.roles[at].name,
-            roles=(),
-            wait=0,
-        )
-        for op, at in zip(problem.ops, role, strict=True)
-    )
+    ops = list(problem.ops)
+    for index, (op, at) in enumerate(zip(problem.ops, role, strict=True)):
+        if at is not None:
+            chosen = problem.roles[at]
+            uses = (*op.uses, Use(chosen.slot, op.issue + op.wait, -op.wait))
+            ops[index] = replace(op, uses=uses, role=chosen.name, roles=(), wait=0)
     edges = tuple(
         replace(edge, latency=edge.latency + edge.hand_over * _crosses_roles(role, edge.src, edge.dst), hand_over=0)
         for edge in problem.edges
     )
-    return replace(problem, ops=ops, edges=edges, roles=(), tied=(), register_file=None)
+    return replace(problem, ops=tuple(ops), edges=edges, roles=(), tied=(), register_file=None)
 
 
 def solve_with_best_roles(
@@ -115,12 +109,7 @@ def balance_roles(problem: Problem) -> Roles:
 
 
 def find_fewest_handovers(
-    problem: Problem,
-    ii: int,
-    stages: int,
-    start: Sequence[int],
-    effort: float,
-    budget: Budget | None = None,
+    problem: Problem, ii: int, stages: int, start: Sequence[int], effort: float, budget: Budget | None = None
 ) -> tuple[Roles, tuple[int, ...], bool] | None:
     """Return roles with the fewest values handed over at this interval and number of stages, preferring first
     candidates; with starts for them and whether they are proven. None if no roles were found."""
@@ -161,8 +150,7 @@ def is_valid_assignment(problem: Problem, role: Roles) -> bool:
 
 
 def guess_roles(problem: Problem, budget: Budget | None = None) -> Roles:
-    """Return roles that are possible at some interval, to start from. Charged to the budget, even beyond its end. Raise
-    `Unschedulable` if there are none."""
+    """Return roles possible at some II, charged even to a spent budget. Raise `Unschedulable` if there are none."""
     found = balance_roles(problem)
     if is_valid_assignment(problem, found):
         return found

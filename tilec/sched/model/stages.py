@@ -63,9 +63,8 @@ def bound_stages(
             for consumer in ring.consumers:
                 wait = -(-(problem.ops[consumer].latency - 1) // ii)
                 waits[consumer] = max(waits[consumer], wait)
-    for first, *others in problem.copies:
-        for op in (first, *others):
-            waits[op] = max(waits[op], 2)  # a lag is less than II
+    for op in (op for copies in problem.copies for op in copies):
+        waits[op] = max(waits[op], 2)  # a lag is less than II
     # A value's lifetime is kept too, so its producers follow its consumers: by less where they also come first.
     before = {(edge.src, edge.dst) for edge in problem.edges if edge.distance == 0 and edge.latency >= 0}
     for value in problem.values if list_limited_pools(problem) else ():
