@@ -268,7 +268,5 @@ def _make_observers(file: FileState, observer: Observer) -> list[Observer]:
 
 def _fail_without_code(level: int) -> None:
     raise_error(
-        "level-without-code",
-        f"-O{level} ends with stage {LAST_STAGE[level]} and makes no code",
-        help="use -O2 or -O3",
+        "level-without-code", f"-O{level} ends with stage {LAST_STAGE[level]} and makes no code", help="use -O2 or -O3"
     )

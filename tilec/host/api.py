@@ -89,12 +89,7 @@ def compile(
     return Kernel(build.manifest, build.cubin, build, is_emulated=device == "emulator")
 
 
-def load(
-    cubin: str | os.PathLike[str] | bytes,
-    entry: str | None = None,
-    *,
-    device: Device = "cuda",
-) -> Kernel:
+def load(cubin: str | os.PathLike[str] | bytes, entry: str | None = None, *, device: Device = "cuda") -> Kernel:
     """Return the kernel in a cubin that tilec made (the name of a file, or its bytes); `entry` selects one of several.
     It launches on a GPU of the cubin's target only, and has neither `ptx` nor `trace`.
 

@@ -19,11 +19,7 @@ def kernel_html(
 ) -> str:
     """Return a kernel as HTML. `parameters` have name, type and role; `loops` are the pipelined loops of the kernel's
     schedule trace (docs/trace.md)."""
-    launch = (
-        " × ".join(map(str, manifest.grid)),
-        " × ".join(map(str, manifest.block)),
-        manifest.dynamic_smem,
-    )
+    launch = (" × ".join(map(str, manifest.grid)), " × ".join(map(str, manifest.block)), manifest.dynamic_smem)
     parts = [
         f"<b>{escape(signature)}</b> for {escape(manifest.target)}",
         _table_html(_PARAMETERS, parameters),

@@ -53,11 +53,7 @@ def build_decision_table(kernel: str, decisions: Sequence[Decision]) -> Renderab
 
 
 def build_schedule_tables(
-    problem: Problem,
-    solution: Solution,
-    width: int,
-    line: int | None = None,
-    kept: Sequence[tuple[int, str]] = (),
+    problem: Problem, solution: Solution, width: int, line: int | None = None, kept: Sequence[tuple[int, str]] = ()
 ) -> Iterator[RenderableType]:
     """Yield everything that a loop's schedule decides, and its bounds, in lines of `width` columns. `line` is the
     loop's line in the kernel, if known; `kept` are statements without a choice of role, and the reasons."""

@@ -16,11 +16,7 @@ from tilec.support.diagnostics import raise_error
 _FOLDER = Path(__file__).parent / "templates"
 
 # The starter kernels, with constants that make them small enough for the emulator.
-TEMPLATES = {
-    "gemm": "-D M=128 -D N=128 -D K=128",
-    "attention": "-D S=128 -D heads=1",
-    "elementwise": "-D N=2048",
-}
+TEMPLATES = {"gemm": "-D M=128 -D N=128 -D K=128", "attention": "-D S=128 -D heads=1", "elementwise": "-D N=2048"}
 
 
 @click.command()
