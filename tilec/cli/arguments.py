@@ -1,6 +1,5 @@
 """The meaning of words on a command line: `@FILE`, as in gcc, clang and nvcc; and the kernel files of files, folders,
-patterns, and - for standard input.
-"""
+patterns, and - for standard input."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """`tilec completion SHELL`, and the answers to its script: click's completion over our table of commands, and over
-options and arguments whose values are known words.
-"""
+options and arguments whose values are known words."""
 
 from __future__ import annotations
 

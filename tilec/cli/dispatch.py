@@ -74,6 +74,8 @@ def schedule(
         return
     if file is None or as_json or output is not None or time_limit is not None:
         fail_usage("a kernel is missing" if file is None else "--json, --output and --time-limit need --problem")
+    import json
+
     from rich.text import Text
 
     from tilec.analysis.rings import is_pipelined
@@ -91,21 +93,18 @@ def schedule(
     with report_mistakes(source):
         plan = driver.plan_kernel(source, options, observer).explain_schedules()
         show_diagnostics(observer.warnings, source)
+        trace = json.loads(plan.trace)["tilec"]
         if html is not None:
-            import json
-
             from tilec.report.viewer import build_viewer_page
 
-            files.write_all({html: build_viewer_page([json.loads(plan.trace)["tilec"]]).encode()})
+            files.write_all({html: build_viewer_page([trace]).encode()})
     show_tables([build_decision_table(plan.kernel.name, plan.decisions)])
     print()
     if not plan.loops:
         loops = [s for s in walk_statements(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
         reason = f"pipelined loops run serially with strategy {options.pipeline_strategy}"
         print(f"{plan.kernel.name}: {reason if loops else 'no pipelined loop'}")
-    import json
-
-    show_tables(build_role_tables(json.loads(plan.trace)["tilec"]))
+    show_tables(build_role_tables(trace))
     width = make_console().width
     for planned in plan.loops:
         line = planned.loop.loop.span.line
@@ -139,10 +138,8 @@ def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int
 
     def invoke_command() -> int:
         if len(arguments) > MAX_WORDS:
-            fail_usage(
-                f"the command line has {len(arguments):,} words, with those of its @FILEs"
-                f"; the limit is {MAX_WORDS:,}: compile fewer kernels at a time"
-            )
+            found = f"the command line has {len(arguments):,} words, with those of its @FILEs"
+            fail_usage(f"{found}; the limit is {MAX_WORDS:,}: compile fewer kernels at a time")
         # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
         path = f"tilec {name}".rstrip()
         try:
@@ -158,6 +155,7 @@ def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int
 
 
 def _invoke_limited(command: click.Command, context: click.Context, arguments: Sequence[str]) -> int:
+    """Run a command within the limits that its options set, and return its exit code."""
 
     def invoke_reported() -> int:
         with context, report_mistakes(None):

@@ -107,19 +107,13 @@ def run_bounded(work: Callable[[], int], limits: ResourceLimits) -> int | Diagno
             if code is not None:
                 return code
             if time.monotonic() - began > limits.seconds:
-                if _end_processes(child) == 0:
-                    return 0
-                return _build_limit_diagnostic(
-                    f"the time limit of {limits.seconds:g} s",
-                    messages,
-                    "raise --time-limit; --time shows which pass takes long",
-                )
-            if limits.bytes < math.inf and _measure_memory(child) > limits.bytes:
-                if _end_processes(child) == 0:
-                    return 0
-                return _build_limit_diagnostic(
-                    f"the memory limit of {_format_size(limits.bytes)}", messages, "raise --memory-limit"
-                )
+                limit = f"the time limit of {limits.seconds:g} s"
+                help_text = "raise --time-limit; --time shows which pass takes long"
+            elif limits.bytes < math.inf and _measure_memory(child) > limits.bytes:
+                limit, help_text = f"the memory limit of {_format_size(limits.bytes)}", "raise --memory-limit"
+            else:
+                continue
+            return 0 if _end_processes(child) == 0 else _build_limit_diagnostic(limit, messages, help_text)
     except KeyboardInterrupt:
         _end_processes(child, signal.SIGINT)
         raise

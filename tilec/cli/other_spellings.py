@@ -1,6 +1,5 @@
 """Spellings of options that are not tilec's: those of nvcc, clang and gcc, translated or answered with ours, and former
-ones, accepted with a warning.
-"""
+ones, accepted with a warning."""
 
 from __future__ import annotations
 

@@ -73,9 +73,7 @@ def compile_jobs(jobs: Sequence[CompileJob], processes: int = 1) -> Iterator[Com
     from concurrent.futures import ProcessPoolExecutor  # slow to import, and a single kernel needs none
     from concurrent.futures.process import BrokenProcessPool
 
-    with ProcessPoolExecutor(
-        min(processes, len(jobs)), initializer=_initialise_worker, initargs=(os.getpid(),)
-    ) as pool:
+    with ProcessPoolExecutor(min(processes, len(jobs)), None, _initialise_worker, (os.getpid(),)) as pool:
         with block_terminal_signals():
             results = pool.map(_compile_with_evidence, jobs)  # starts the processes
         started = list((pool._processes or {}).values())
@@ -163,6 +161,7 @@ def compile_job(job: CompileJob) -> CompileResult:
 
 
 def _compile_observed(job: CompileJob, observer: Observer) -> CompileResult:
+    """Compile or check a job, and return what the observer has seen of it."""
     result: driver.Library | None = None
     errors: tuple[Diagnostic, ...] = ()
     try:
@@ -173,15 +172,12 @@ def _compile_observed(job: CompileJob, observer: Observer) -> CompileResult:
                 result = driver.build_library(job.source, job.options, observer)
     except CompileError as error:
         errors = error.diagnostics
-    return CompileResult(
-        source=job.source,
-        texts=observer.texts,
-        manifests=result.manifests if result is not None else (),
-        entries=result.entries if result is not None else (),
-        # An erroneous kernel shows its errors only.
-        diagnostics=errors or tuple(observer.warnings),
-        seconds=tuple(observer.seconds),
-        failed=bool(errors),
-        reports=driver.build_reports(result) if job.report and result is not None else (),
-        loop_codes=driver.find_library_loop_codes(result) if job.report and result is not None else (),
-    )
+    # An erroneous kernel shows its errors only.
+    shown, seconds, failed = errors or tuple(observer.warnings), tuple(observer.seconds), bool(errors)
+    if result is None:
+        return CompileResult(job.source, observer.texts, (), (), shown, seconds, failed)
+    made = CompileResult(job.source, observer.texts, result.manifests, result.entries, shown, seconds, failed)
+    if not job.report:
+        return made
+    reports, codes = driver.build_reports(result), driver.find_library_loop_codes(result)
+    return replace(made, reports=reports, loop_codes=codes)

@@ -68,7 +68,8 @@ def advance_kernel(
             if state.is_checked_only:
                 return state
             if number < end:
-                _fail_without_code(state.options.opt_level)
+                without = f"-O{state.options.opt_level} ends with stage {row.gives} and makes no code"
+                raise_error("level-without-code", without, help="use -O2 or -O3")
     return state
 
 
@@ -255,18 +256,8 @@ def _make_observers(file: FileState, observer: Observer) -> list[Observer]:
     if len(kernels) == 1:
         return [observer]
     if single := [s for s in STAGES[1:-2] if s in observer.keep or s == observer.stop_after]:
-        raise_error(
-            "ambiguous-entry",
-            f"the file has {len(kernels)} kernels, each with its own {single[0]}",
-            kernels[0].span,
-            "one of them",
-            secondary=tuple(Label(k.span, "another") for k in kernels[1:]),
-            help="choose with --entry",
-        )
+        title = f"the file has {len(kernels)} kernels, each with its own {single[0]}"
+        others = tuple(Label(k.span, "another") for k in kernels[1:])
+        first = kernels[0].span
+        raise_error("ambiguous-entry", title, first, "one of them", secondary=others, help="choose with --entry")
     return [observer.of_kernel(kernel.name) for kernel in kernels]
-
-
-def _fail_without_code(level: int) -> None:
-    raise_error(
-        "level-without-code", f"-O{level} ends with stage {LAST_STAGE[level]} and makes no code", help="use -O2 or -O3"
-    )

@@ -49,11 +49,9 @@ def find_loop_codes(works: Sequence[KernelState], ptx: str, cubin: bytes, source
         return ()
     found = find_ptx_loops(ptx)
     files = ("", *source.imported)  # as `.file` counts them
+    compiled = ((work, code.get(work.source_kernel.name)) for work in works if work.loops)
     return tuple(
-        one
-        for work in works
-        if work.loops and work.source_kernel.name in code
-        for one in _find_kernel_loop_codes(work, code[work.source_kernel.name], found, files)
+        one for work, of in compiled if of is not None for one in _find_kernel_loop_codes(work, of, found, files)
     )
 
 

@@ -33,9 +33,8 @@ def simulate_build(
     build: Build, target: Target, *, sizes: Mapping[str, int] | None = None, blocks: int = 0, draws: bool = False
 ) -> Simulation:
     """Simulate a built kernel, on tensors of zeros."""
-    return _simulate_kernel(
-        build.work, build.manifest, build.ptx, build.entries, target, sizes or {}, blocks, draws=draws
-    )
+    kernel = build.work, build.manifest, build.ptx, build.entries
+    return _simulate_kernel(*kernel, target, sizes or {}, blocks, draws=draws)
 
 
 def simulate_library(
@@ -65,9 +64,8 @@ def _simulate_kernel(
     if 0 in grid:
         raise_error("wrong-launch", f"{manifest.entry} has no blocks for these sizes", help="give --size NAME=N")
     report = next(entry for entry in entries if entry.name == manifest.entry)
-    resident = _count_resident_blocks(
-        target, report.smem_bytes + manifest.dynamic_smem, report.registers, math.prod(manifest.block)
-    )
+    smem = report.smem_bytes + manifest.dynamic_smem
+    resident = _count_resident_blocks(target, smem, report.registers, math.prod(manifest.block))
     launch = Launch(
         ptx, manifest.entry, grid, manifest.block, manifest.cluster, manifest.dynamic_smem,
         tuple(emulate.build_launch_arguments(manifest, arguments)), resident,

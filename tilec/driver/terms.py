@@ -46,12 +46,11 @@ def describe_slots() -> dict[str, str]:
     for name in resources.target_names():
         for slot, entry in tomllib.loads(resources.target_text(name))["slots"].items():
             machines.setdefault(slot, {}).setdefault(entry["what"], []).append(name)
-    return {
-        slot: next(iter(texts))
-        if len(texts) == 1
-        else "; ".join(f"on {', '.join(targets)}: {what}" for what, targets in texts.items())
-        for slot, texts in machines.items()
-    }
+    described = {}
+    for slot, texts in machines.items():
+        several = "; ".join(f"on {', '.join(targets)}: {what}" for what, targets in texts.items())
+        described[slot] = several if len(texts) > 1 else next(iter(texts))
+    return described
 
 
 @lru_cache(maxsize=1)

@@ -28,15 +28,11 @@ def find_stage_violations(stage: Stage, value: Any, *, everything: bool = True) 
             yield from _check_problems(value)
         case "schedule":
             yield from _check_schedules(value)
-        case "expand":
+        case "expand" | "warp":
             from tilec.ir.warp_verify.declarations import declaration_violations
 
             yield from declaration_violations(value)
-        case "warp":
-            from tilec.ir.warp_verify.declarations import declaration_violations
-
-            yield from declaration_violations(value)
-            if everything:  # interprets the barriers: a third of the compile time of attention
+            if stage == "warp" and everything:  # interprets the barriers: a third of the compile time of attention
                 from tilec.ir.warp_verify.verify import program_violations
 
                 yield from program_violations(value)
@@ -80,10 +76,8 @@ def _check_assignment(assignment: LayoutAssignment) -> Iterator[str]:
     yield from find_rewritten_violations(assignment.kernel)
     for part in assignment.roles:
         yield from (f"role {part.name}: {fault}" for fault in find_rewritten_violations(part.assignment.kernel))
-    for assignment_part in assignment.kernels:
-        yield from layout_violations(
-            assignment_part.kernel, assignment_part.fragments, assignment_part.shared, assignment_part.nest_layout
-        )
+    for one in assignment.kernels:
+        yield from layout_violations(one.kernel, one.fragments, one.shared, one.nest_layout)
 
 
 def _check_problems(loops: tuple[LoopProblem, ...]) -> Iterator[str]:

@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 from tilec.driver import build as driver
 from tilec.host import notebook
 from tilec.host.arrays import CPU, GPU, View, dense_strides, view_array
+from tilec.host.header_calls import ALIGNMENT
 from tilec.ir.elements import fill_with_poison, is_poison, numpy_storage_type, storage_shape
+from tilec.ir.expr import integer_range
 from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract_from_cubin, extract_from_ptx
 from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT8_E8M0, TYPES_BY_NAME, UINT8, DType
@@ -41,9 +43,6 @@ Device = Literal["cuda", "emulator"]
 Number = int | float
 
 _SCRATCH = ("workspace", "zeroed")
-
-_ALIGNMENT = 16
-"""The alignment of every tensor in bytes: tensor maps and the widest accesses need it."""
 
 
 def compile(
@@ -109,10 +108,8 @@ def load(cubin: str | os.PathLike[str] | bytes, entry: str | None = None, *, dev
         raise error.with_traceback(None) from None
     chosen = [manifest for manifest in found if entry in (None, manifest.entry)]
     if len(chosen) != 1:
-        listed = ", ".join(manifest.entry for manifest in found)
-        raise ValueError(
-            f"the cubin has no kernel {entry}, but {listed}" if entry else f"name the kernel with entry=: {listed}"
-        )
+        what = f"the cubin has no kernel {entry}, but" if entry else "name the kernel with entry=:"
+        raise ValueError(f"{what} {', '.join(manifest.entry for manifest in found)}")
     return Kernel(chosen[0], data) if ptx is None else Kernel(chosen[0], None, ptx=ptx, is_emulated=True)
 
 
@@ -166,10 +163,8 @@ def _read_source(source: object) -> SourceFile:
     if isinstance(source, str) and "\n" in source:
         return SourceFile("kernel.tl", source)
     if not isinstance(source, str | os.PathLike):
-        kind = type(source).__name__
-        raise TypeError(
-            f"a kernel is the name of a file, or the text of one, not {kind}; Python functions are not read"
-        )
+        kind = f"not {type(source).__name__}; Python functions are not read"
+        raise TypeError(f"a kernel is the name of a file, or the text of one, {kind}")
     try:
         return files.read_source(os.fspath(source))
     except CompileError as error:
@@ -205,9 +200,8 @@ def _default_target(device: Device) -> str:
 
 def _draw_error(error: CompileError, source: SourceFile) -> CompileError:
     """Return the error with its text drawn, and with the path of the kernel file in its places."""
-    text = "\n".join(_render_text(diagnostic, source) for diagnostic in error.diagnostics)
     located = error.with_main_path(source.path)
-    located.shown = text
+    located.shown = "\n".join(_render_text(diagnostic, source) for diagnostic in error.diagnostics)
     return located
 
 
@@ -349,9 +343,8 @@ class Kernel:
         positional = [name for name in order if name not in named]
         strange = [name for name in named if name not in self.parameters()]
         if len(args) != len(positional) or strange:
-            raise TypeError(
-                f"{self.manifest.entry}() {self._explain_mismatch(args, named, order)}; it is {self.signature()}"
-            )
+            why = self._explain_mismatch(args, named, order)
+            raise TypeError(f"{self.manifest.entry}() {why}; it is {self.signature()}")
         return dict(zip(positional, args, strict=True)) | dict(named)
 
     def _explain_mismatch(self, args: tuple[object, ...], named: Mapping[str, object], order: tuple[str, ...]) -> str:
@@ -382,10 +375,8 @@ class Kernel:
         if found.device[0] != kind:
             wanted = "the CPU, since the emulator runs there"
             if kind == GPU:
-                instead = (
-                    "compile for device='emulator'" if self._build is not None else "a cubin does not run on the CPU"
-                )
-                wanted = f"the GPU; {instead}"
+                wanted = "the GPU; a cubin does not run on the CPU"
+                wanted = wanted if self._build is None else "the GPU; compile for device='emulator'"
             raise ValueError(f"{name} of {self.manifest.entry} must be on {wanted}")
         # Two four-bit numbers are one byte, whether the array's bytes are signed or not.
         return replace(found, dtype="uint8") if found.dtype == "int8" and name in self._four_bit_tensors() else found
@@ -398,18 +389,15 @@ class Kernel:
     def _check_memory(self, tensor: TensorInfo, one: View) -> None:
         if one.is_read_only and tensor.role != "in":
             raise ValueError(f"{tensor.name} of {self.manifest.entry} is written, and the array is read-only")
-        if one.address % _ALIGNMENT and 0 not in one.shape:
-            raise ValueError(
-                f"{tensor.name} of {self.manifest.entry} does not begin at a multiple of {_ALIGNMENT} bytes"
-            )
+        if one.address % ALIGNMENT and 0 not in one.shape:
+            name = f"{tensor.name} of {self.manifest.entry}"
+            raise ValueError(f"{name} does not begin at a multiple of {ALIGNMENT} bytes")
 
     def _emulate(self, views: Mapping[str, View], scalars: dict[str, Number]) -> None:
         from tilec.driver.emulation import emulate
 
-        tensors = {t.name: t for t in self.manifest.tensors}
-        arrays = {
-            name: one.as_numpy(numpy_storage_type(TYPES_BY_NAME[tensors[name].dtype])) for name, one in views.items()
-        }
+        storage = {t.name: numpy_storage_type(TYPES_BY_NAME[t.dtype]) for t in self.manifest.tensors}
+        arrays = {name: one.as_numpy(storage[name]) for name, one in views.items()}
         shared = self._warn_of_shared_memory(arrays)
         # The emulator's launcher copies strided tensors to their layout.
         arguments = emulate.KernelArguments(arrays, scalars)
@@ -481,9 +469,7 @@ def _check_scalar(name: str, value: object, manifest: Manifest) -> Number:
         return value
     if isinstance(value, float):
         raise TypeError(f"{name} of {manifest.entry} is {dtype.name}, not {value!r}")
-    lowest, highest = (
-        (0, (1 << dtype.bits) - 1) if dtype.kind == "uint" else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
-    )
+    lowest, highest = integer_range(dtype)
     if not lowest <= value <= highest:
         raise ValueError(f"{name} of {manifest.entry} is {dtype.name}, and {value} does not fit")
     return value
@@ -498,9 +484,8 @@ def _element_shape(tensor: TensorInfo, one: View) -> tuple[int, ...]:
 def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
     dtype = TYPES_BY_NAME[tensor.dtype]
     storage = numpy_storage_type(dtype)
-    scales = (FLOAT8_E8M0.name,) * (
-        dtype == UINT8
-    )  # a manifest calls tensors of this type uint8, as kernels store them
+    # A manifest calls tensors of this type uint8, as kernels store them.
+    scales = (FLOAT8_E8M0.name,) * (dtype == UINT8)
     if one.dtype not in (dtype.name, storage.name, *scales):
         raised = f" (or its bits, {storage.name})" if storage.name != dtype.name else ""
         raise TypeError(f"{tensor.name} is {one.dtype}, the kernel takes {dtype.name}{raised}")

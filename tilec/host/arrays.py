@@ -121,14 +121,10 @@ class _Tensor(ctypes.Structure):
     """`DLTensor`, the first field of a `DLManagedTensor`."""
 
     _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", _Device),
-        ("rank", ctypes.c_int32),
-        ("dtype", _DataType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("data", ctypes.c_void_p), ("device", _Device), ("rank", ctypes.c_int32), ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("offset", ctypes.c_uint64),
-    )
+    )  # fmt: skip
 
 
 _pointer_in = ctypes.pythonapi.PyCapsule_GetPointer

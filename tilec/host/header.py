@@ -22,23 +22,21 @@ from tilec.host.header_calls import (
 )
 from tilec.host.header_driver import DRIVER
 from tilec.host.machines import is_portable, newest_portable, parse_capability, preference_key
-from tilec.ir.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
 from tilec.support.records import dataclass
 from tilec.support.sizes import Size, format_size, scalar_names
 
 
 def describe_sizes(manifest: Manifest, spelled: Mapping[str, str]) -> str:
     """Return a comment that says what each size is; empty if there are none. `spelled` are the names in C."""
-    lines = [f" *   {spelled[name]}: {_description(name, manifest, spelled)}\n" for name in manifest.size_scalars()]
+    lines = []
+    for name in manifest.size_scalars():
+        places = ", ".join(dict.fromkeys(_list_places(name, manifest, spelled)))
+        lines.append(f" *   {spelled[name]}: {places or 'what the number of blocks is computed from'}\n")
     return f"/* Sizes, in this order:\n{''.join(lines)} */\n" if lines else ""
 
 
-def _description(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> str:
-    places = dict.fromkeys(_places(name, manifest, spelled))
-    return ", ".join(places) or "what the number of blocks is computed from"
-
-
-def _places(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> Iterator[str]:
+def _list_places(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> Iterator[str]:
     """Yield each dimension and stride that is computed from a size, with the unit in which the size counts it."""
     for tensor in manifest.tensors:
         if tensor.name not in spelled:
@@ -188,15 +186,8 @@ def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
     images += [_image_array(f"{stem}_{v.target}_ptx", v.ptx + b"\0") for v in known if v.target == portable]
     name = "_".join(["TILEC", *style.namespace, stem]).upper()
     opened, closed = _namespace_lines(style)
-    parts = [
-        _head_comment(shown, known, style),
-        f"#ifndef {name}_H\n#define {name}_H\n",
-        _INCLUDES,
-        _CASTS,
-        DRIVER,
-        _TYPES,
-    ]
-    parts.append(opened)
+    guard = f"#ifndef {name}_H\n#define {name}_H\n"
+    parts = [_head_comment(shown, known, style), guard, _INCLUDES, _CASTS, DRIVER, _TYPES, opened]
     if not style.only_declares:
         parts += images
     for kernel in kernels:
@@ -231,11 +222,9 @@ def _c_identifier(text: str) -> str:
 
 def _head_comment(file: str, variants: Sequence[Variant], style: Style) -> str:
     targets = ", ".join(v.target for v in variants)
-    where = (
-        "Include it in any source file, and define TILEC_DEFINITIONS before in exactly one of them"
-        if style.only_declares
-        else "Include it in one source file"
-    )
+    where = "Include it in one source file"
+    if style.only_declares:
+        where = "Include it in any source file, and define TILEC_DEFINITIONS before in exactly one of them"
     return f"""\
 /* The kernels of {file} for {targets}. Made by tilec: change that file instead of this one.
  *
@@ -313,12 +302,10 @@ typedef struct {{
 }} {entry}_kernel;
 """
     functions = [_unload_function(entry), _load_function(stem, entry, variants, portable)]
+    names, first = {name: a.name for name, a in arguments.items()}, f"const {entry}_kernel *kernel"
     for target, manifest in variants:
-        names = {name: a.name for name, a in arguments.items()}
         functions.append(check_function(f"{entry}_{target}_check", declared, manifest, names))
-        functions.append(
-            launch_function(f"{entry}_{target}_launch", f"const {entry}_kernel *kernel", declared, manifest, names)
-        )
+        functions.append(launch_function(f"{entry}_{target}_launch", first, declared, manifest, names))
     for tensor in scratch_tensors([manifest for _, manifest in variants]):
         functions.append(scratch_function(entry, tensor, arguments, variants))
     checks = "\n".join(f"    case {i}: return {entry}_{t}_check({passed});" for i, (t, _) in enumerate(variants))
@@ -338,9 +325,8 @@ typedef struct {{
     default: return CUDA_ERROR_INVALID_VALUE;
     }}
 """
-    first = f"const {entry}_kernel *kernel"
     functions.append(Function(f"const char *{entry}_check({first}{comma}{declared})", checked))
-    sizes = describe_sizes(variants[0][1], {name: a.name for name, a in arguments.items()})
+    sizes = describe_sizes(variants[0][1], names)
     signature = f"CUresult {entry}_launch({first}, CUstream stream{comma}{declared})"
     functions.append(Function(signature, launched, comment=sizes))
     return _KernelDeclarations(kernel_type, tuple(functions), _owner_class(entry, declared, passed))
@@ -380,8 +366,8 @@ def _collect_arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...])
                     tensor = manifest.tensor(name)
                     into = lent if tensor.role in ("workspace", "zeroed") else own
                     into.setdefault(name, Argument(name, _pointer_type(tensor)))
-                case ScalarParam(name):
-                    own.setdefault(name, Argument(name, _scalar_type(scalars[name])))
+                case ScalarParam(name):  # 16-bit floats are passed as their bits
+                    own.setdefault(name, Argument(name, _NUMBERS.get(scalars[name].dtype, "uint16_t")))
                 case TensorMapParam():
                     pass
     both = own | lent
@@ -410,11 +396,6 @@ def _pointer_type(tensor: TensorInfo) -> str:
         return "void *"
     element = _NUMBERS.get(tensor.dtype) or _ELEMENTS.get(tensor.dtype, "void")
     return f"const {element} *" if tensor.role == "in" else f"{element} *"
-
-
-def _scalar_type(scalar: ScalarInfo) -> str:
-    """Return the C type of a scalar; 16-bit floats are passed as their bits."""
-    return _NUMBERS.get(scalar.dtype, "uint16_t")
 
 
 def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Function:

@@ -11,6 +11,7 @@ from lsprotocol import types
 
 from tilec.frontend.language import format_meaning
 from tilec.frontend.syntax import ast
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.lsp import findings, vocabulary
 from tilec.lsp.documents import Document, Documents
 from tilec.lsp.hover import describe_place as describe_place
@@ -19,25 +20,16 @@ from tilec.lsp.positions import CodeUnits
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
+_ITEM, _SYMBOL = types.CompletionItemKind, types.SymbolKind
 _KINDS: dict[Kind, types.CompletionItemKind] = {
-    "constant": types.CompletionItemKind.Constant,
-    "variable": types.CompletionItemKind.Variable,
-    "buffer": types.CompletionItemKind.Variable,
-    "function": types.CompletionItemKind.Function,
-    "kernel": types.CompletionItemKind.Function,
-    "macro": types.CompletionItemKind.Function,
-    "parameter": types.CompletionItemKind.Variable,
-    "module": types.CompletionItemKind.Module,
-    "imported": types.CompletionItemKind.Reference,
-}
+    "constant": _ITEM.Constant, "variable": _ITEM.Variable, "buffer": _ITEM.Variable, "parameter": _ITEM.Variable,
+    "function": _ITEM.Function, "kernel": _ITEM.Function, "macro": _ITEM.Function,
+    "module": _ITEM.Module, "imported": _ITEM.Reference,
+}  # fmt: skip
 _SYMBOLS: dict[Kind, types.SymbolKind] = {
-    "constant": types.SymbolKind.Constant,
-    "buffer": types.SymbolKind.Array,
-    "function": types.SymbolKind.Function,
-    "kernel": types.SymbolKind.Class,
-    "macro": types.SymbolKind.Function,
-    "parameter": types.SymbolKind.Variable,
-}
+    "constant": _SYMBOL.Constant, "buffer": _SYMBOL.Array, "function": _SYMBOL.Function, "kernel": _SYMBOL.Class,
+    "macro": _SYMBOL.Function, "parameter": _SYMBOL.Variable,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +85,7 @@ def completion(
     if context.kind == "comment":
         return None
     if context.kind == "string":
-        return [
-            types.CompletionItem(name, kind=types.CompletionItemKind.EnumMember) for name in vocabulary.dtype_names()
-        ]
+        return [types.CompletionItem(name, kind=types.CompletionItemKind.EnumMember) for name in TYPES_BY_NAME]
     head, dot, _ = context.written.rpartition(".")
     if dot:
         return [
@@ -129,11 +119,8 @@ def signature_help(
         return None
     entry = vocabulary.find_name(call.name, text)
     if entry is not None:
-        label, shown, documentation = (
-            vocabulary.signature_text(entry),
-            vocabulary.parameter_texts(entry),
-            format_meaning(entry),
-        )
+        label, documentation = vocabulary.signature_text(entry), format_meaning(entry)
+        shown = vocabulary.parameter_texts(entry)
     else:
         symbol = document.names.visible(line, column).get(call.name)
         if symbol is None or symbol.node is None:

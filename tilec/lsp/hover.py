@@ -72,8 +72,6 @@ def _describe_definition(document: Document, symbol: Symbol) -> Iterator[str]:
         match symbol.node.body[0]:
             case ast.Evaluate(ast.String(text)):
                 yield " ".join(text.split())
-            case _:
-                pass
 
 
 def _explain_diagnostics(document: Document, line: int, column: int) -> Iterator[str]:
@@ -96,11 +94,9 @@ def _is_statement(document: Document, line: int) -> bool:
 
 
 def _describe_schedules(document: Document, line: int, column: int) -> Iterator[str]:
-    if document.checked is None:
-        yield f"Schedule: {_UNSCHEDULED}"
-    elif not document.checked.is_clean:
+    if document.checked is not None and not document.checked.is_clean:
         return
-    elif document.scheduled is None:
+    if document.checked is None or document.scheduled is None:
         yield f"Schedule: {_UNSCHEDULED}"
     else:
         notes = [text for span, text in _innermost_notes(document.scheduled.schedules, line, column)]
@@ -110,8 +106,7 @@ def _describe_schedules(document: Document, line: int, column: int) -> Iterator[
 def _innermost_notes(notes: Notes, line: int, column: int) -> Iterator[tuple[Span, str]]:
     """Yield the notes on the statements around a place that begin last. A place on a statement's line counts as inside
     it."""
-    at = [
-        (span, text) for span, text in notes if not span.file and (is_in_span(span, line, column) or span.line == line)
-    ]
+    own = ((span, text) for span, text in notes if not span.file)
+    at = [(span, text) for span, text in own if is_in_span(span, line, column) or span.line == line]
     latest = max(((span.line, span.column) for span, _ in at), default=None)
     yield from ((span, text) for span, text in at if (span.line, span.column) == latest)

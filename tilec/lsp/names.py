@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import field
-from typing import Literal
+from typing import Any, Literal
 
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.imports import is_relative_import, list_import_paths
@@ -218,12 +218,8 @@ class _NameResolver:
                 continue
             # The last word where it has another name here, else the first.
             at = alias.span
-            width = len(local)
-            span = (
-                Span(at.end_line, at.end_column - width, at.end_line, at.end_column)
-                if alias.alias
-                else Span(at.line, at.column, at.line, at.column + width)
-            )
+            line, column = (at.end_line, at.end_column - len(local)) if alias.alias else (at.line, at.column)
+            span = Span(line, column, line, column + len(local))
             origin = origins.get(alias.span)
             is_name = origin.name is not None if origin is not None else node.module is not None
             symbol = self._bind_name(local, span, "imported" if is_name else "module", scope)
@@ -263,16 +259,14 @@ class _NameResolver:
             case _:
                 self._visit_parts(node, scope)
 
-    def _visit_parts(self, node: ast.Node, scope: Scope) -> None:
-        for part in dataclasses.fields(node):
-            self._visit_value(getattr(node, part.name), scope)
-
-    def _visit_value(self, value: object, scope: Scope) -> None:
-        if isinstance(value, tuple):
-            for item in value:
-                self._visit_value(item, scope)
-        elif isinstance(value, ast.Node):
-            self.visit_node(value, scope)
+    def _visit_parts(self, node: Any, scope: Scope) -> None:
+        """Visit the nodes directly inside a node or a tuple."""
+        parts = node if isinstance(node, tuple) else [getattr(node, f.name) for f in dataclasses.fields(node)]
+        for part in parts:
+            if isinstance(part, tuple):
+                self._visit_parts(part, scope)
+            elif isinstance(part, ast.Node):
+                self.visit_node(part, scope)
 
     def _visit_function(self, node: ast.Function, scope: Scope) -> None:
         inner = self.functions[IdentityKey(node)] = self.open_scope(node.span, scope)

@@ -137,28 +137,19 @@ def register_requests(server: Server) -> None:
     feature(types.TEXT_DOCUMENT_DID_CHANGE)(functools.partial(_did_change, server))
     feature(types.TEXT_DOCUMENT_DID_SAVE)(functools.partial(_did_save, server))
     feature(types.TEXT_DOCUMENT_DID_CLOSE)(functools.partial(_did_close, server))
+    completion = types.CompletionOptions(trigger_characters=[".", '"', "'", "(", ","])
+    signature_help = types.SignatureHelpOptions(trigger_characters=["(", ","])
+    code_actions = types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix])
     for name, handler, options in (
         (types.TEXT_DOCUMENT_HOVER, answers.hover, None),
-        (
-            types.TEXT_DOCUMENT_COMPLETION,
-            answers.completion,
-            types.CompletionOptions(trigger_characters=[".", '"', "'", "(", ","]),
-        ),
-        (
-            types.TEXT_DOCUMENT_SIGNATURE_HELP,
-            answers.signature_help,
-            types.SignatureHelpOptions(trigger_characters=["(", ","]),
-        ),
+        (types.TEXT_DOCUMENT_COMPLETION, answers.completion, completion),
+        (types.TEXT_DOCUMENT_SIGNATURE_HELP, answers.signature_help, signature_help),
         (types.TEXT_DOCUMENT_DEFINITION, answers.definition, None),
         (types.TEXT_DOCUMENT_REFERENCES, answers.references, None),
         (types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, answers.document_symbols, None),
         (types.TEXT_DOCUMENT_PREPARE_RENAME, answers.prepare_rename, None),
         (types.TEXT_DOCUMENT_RENAME, answers.rename, types.RenameOptions(prepare_provider=True)),
-        (
-            types.TEXT_DOCUMENT_CODE_ACTION,
-            answers.code_actions,
-            types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
-        ),
+        (types.TEXT_DOCUMENT_CODE_ACTION, answers.code_actions, code_actions),
         (types.TEXT_DOCUMENT_FORMATTING, answers.formatting, None),
     ):
         feature(name, options)(_make_request_handler(server, handler))

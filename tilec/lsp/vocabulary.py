@@ -14,7 +14,6 @@ from tilec.frontend.language import (
     format_signature,
     list_documented_names,
 )
-from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops.language.signature import Signature
 from tilec.ops.language.values import WARP_POLICIES
 from tilec.support.records import dataclass
@@ -160,7 +159,3 @@ def parameter_texts(entry: LanguageEntry) -> tuple[str, ...]:
         return ()
     shown = ("*args",) if entry.signature.variadic else ()
     return (*shown, *(format_parameter(p) for p in entry.signature.parameters if p.supported))
-
-
-def dtype_names() -> tuple[str, ...]:
-    return tuple(TYPES_BY_NAME)

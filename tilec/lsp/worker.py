@@ -69,7 +69,7 @@ _MAX_VALUES = 4
 def _check_file(question: Question) -> Answer:
     from tilec.driver.build import check_file
     from tilec.driver.observer import Observer
-    from tilec.ops.language.values import PoisonedValue, Value
+    from tilec.ops.language.values import PoisonedValue, Value, describe_value
 
     given: dict[Span, list[Value]] = {}
 
@@ -84,14 +84,11 @@ def _check_file(question: Question) -> Answer:
         check_file(question.source, question.options, observer)
     except CompileError as error:
         found = error.diagnostics
-    notes = tuple((span, text) for span, values in given.items() if (text := _describe_values(values)))
+    texts = {
+        span: dict.fromkeys(_constant_text(v) or describe_value(v) for v in found) for span, found in given.items()
+    }
+    notes = tuple((span, ", or ".join(several)) for span, several in texts.items() if several)
     return Answer(question.source, (*found, *observer.warnings), notes)
-
-
-def _describe_values(values: list[Any]) -> str:
-    from tilec.ops.language.values import describe_value
-
-    return ", or ".join(dict.fromkeys(_constant_text(value) or describe_value(value) for value in values))
 
 
 def _constant_text(value: Any) -> str | None:
@@ -134,20 +131,15 @@ def _schedule_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
         loop = record_loop(planned.loop.problem, planned.solution)
         span = planned.loop.loop.span
         rings = "".join(f"\n- {ring['name']}: {ring['depth']} versions" for ring in loop["rings"])
-        yield (
-            span.first_line(),
-            f"an iteration every {loop['ii']} cycles{of}, {loop['stages']} stages, "
-            f"{loop['status']}: {loop['proof']}{rings}",
-        )
+        pace = f"an iteration every {loop['ii']} cycles{of}"
+        yield span.first_line(), f"{pace}, {loop['stages']} stages, {loop['status']}: {loop['proof']}{rings}"
         for op in planned.loop.own:
-            record, stmt = loop["ops"][op], planned.loop.statements[op]
+            record = loop["ops"][op]
             role = f", role {record['role']}" if record["role"] else ""
-            yield (
-                stmt.span,
-                f"stage {record['stage']}, order {record['order']}{role}: begins {record['start']} cycles after "
-                f"its iteration, issues for {record['issue']} cycles, done after {record['latency']}; "
-                f"an iteration every {loop['ii']} cycles{of}",
-            )
+            place = f"stage {record['stage']}, order {record['order']}{role}"
+            begin = f"begins {record['start']} cycles after its iteration"
+            end = f"issues for {record['issue']} cycles, done after {record['latency']}"
+            yield planned.loop.statements[op].span, f"{place}: {begin}, {end}; {pace}"
 
 
 def _layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:

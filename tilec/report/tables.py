@@ -159,11 +159,9 @@ def _describe_role_choices(problem: Problem, solution: Solution) -> Iterator[Tex
     for op, (spec, role) in enumerate(zip(problem.ops, schedule.role, strict=True)):
         if len(spec.roles) > 1 and role is not None:
             others = ", ".join(problem.roles[r].name for r in spec.roles if r != role)
-            because = (
-                f"II {schedule.ii:,}, at least {by_rule:,} with the roles by rule"
-                if schedule.ii < by_rule
-                else f"no smaller II with {others}"
-            )
+            because = f"no smaller II with {others}"
+            if schedule.ii < by_rule:
+                because = f"II {schedule.ii:,}, at least {by_rule:,} with the roles by rule"
             yield Text(f"{op} {spec.name} is run by {problem.roles[role].name}, not {others}: {because}")
 
 
@@ -180,9 +178,8 @@ def _describe_alternatives(problem: Problem, solution: Solution) -> Iterator[Tex
 
 
 def _build_ops_table(problem: Problem, schedule: Schedule) -> Table:
-    table = create_table(
-        "statements, as they issue", "#", "<statement", "<role", "line", "stage", "start", "issue", "latency"
-    )
+    heads = ("#", "<statement", "<role", "line", "stage", "start", "issue", "latency")
+    table = create_table("statements, as they issue", *heads)
     for op in schedule.order:
         spec = problem.ops[op]
         line = f"{spec.file}:{spec.line}" if spec.file else str(spec.line)
@@ -202,9 +199,8 @@ def _build_rings_table(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _build_pools_table(problem: Problem, schedule: Schedule) -> Table:
-    table = create_table(
-        "pools, at the worst moment", "<pool", "reserved", "rings", "values", "peak", "capacity", "carried"
-    )
+    heads = ("<pool", "reserved", "rings", "values", "peak", "capacity", "carried")
+    table = create_table("pools, at the worst moment", *heads)
     for index, pool in enumerate(problem.pools):
         held = record_pool(problem, schedule, index)
         numbers = (f"{held[amount]:,}" for amount in ("reserved", "rings", "values", "peak"))
@@ -305,20 +301,17 @@ def build_target_details(name: str, calibration: str) -> Group:
     pools = create_table("pools", "<pool", "capacity")
     for pool in machine.pools:
         pools.add_row(pool.name, f"{pool.capacity:,}")
-    shared = create_table(
-        f"cycles that the kinds share, calibration {calibration}", "<name", "cycles", "<source", "<where"
-    )
+    title = f"cycles that the kinds share, calibration {calibration}"
+    shared = create_table(title, "<name", "cycles", "<source", "<where")
     for number_kind, numbers in (("family", machine.families), ("ceiling", machine.ceilings)):
         for number in numbers:
             source = number.source
             shared.add_row(f"{number_kind} {number.name}", f"{number.value:,}", source.kind, Text(source.where))
-    kinds = create_table(
-        f"instruction kinds, calibration {calibration}", "<kind", "<uses", "<issue", "<latency", "<source", "<where"
-    )
+    heads = ("<kind", "<uses", "<issue", "<latency", "<source", "<where")
+    kinds = create_table(f"instruction kinds, calibration {calibration}", *heads)
     for kind in machine.kinds:
-        uses = "; ".join(
-            f"{slot} for {cycles}" + (f" at {offset}" if offset != "0" else "") for slot, cycles, offset in kind.uses
-        )
+        offsets = ("" if offset == "0" else f" at {offset}" for _, _, offset in kind.uses)
+        uses = "; ".join(f"{use[0]} for {use[1]}{at}" for use, at in zip(kind.uses, offsets, strict=True))
         source = kind.source
         kinds.add_row(kind.name, Text(uses), Text(kind.issue), Text(kind.latency), source.kind, Text(source.where))
     weights = machine.weights
@@ -326,6 +319,6 @@ def build_target_details(name: str, calibration: str) -> Group:
         f"score of a layout: {weights.smem_transactions:g} × shared-memory transactions + {weights.tmem_cycles:g} × "
         f"tensor-memory cycles (0 for shared tiles) + {weights.live_registers:g} × live registers"
     )
-    first: list[RenderableType] = [Text("features: " + ", ".join(machine.features))]
     parts: list[RenderableType] = [limits, gpus, slots, pools, Text(score), shared, kinds]
-    return Group(*first, *(line for part in parts for line in (Text(""), part)))
+    features = Text(f"features: {', '.join(machine.features)}")
+    return Group(features, *(line for part in parts for line in (Text(""), part)))

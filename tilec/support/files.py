@@ -1,6 +1,5 @@
 """Reads and writes the files that a command names: kernels are read as `SourceFile`, files of another kind are
-recognised, outputs appear whole or not at all.
-"""
+recognised, outputs appear whole or not at all."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache, lru_cache
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn, TypeVar
 
 from tilec.sched.problem import Count, Cycles, Pool, Slot
 from tilec.support import files, readers, resources, schema
@@ -24,6 +24,7 @@ from tilec.support.spelling import nearest_word
 from tilec.target.names import UNIVERSAL_FEATURES, Feature, InstructionKind
 
 SourceKind = Literal["vendor", "measured", "derived", "guess"]
+Named = TypeVar("Named", "Limit", Slot, Pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +134,19 @@ class Target:
         return replace(self, limits=limits, families=families, kinds=kinds, gpu=gpu.name)
 
     def limit(self, name: str) -> int:
-        found = next((limit for limit in self.limits if limit.name == name), None)
-        if found is None:
-            raise InternalError(f"target {self.name} has no limit '{name}'")
-        return found.value
+        """Return the value of a hard limit of the machine."""
+        return self._find_named(self.limits, name, "limit").value
 
     def slot(self, name: str) -> Slot:
-        found = next((slot for slot in self.slots if slot.name == name), None)
-        if found is None:
-            raise InternalError(f"target {self.name} has no slot '{name}'")
-        return found
+        return self._find_named(self.slots, name, "slot")
 
     def pool(self, name: str) -> Pool:
-        found = next((pool for pool in self.pools if pool.name == name), None)
+        return self._find_named(self.pools, name, "pool")
+
+    def _find_named(self, things: Iterable[Named], name: str, what: str) -> Named:
+        found = next((thing for thing in things if thing.name == name), None)
         if found is None:
-            raise InternalError(f"target {self.name} has no pool '{name}'")
+            raise InternalError(f"target {self.name} has no {what} '{name}'")
         return found
 
     def prices(self, kind: str) -> bool:
@@ -168,16 +167,13 @@ class Target:
 def _evaluate_price(kind: Kind, arguments: tuple[int, ...]) -> Timing:
     values: dict[str, float] = {family.name: family.value for family in kind.families}
     values |= zip(kind.parameters, arguments, strict=True)
-    uses = tuple(
-        (slot, round_up_cycles(evaluate_formula(cycles, values)), round_up_cycles(evaluate_formula(offset, values)))
-        for slot, cycles, offset in kind.uses
-    )
+
+    def count_cycles(formula: str) -> int:
+        return round_up_cycles(evaluate_formula(formula, values))
+
+    uses = tuple((slot, count_cycles(cycles), count_cycles(offset)) for slot, cycles, offset in kind.uses)
     values["occupancy"] = max((offset + cycles for _, cycles, offset in uses), default=0)
-    return Timing(
-        uses,
-        round_up_cycles(evaluate_formula(kind.issue, values)),
-        round_up_cycles(evaluate_formula(kind.latency, values)),
-    )
+    return Timing(uses, count_cycles(kind.issue), count_cycles(kind.latency))
 
 
 # --- closed forms ---
@@ -188,11 +184,8 @@ class FormulaError(ValueError):
 
 
 _BINARY_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
 _FORMULA_FUNCTIONS: dict[str, Callable[..., float]] = {"max": max, "min": min, "ceil": math.ceil}
 
 
@@ -359,12 +352,8 @@ class _RequiredNames:
     kinds: Mapping[InstructionKind, tuple[str, ...]] = field(default_factory=dict)
 
 
-_BYTES, _TRANSFER, _COMPUTE, _PRODUCT = (
-    ("bytes",),
-    ("bytes", "threads"),
-    ("ops", "elements", "threads"),
-    ("m", "n", "count"),
-)
+_BYTES, _TRANSFER = ("bytes",), ("bytes", "threads")
+_COMPUTE, _PRODUCT = ("ops", "elements", "threads"), ("m", "n", "count")
 _REQUIRED_NAMES: Mapping[Feature | Literal[""], _RequiredNames] = {
     "": _RequiredNames(
         ("clock_mhz", "ctas_per_cluster", "ctas_per_sm", "dram_bytes_per_cycle", "l2_bytes", "l2_bytes_per_cycle",
@@ -471,9 +460,8 @@ def refuse_target(name: str) -> NoReturn:
     help_text = _suggest_target_with_gpu(name) or _suggest_by_generation(name) or _suggest_by_number(name, known)
     if help_text is None and (near := nearest_word(name, known)):
         help_text = f"did you mean '{near}'?"
-    raise_error(
-        "unknown-target", f"unknown target '{name}'", notes=(f"known targets: {', '.join(known)}",), help=help_text
-    )
+    notes = (f"known targets: {', '.join(known)}",)
+    raise_error("unknown-target", f"unknown target '{name}'", notes=notes, help=help_text)
 
 
 def _refuse_gpu(target: Target, gpu: str) -> NoReturn:
@@ -573,9 +561,7 @@ def _build_target(given: _TargetFile, calibration: str) -> Target:
         limits=_build_limits(given.limits),
         slots=tuple(Slot(name, slot.width) for name, slot in given.slots.items()),
         pools=tuple(_build_pool(name, pool.limit, given.limits) for name, pool in given.pools.items()),
-        kinds=tuple(
-            _build_kind(name, timing, calibration, families, given.slots) for name, timing in given.timing.items()
-        ),
+        kinds=tuple(_build_kind(name, row, calibration, families, given.slots) for name, row in given.timing.items()),
         calibration=calibration,
         families=families,
         ceilings=_build_limits(chosen.ceilings),
@@ -595,16 +581,14 @@ def _build_gpu(name: str, gpu: _Gpu, given: _TargetFile, calibration: str) -> Gp
         raise schema.SchemaError(f"gpus.{name}.limits: there is no limit '{absent}'")
     fixed = next((pool.limit for pool in given.pools.values() if pool.limit in gpu.limits), None)
     if fixed is not None:
-        raise schema.SchemaError(
-            f"gpus.{name}.limits: '{fixed}' is the size of a pool and must not differ between GPUs of a target"
-        )
+        what = f"'{fixed}' is the size of a pool and must not differ between GPUs of a target"
+        raise schema.SchemaError(f"gpus.{name}.limits: {what}")
     known = given.calibrations.silicon.families
     absent = next((family for family in gpu.families if family not in known), None)
     if absent is not None:
         raise schema.SchemaError(f"gpus.{name}.families: the silicon calibration has no family '{absent}'")
-    return Gpu(
-        name, gpu.what, _build_limits(gpu.limits), _build_limits(gpu.families) if calibration == "silicon" else ()
-    )
+    families = _build_limits(gpu.families) if calibration == "silicon" else ()
+    return Gpu(name, gpu.what, _build_limits(gpu.limits), families)
 
 
 def _build_pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:

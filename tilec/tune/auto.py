@@ -145,10 +145,8 @@ def _read_assignment(target: ast.Expr, value: ast.Expr) -> dict[str, Value | Non
         case ast.Name(id=name), _:
             return {name: _read_literal(value)}
         case (ast.Tuple(items=targets), ast.Tuple(items=values)) if len(targets) == len(values):
-            pairs = zip(targets, values, strict=True)
-            return {
-                n.id: _read_literal(v) for n, v in pairs if isinstance(n, ast.Name) and not isinstance(v, ast.Starred)
-            }
+            named = ((n.id, v) for n, v in zip(targets, values, strict=True) if isinstance(n, ast.Name))
+            return {name: _read_literal(v) for name, v in named if not isinstance(v, ast.Starred)}
         case _:
             return dict.fromkeys(sorted(_collect_names(target)))
 

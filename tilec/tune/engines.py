@@ -40,12 +40,8 @@ def check_tilec_version(machine: str, found: str | None) -> None:
     none)."""
     if found == __version__:
         return
-    kind = machine.partition(" ")[0]
-    raise_error(
-        "wrong-worker",
-        f"the {machine} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}",
-        help=f"install the same version on every {kind}",
-    )
+    title = f"the {machine} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}"
+    raise_error("wrong-worker", title, help=f"install the same version on every {machine.partition(' ')[0]}")
 
 
 class LocalEngine:

@@ -37,13 +37,9 @@ class Ranking:
 def rank_predictions(predictions: Iterable[tuple[Point, int | str]], stages: Collection[str] = ()) -> Ranking:
     """Rank points by their cycles; a text is the reason why a point cannot be built. Ties keep their order. Of
     candidates that differ only in the knobs `stages`, all but the first are marked `again`."""
-    candidates: list[Candidate] = []
-    rejected: list[Rejection] = []
-    for point, found in predictions:
-        if isinstance(found, str):
-            rejected.append(Rejection(point, found))
-        else:
-            candidates.append(Candidate(point, found))
+    found = list(predictions)
+    candidates = [Candidate(point, cycles) for point, cycles in found if not isinstance(cycles, str)]
+    rejected = [Rejection(point, reason) for point, reason in found if isinstance(reason, str)]
     best: list[Candidate] = []
     seen: set[tuple[int, Point]] = set()
     for candidate in sorted(candidates, key=lambda candidate: candidate.cycles):

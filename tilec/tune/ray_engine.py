@@ -29,9 +29,8 @@ class RayEngine:
         try:
             import ray
         except ImportError:
-            raise_error(
-                "no-scheduler", "Ray is not installed here", help="pip install '.[ray]', here and on every node"
-            )
+            advice = "pip install '.[ray]', here and on every node"
+            raise_error("no-scheduler", "Ray is not installed here", help=advice)
         self._ray: Any = ray
         _check_reachable(address)
         try:
@@ -39,12 +38,9 @@ class RayEngine:
         except (ConnectionError, OSError, ValueError) as error:
             _fail_without_head(address, error)
         except RuntimeError as error:
-            help = "install the same Python and Ray here and on every node"
+            title, notes = f"the cluster at {address} runs another version of Ray or Python", (_get_first_line(error),)
             raise_error(
-                "wrong-worker",
-                f"the cluster at {address} runs another version of Ray or Python",
-                notes=(_get_first_line(error),),
-                help=help,
+                "wrong-worker", title, notes=notes, help="install the same Python and Ray here and on every node"
             )
         if not self._nodes:
             self.close()

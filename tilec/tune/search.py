@@ -156,11 +156,9 @@ def _try_batch(
         watcher.trying(done, total)
     new = [point for point in batch if point not in known]
     for number, answer in engine.run(work.carry_out, [work.task(point) for point in new]):
-        if isinstance(answer, LostTask):
-            outcome = Outcome(refusal=work.reason(answer))
-        else:
-            outcome = answer
-            journal.note(new[number], outcome)
+        outcome = Outcome(refusal=work.reason(answer)) if isinstance(answer, LostTask) else answer
+        if not isinstance(answer, LostTask):
+            journal.note(new[number], answer)
         known[new[number]] = outcome
         watcher.found(new[number], outcome, True)
         watcher.trying(before + len(known), total)

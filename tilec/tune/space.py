@@ -66,8 +66,3 @@ def build_space(axes: Sequence[tuple[str, Sequence[Value]]]) -> Space:
         different = {(type(value), value): value for value in values}
         made.append(Axis(name, tuple(different.values())))
     return Space(tuple(made))
-
-
-def format_point(point: Point) -> str:
-    """Format a point for people: `block_M=128 --cluster=2x1`."""
-    return " ".join(f"{name}={value}" for name, value in point)

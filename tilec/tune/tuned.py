@@ -43,9 +43,8 @@ class _File:
 
 def write_tuned(tuned: TunedVariant) -> str:
     constants = {name: value for name, value in tuned.point if not name.startswith(knobs.OPTION_PREFIX)}
-    options = {
-        n.removeprefix(knobs.OPTION_PREFIX): value for n, value in tuned.point if n.startswith(knobs.OPTION_PREFIX)
-    }
+    prefix = knobs.OPTION_PREFIX
+    options = {name.removeprefix(prefix): value for name, value in tuned.point if name.startswith(prefix)}
     schedule = json.loads(tuned.schedule)
     record = _File(tuned.said, tuned.kernel, tuned.target, tuned.entry, constants, options, schedule)
     return json.dumps(schema.to_plain(record), indent=1, ensure_ascii=False) + "\n"
@@ -55,17 +54,15 @@ def read_tuned(text: str, path: str) -> TunedVariant:
     try:
         found = schema.read_record(_File, readers.parse_json(text), "")
     except ValueError as error:
-        raise_error(
-            "bad-tuned-file", f"{path} is not a file of tilec tune: {error}", help="write it again with tilec tune"
-        )
+        title = f"{path} is not a file of tilec tune: {error}"
+        raise_error("bad-tuned-file", title, help="write it again with tilec tune")
     chosen = {knobs.find_current_name(name): value for name, value in found.options.items()}
     for name, value in chosen.items():
         knobs.check_knob(name, [value], path)
     options = ((f"{knobs.OPTION_PREFIX}{name}", value) for name, value in chosen.items())
     schedule = json.dumps(found.schedule, ensure_ascii=False)
-    return TunedVariant(
-        found.kernel, found.target, found.entry, (*found.constants.items(), *options), found.tuned, schedule
-    )
+    point = (*found.constants.items(), *options)
+    return TunedVariant(found.kernel, found.target, found.entry, point, found.tuned, schedule)
 
 
 def apply_tuned(tuned: TunedVariant, base: CompileOptions, path: str) -> CompileOptions:
@@ -74,16 +71,8 @@ def apply_tuned(tuned: TunedVariant, base: CompileOptions, path: str) -> Compile
     from dataclasses import replace
 
     if base.target != tuned.target:
-        raise_error(
-            "tuned-for-another",
-            f"{path} was tuned for {tuned.target}, not for {base.target}",
-            help=f"compile with --target {tuned.target}, or tune for {base.target}",
-        )
+        advice = f"compile with --target {tuned.target}, or tune for {base.target}"
+        raise_error("tuned-for-another", f"{path} was tuned for {tuned.target}, not for {base.target}", help=advice)
     chosen = knobs.apply_point(tuned.point, replace(base, defines=()))
-    return replace(
-        chosen,
-        defines=(*chosen.defines, *base.defines),
-        entry=base.entry or tuned.entry,
-        schedule=tuned.schedule,
-        tuned_for=tuned.kernel,
-    )
+    defines, entry = (*chosen.defines, *base.defines), base.entry or tuned.entry
+    return replace(chosen, defines=defines, entry=entry, schedule=tuned.schedule, tuned_for=tuned.kernel)

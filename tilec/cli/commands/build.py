@@ -52,12 +52,11 @@ JOINED_STAGES = ("ptx", "cubin")
 def _parse_kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Kind, ...] | None:
     if value is None:
         return None
-    wanted = []
-    for name in value.split(","):
+    wanted = dict.fromkeys(value.split(","))
+    for name in wanted:
         if name not in KINDS:
             raise click.BadParameter(f"{name!r} is not one of {', '.join(KINDS)}", context, parameter)
-        wanted.append(name)
-    return tuple(dict.fromkeys(wanted))
+    return tuple(wanted)
 
 
 def _check_stop_after(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -68,11 +67,8 @@ def _check_stop_after(context: click.Context, parameter: click.Parameter, value:
 
         if value not in list_stopping_points():
             near = get_close_matches(value, list_stopping_points(), n=1)
-            hint = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else f"stages are {', '.join(STAGES)}; --print-pipeline lists passes"
-            )
+            hint = f"stages are {', '.join(STAGES)}; --print-pipeline lists passes"
+            hint = f"did you mean {near[0]!r}?" if near else hint
             raise click.BadParameter(f"{value!r} is neither a stage nor a pass: {hint}", context, parameter)
     return value
 
@@ -224,10 +220,8 @@ def _build_kernels(
         plans[0] = plans[0].also("schedule", targets[0], schedule_trace_file)
     for plan in plans:
         _check_reachable(plan, stop_after, given["opt_level"], schedule_trace_file)
-    if depfile or depfile_name is not None:
-        depfiles = {plan.kernel: depfile_name or f"{plan.base}.d" for plan in plans}
-    else:
-        depfiles = {}
+    has_depfiles = depfile or depfile_name is not None
+    depfiles = {plan.kernel: depfile_name or f"{plan.base}.d" for plan in plans if has_depfiles}
     if report and (stop_after or LAST_STAGE.get(given["opt_level"], STAGES[-1])) != STAGES[-1]:
         fail_usage("--report needs a cubin: compile with -O2 or -O3, and without --stop-after")
     style = _make_header_style(plans, header_style, namespace)
@@ -238,11 +232,9 @@ def _build_kernels(
 
     with report_mistakes(None):
         _check_entry_names(plans)
-        work = [
-            job
-            for plan in plans
-            for job in _make_jobs(plan, targets, stop_after, dump_ir, len(plans) > 1, report, given)
-        ]
+        work: list[CompileJob] = []
+        for plan in plans:
+            work += _make_jobs(plan, targets, stop_after, dump_ir, len(plans) > 1, report, given)
         outputs = [path for plan in plans for path in plan.paths() if path != STDOUT]
         files.check_outputs([*outputs, *depfiles.values()], list_input_files(kernels, given))
         if output is not None and not is_folder and emit is None and stop_after is None:
@@ -288,10 +280,8 @@ def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[st
     for target in targets:
         with report_mistakes(None):
             options = make_compile_options(given, target)
-            machine, sources = (
-                load_target(target, options.calibration, options.gpu),
-                [_read_kernel_file(path) for path in paths],
-            )
+            machine = load_target(target, options.calibration, options.gpu)
+            sources = [_read_kernel_file(path) for path in paths]
         found: list[Kernel] = []
         for source in sources:
             with report_mistakes(source):
@@ -303,12 +293,9 @@ def _make_header_style(plans: Sequence[OutputPlan], name: str, namespace: str | 
     """Return the style of headers. Raises a usage error where one is given but no header is written."""
     from tilec.host.header import Style, is_namespace
 
-    given_options = [
-        *(["--header-style"] if name != HEADER_STYLES[0] else []),
-        *(["--namespace"] if namespace is not None else []),
-    ]
-    if given_options and not any("header" in plan.kinds() for plan in plans):
-        fail_usage(f"{given_options[0]} needs --emit header")
+    option = "--header-style" if name != HEADER_STYLES[0] else "--namespace" if namespace is not None else None
+    if option is not None and not any("header" in plan.kinds() for plan in plans):
+        fail_usage(f"{option} needs --emit header")
     if namespace is not None and not is_namespace(namespace):
         fail_usage(f"--namespace {namespace}: this is not a namespace of C++; write a name such as kernels or a::b")
     return Style(name == "declarations", tuple(namespace.split("::")) if namespace else ())
@@ -337,10 +324,10 @@ class OutputPlan:
 
     def stages(self) -> list[str]:
         """Return the stages that these outputs are made from."""
-        stages = [
-            stage for kind in self.kinds() for stage in (JOINED_STAGES if kind in JOINED_KINDS else [_get_stage(kind)])
-        ]
-        return list(dict.fromkeys(stages))
+        stages: dict[str, None] = {}
+        for kind in self.kinds():
+            stages |= dict.fromkeys(JOINED_STAGES if kind in JOINED_KINDS else [_get_stage(kind)])
+        return list(stages)
 
 
 def _check_entry_names(plans: Sequence[OutputPlan]) -> None:
@@ -423,11 +410,8 @@ def _plan_outputs(
     base = _make_base_name(kernel, is_folder, output)
     places: list[tuple[Kind, str | None, str]] = []
     for kind in emit:
-        if kind in JOINED_KINDS:
-            places.append((kind, None, f"{base}{_get_suffix(kind)}"))
-            continue
-        for target in targets:
-            middle = f".{target_stem(target)}" if len(targets) > 1 else ""
+        for target in (None,) if kind in JOINED_KINDS else targets:
+            middle = f".{target_stem(target)}" if target is not None and len(targets) > 1 else ""
             places.append((kind, target, f"{base}{middle}{_get_suffix(kind)}"))
     if len(places) == 1 and output is not None and not is_folder:
         places = [(*places[0][:2], output)]
@@ -439,8 +423,8 @@ def _check_reachable(plan: OutputPlan, stop_after: str | None, level: int, trace
     from tilec.driver.engine import find_position
 
     end = LAST_STAGE.get(level, "cubin")
-    for kind, stage in ((kind, "cubin" if kind in FROM_CUBIN else kind) for kind in plan.kinds()):
-        if stop_after is not None and find_position(stage) > find_position(stop_after):
+    for kind in plan.kinds():
+        if stop_after is not None and find_position(_get_stage(kind)) > find_position(stop_after):
             option = "--schedule-trace-file" if kind == "schedule" and trace is not None else f"--emit {kind}"
             fail_usage(f"--stop-after {stop_after} comes before {option}")
     wanted = [*plan.stages(), *([stop_after] if stop_after is not None else [])]
@@ -467,9 +451,8 @@ def _make_jobs(
         # Stop at the last wanted stage; a dump wants all of them.
         end = LAST_STAGE.get(options.opt_level)
         last = stop_after or (end if dump_ir is not None or report else max(keep, key=find_position))
-        inner = ".".join(
-            [*([Path(plan.kernel).stem] if of_several else []), *([target_stem(target)] if len(targets) > 1 else [])]
-        )
+        names = (of_several, Path(plan.kernel).stem), (len(targets) > 1, target_stem(target))
+        inner = ".".join(name for is_needed, name in names if is_needed)
         folder = None if dump_ir is None else str(Path(dump_ir) / inner)
         # Each job records imports in a source of its own.
         own = SourceFile(source.path, source.text)
@@ -508,23 +491,18 @@ def _build_contents(plan: OutputPlan, results: dict[str, CompileResult], style: 
 
             portable = newest_portable(of_machine)
             ptx = {} if portable is None else {portable: of_machine[portable].texts["ptx"]}
-            contents[path] = build_fatbin(
-                {name: result.texts["cubin"] for name, result in of_machine.items()}, ptx, Path(plan.kernel).name
-            )
+            cubins = {name: result.texts["cubin"] for name, result in of_machine.items()}
+            contents[path] = build_fatbin(cubins, ptx, Path(plan.kernel).name)
         elif kind == "header":
             from tilec.host.header import Variant, build_header
 
-            variants = [
-                Variant(name, result.texts["cubin"], result.texts["ptx"], result.manifests)
-                for name, result in of_machine.items()
-            ]
+            machines = of_machine.items()
+            variants = [Variant(name, r.texts["cubin"], r.texts["ptx"], r.manifests) for name, r in machines]
             contents[path] = build_header(Path(plan.kernel).name, variants, style).encode()
-        elif kind == "json":
-            assert target is not None
-            contents[path] = _encode_manifests(results[target])
         else:
             assert target is not None
-            contents[path] = results[target].texts[kind]
+            result = results[target]
+            contents[path] = _encode_manifests(result) if kind == "json" else result.texts[kind]
     return contents
 
 

@@ -101,7 +101,7 @@ def tune(
         space = _build_space(source, base, space_file)
     with report_mistakes(source):
         request = SearchRequest(source, base, *space, trials, trial_limit)
-        found, work = _run_search(request, journal_file, EngineChoice(jobs, engine, address))
+        found, work = _run_search(request, journal_file, engine, jobs if address is None else address)
         _report_search(request, found, work, output)
 
 
@@ -113,11 +113,8 @@ class _SchedulerParam(click.ParamType[str]):
     def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
         if value not in SCHEDULERS and not _is_address(value):
             words = ", ".join(SCHEDULERS)
-            self.fail(
-                f"{value!r} is not one of {words}, or an address such as {' or '.join(ADDRESSES.values())}",
-                param,
-                context,
-            )
+            examples = " or ".join(ADDRESSES.values())
+            self.fail(f"{value!r} is not one of {words}, or an address such as {examples}", param, context)
         return value
 
 
@@ -140,15 +137,6 @@ def _split_scheduler(engine: str, given: str) -> tuple[str | None, str]:
     if engine not in ADDRESSES:
         fail_usage(f"--scheduler gives an address, which needs --engine {' or '.join(ADDRESSES)}")
     return given, SCHEDULERS[0]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
-    """The number of local processes for trials, or the address of an engine with workers for them."""
-
-    processes: int
-    engine: str
-    address: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +173,8 @@ def _build_space(
     else:
         observer = Observer()
         written = files.read_text(space_file)
-        found = reader.read_space(
-            written, space_file, list(auto.find_constants(module)), lambda w: observer.warn(w, base)
-        )
+        constants = list(auto.find_constants(module))
+        found = reader.read_space(written, space_file, constants, lambda warning: observer.warn(warning, base))
         show_diagnostics(observer.warnings, None)
     if found.size > MAX_POINTS:
         raise_error(
@@ -239,7 +226,10 @@ def _describe_inputs(request: SearchRequest) -> dict[str, str]:
     }
 
 
-def _run_search(request: SearchRequest, journal_file: str, where: EngineChoice) -> tuple[SearchResult, TrialWork]:
+def _run_search(
+    request: SearchRequest, journal_file: str, engine_name: str, workers: int | str
+) -> tuple[SearchResult, TrialWork]:
+    """Run the trials on so many local processes, or on the workers of the engine at an address."""
     from tilec.cli.commands.tune_view import watch_search
     from tilec.target.table import load_target
     from tilec.tune import trial
@@ -250,7 +240,7 @@ def _run_search(request: SearchRequest, journal_file: str, where: EngineChoice) 
 
     target = load_target(request.base.target, request.base.calibration, request.base.gpu)
     journal = Journal(journal_file, _describe_inputs(request))
-    engine, gpu = _make_engine(where, target)
+    engine, gpu = _make_engine(engine_name, workers, target)
 
     def make_variant(point: Point) -> trial.Variant:
         return trial.Variant(
@@ -274,17 +264,17 @@ def _run_search(request: SearchRequest, journal_file: str, where: EngineChoice) 
     return found, work
 
 
-def _make_engine(where: EngineChoice, target: Target) -> tuple[Engine, str]:
+def _make_engine(name: str, workers: int | str, target: Target) -> tuple[Engine, str]:
     """Return the engine for trials and the GPU that measures them; several machines must all have the same GPU."""
     from functools import partial
 
     from tilec.tune.measure import find_gpu_for
 
-    if where.address is None:
+    if isinstance(workers, int):
         from tilec.tune.engines import LocalEngine
 
-        return LocalEngine(where.processes), find_gpu_for(target)
-    engine = _connect_engine(where.engine, where.address)
+        return LocalEngine(workers), find_gpu_for(target)
+    engine = _connect_engine(name, workers)
     gpus = set(engine.everywhere(partial(find_gpu_for, target)))
     return engine, gpus.pop() if len(gpus) == 1 else ""
 

@@ -105,11 +105,8 @@ def _parse_hexadecimal(text: str, digits: str) -> bytes:
     try:
         return bytes.fromhex(digits)
     except ValueError:
-        raise_error(
-            "bad-argument",
-            f"'{text}' is not bytes in hexadecimal",
-            help="write two digits for each byte, as bytes:00ff",
-        )
+        help_text = "write two digits for each byte, as bytes:00ff"
+        raise_error("bad-argument", f"'{text}' is not bytes in hexadecimal", help=help_text)
 
 
 def _make_zeros(text: str, rest: str) -> Array:
@@ -125,17 +122,12 @@ def _make_zeros(text: str, rest: str) -> Array:
 
 def _read_array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Array:
     if not path.endswith(".npz"):
-        raise_error(
-            "bad-argument",
-            f"'{text}' is not an argument",
-            help="write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff",
-        )
+        forms = "write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff"
+        raise_error("bad-argument", f"'{text}' is not an argument", help=forms)
     if path not in opened:
         opened[path] = ArrayFile(files.read_bytes(path), path)
-    if name not in opened[path].headers:
-        raise_error(
-            "missing-input", f"{path} has no array '{name}'", help=f"it has {', '.join(opened[path].headers) or 'none'}"
-        )
+    if name not in (known := opened[path].headers):
+        raise_error("missing-input", f"{path} has no array '{name}'", help=f"it has {', '.join(known) or 'none'}")
     return np.array(opened[path].read(name), order="C")
 
 
@@ -177,11 +169,8 @@ def find_entry(source: SourceFile, entry: str | None) -> str:
         raise_error("ptx-syntax", error.message, _find_line_span(source, error.line), "here")
     names = [kernel.name for kernel in module.entries]
     if entry is None and len(names) != 1:
-        raise_error(
-            "ambiguous-entry",
-            f"{source.path} has {len(names)} kernels",
-            help=f"choose with --entry: {', '.join(names)}",
-        )
+        choice = f"choose with --entry: {', '.join(names)}"
+        raise_error("ambiguous-entry", f"{source.path} has {len(names)} kernels", help=choice)
     return entry or names[0]
 
 

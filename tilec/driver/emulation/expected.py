@@ -80,9 +80,8 @@ def _match_outputs(
         raise_error("bad-expectation", f"{text} has '{strays[0]}', which is not an output of {kernel.name}",
              help=f"its outputs are {', '.join(known)}")  # fmt: skip
     if not names:
-        raise_error(
-            "bad-expectation", f"{text} has no array", help=f"the outputs of {kernel.name} are {', '.join(known)}"
-        )
+        outputs = f"the outputs of {kernel.name} are {', '.join(known)}"
+        raise_error("bad-expectation", f"{text} has no array", help=outputs)
     return known
 
 
@@ -126,9 +125,8 @@ def _load_function(path: str, name: str) -> Callable[..., object]:
     function: Callable[..., object] | None = namespace.get(name)
     if not callable(function):
         own = [n for n, value in namespace.items() if inspect.isfunction(value) and value.__module__ == "reference"]
-        raise_error(
-            "bad-expectation", f"{path} has no function {name}", help=f"it has {', '.join(own)}" if own else None
-        )
+        functions = f"it has {', '.join(own)}" if own else None
+        raise_error("bad-expectation", f"{path} has no function {name}", help=functions)
     return function
 
 
@@ -172,6 +170,5 @@ def _run_user_code(work: Callable[[], Any], path: str, what: str) -> Any:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(path).name]
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)
         where = f"{path}:{line}: " if line else ""
-        raise CompileError(
-            Diagnostic("bad-expectation", what, notes=(f"{where}{type(error).__name__}: {error}",))
-        ) from error
+        notes = (f"{where}{type(error).__name__}: {error}",)
+        raise CompileError(Diagnostic("bad-expectation", what, notes=notes)) from error

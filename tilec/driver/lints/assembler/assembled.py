@@ -143,13 +143,14 @@ def _warn_of_slow_loop(one: LoopCode, help: str, source: SourceFile) -> Diagnost
     secondary: tuple[Label, ...] = ()
     if waits and (place := _find_waiting_line(waits[0], source)) is not None:
         secondary = (Label(place, f"here {describe_wait(waits[0])}"),)
-    rest = waits[1:] if secondary else waits
+    rest = (waits[1:] if secondary else waits)[:_MAX_WAIT_NOTES]
+    lines = ("" if wait.at.line is None else f", at line {wait.at.line[1]}" for wait in rest)
     return Diagnostic(
         "assembled-interval",
         f"one iteration takes a warp {one.interval.cycles:,.0f} cycles in machine code; the schedule has {one.ii:,}",
         Label(one.place.first_line(), f"{one.interval.issue:,.0f} cycles by stall counts alone"),
         secondary,
-        tuple(describe_wait(wait) + _describe_line(wait) for wait in rest[:_MAX_WAIT_NOTES]),
+        tuple(describe_wait(wait) + line for wait, line in zip(rest, lines, strict=True)),
         help,
         "warning",
     )
@@ -162,10 +163,6 @@ def _find_waiting_line(wait: WarpWait, source: SourceFile) -> Span | None:
     file, line = wait.at.line
     names = ("", *source.imported)
     return source.whole_line(line, names[file - 1]) if 0 < file <= len(names) else None
-
-
-def _describe_line(wait: WarpWait) -> str:
-    return "" if wait.at.line is None else f", at line {wait.at.line[1]}"
 
 
 def _sum_waits_by_kind(found: WarpInterval) -> dict[OpcodeKind, float]:

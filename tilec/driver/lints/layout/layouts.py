@@ -19,10 +19,9 @@ from tilec.analysis.rings import find_pipelined_loops, is_load
 from tilec.driver.lints.registry import LAYOUT, register_lint, register_warning
 from tilec.ir.affine import row_divisor
 from tilec.ir.rewrite import rewrite_statements
-from tilec.ir.tile import Buffer, For, Kernel, Parallel, Region, Stmt, TileOp, walk_statements
+from tilec.ir.tile import Buffer, For, Kernel, Parallel, Stmt, TileOp, walk_statements
 from tilec.ops.copies.copy import Copy
 from tilec.ops.lowering import TMA_ALIGNMENT
-from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.fragments.vector_widths import find_streamed_buffers
 from tilec.passes.layout.mechanisms.kernel_form import choose_kernel_form
 from tilec.passes.layout.mechanisms.tensor_memory import count_columns, find_crowded_out_sums
@@ -78,18 +77,12 @@ def find_synchronous_copies(work: KernelState) -> Iterator[Diagnostic]:
 
 @register_warning(LAYOUT)
 def find_unkept_widths(work: KernelState) -> Iterator[Diagnostic]:
-    for assignment in work.assignment.kernels:
-        yield from _check_nest_widths(assignment)
-
-
-def _check_nest_widths(assignment: LayoutAssignment) -> Iterator[Diagnostic]:
-    for nest in walk_statements(assignment.kernel.body):
-        if (
-            not isinstance(nest, Parallel)
-            or nest.width is None
-            or nest.is_per_thread
-            or not find_streamed_buffers(nest)
-        ):
+    """Warn of each nest whose layout gives threads fewer adjacent elements than its hint asks for."""
+    nests = ((nest, part) for part in work.assignment.kernels for nest in walk_statements(part.kernel.body))
+    for nest, assignment in nests:
+        if not isinstance(nest, Parallel) or nest.width is None or nest.is_per_thread:
+            continue
+        if not find_streamed_buffers(nest):
             continue
         layout = assignment.nest_layout(nest)
         first = next((axis for axis in layout.registers if axis.size > 1), None)
@@ -148,7 +141,7 @@ _ALIGNED_ROW = 1 << 20
 
 
 @register_lint(LAYOUT, "rows-without-tma")
-def rows(work: KernelState) -> Iterator[Diagnostic]:
+def find_rows_without_tma(work: KernelState) -> Iterator[Diagnostic]:
     """Warn of each tensor whose rows keep the loads of a pipelined loop from TMA, where aligned rows would not."""
     kernel, target, strategy = work.source_kernel, work.target, work.options.pipeline_strategy
     if not target.has("tma") or work.assignment.roles or work.assignment.form == "warp_specialised":
@@ -191,14 +184,11 @@ def _has_unknown_rows(op: TileOp) -> bool:
 def _with_aligned_rows(kernel: Kernel) -> Kernel:
     """Return the kernel as if the rows that its copies load were a multiple of 16 bytes."""
 
-    def aligned(region: Region) -> Region:
-        tensor = region.buffer
-        return replace(region, buffer=replace(tensor, extents=(*tensor.extents[:-1], _ALIGNED_ROW)))
+    def align_rows(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Copy) or not _has_unknown_rows(stmt):
+            return stmt
+        source, destination = stmt.regions
+        tensor = replace(source.buffer, extents=(*source.buffer.extents[:-1], _ALIGNED_ROW))
+        return stmt.with_regions((replace(source, buffer=tensor), destination))
 
-    def visit(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Copy) and _has_unknown_rows(stmt):
-            source, destination = stmt.regions
-            return stmt.with_regions((aligned(source), destination))
-        return stmt
-
-    return replace(kernel, body=rewrite_statements(kernel.body, visit))
+    return replace(kernel, body=rewrite_statements(kernel.body, align_rows))

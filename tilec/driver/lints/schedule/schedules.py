@@ -38,14 +38,10 @@ def find_bank_conflicts(work: KernelState) -> Iterator[Diagnostic]:
 def _find_conflicting_pairs(assignment: LayoutAssignment, loops: Iterable[PlannedLoop]) -> Iterator[Diagnostic]:
     """Yield a warning for each pair of tiles that statements access at once with bank conflicts, at its worst place."""
     slow = _find_conflicted_tiles(assignment)
-    together = [
-        (stmt.span, stmt.span)
-        for stmt in walk_statements(assignment.kernel.body)
-        if isinstance(stmt, Parallel | TileOp)
-    ]
-    together += [
-        pair for planned in loops for pair in _find_overlapping_statements(planned.loop, planned.solution.schedule)
-    ]
+    statements = (stmt for stmt in walk_statements(assignment.kernel.body) if isinstance(stmt, Parallel | TileOp))
+    together = [(stmt.span, stmt.span) for stmt in statements]
+    for planned in loops:
+        together += _find_overlapping_statements(planned.loop, planned.solution.schedule)
     worst: dict[frozenset[str], tuple[float, Diagnostic]] = {}
     for first, second in together:
         for name, ways in slow.get(first, {}).items():
@@ -84,10 +80,7 @@ def _find_conflicted_tiles(assignment: LayoutAssignment) -> dict[Span, dict[str,
             assignment.shared[access.tile], access.pattern
         )
     # Names with a dot are the compiler's own.
-    return {
-        span: {name: ways for name, ways in tiles.items() if ways >= 2 and "." not in name}
-        for span, tiles in found.items()
-    }
+    return {span: {n: ways for n, ways in tiles.items() if ways >= 2 and "." not in n} for span, tiles in found.items()}
 
 
 def _find_overlapping_statements(loop: LoopProblem, schedule: Schedule) -> Iterator[tuple[Span, Span]]:
@@ -125,18 +118,15 @@ def _find_inflating_statements(loop: LoopProblem, assignment: LayoutAssignment, 
     ops = list(zip(loop.statements, loop.problem.ops, strict=True))
     memory = max((op.latency for stmt, op in ops if _is_tile_load(stmt)), default=0)
     compute = sum(
-        op.issue if not is_asynchronous(stmt) else _find_longest_use(op.uses)
+        op.issue if not is_asynchronous(stmt) else max((use.cycles for use in op.uses), default=0)
         for stmt, op in ops
         if not _is_tile_load(stmt)
     )
     for stmt, op in ops:
         if not isinstance(stmt, tile.Parallel):
             continue
-        work = sum(
-            _count_index_instructions(index, stmt)
-            for s in tile.walk_statements(stmt.body)
-            for index in _list_indices(s)
-        )
+        indices = (index for s in tile.walk_statements(stmt.body) for index in _list_indices(s))
+        work = sum(_count_index_instructions(index, stmt) for index in indices)
         elements, threads = math.prod(stmt.extents), assignment.kernel.threads
         spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
         # The schedule prices an operation as one instruction, so the extra cost of divisions is added.
@@ -159,10 +149,6 @@ def _find_inflating_statements(loop: LoopProblem, assignment: LayoutAssignment, 
 
 def _is_tile_load(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.TileOp) and is_load(stmt)
-
-
-def _find_longest_use(uses: Iterable[object]) -> int:
-    return max((getattr(use, "cycles", 0) for use in uses), default=0)
 
 
 def _list_indices(stmt: tile.Stmt) -> Iterator[tile.Expr]:

@@ -5,6 +5,7 @@ In doubt nothing is reported: a loop that reads what it writes, or whose index d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from tilec.analysis.usage import find_reads, find_writes, list_expressions
@@ -62,10 +63,7 @@ def _get_constant_trip_count(loop: tile.For) -> int | None:
 
 
 def _count_elements(nest: list[tile.For]) -> int:
-    count = 1
-    for loop in nest:
-        count *= _get_constant_trip_count(loop) or 0
-    return count
+    return math.prod(_get_constant_trip_count(loop) or 0 for loop in nest)
 
 
 def _is_redundant(nest: list[tile.For]) -> bool:

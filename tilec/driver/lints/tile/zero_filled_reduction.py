@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from tilec.analysis.trip_count import get_static_trip_count
 from tilec.analysis.usage import find_writes
 from tilec.driver.lints.registry import TILE, register_warning
 from tilec.ir import tile
-from tilec.ir.affine import affine_form
+from tilec.ir.affine import add_exprs, affine_form
 from tilec.ir.types import INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.reductions.reduce import Reduce
@@ -56,7 +57,7 @@ _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "e
 
 TileDimension = tuple[tile.Buffer, int]
 """A tile and one of its dimensions."""
-Ranges = dict[tile.Var, tuple[int, float]]
+Ranges = dict[tile.Expr, tuple[int, float]]
 """The first and last value of each variable that takes every value between. The last is infinite where the launch
 decides it."""
 
@@ -147,14 +148,11 @@ class _TailTracker:
                     tail = evaluated.tail
                     is_followed = kind in ("zero", "other") and len(dims) == 1 and stmt.buffer.scope != "global"
                     if tail is not None and is_followed:
-                        found[stmt.buffer, dims[0]] = _Tail(
-                            tail.tensor,
-                            tail.span,
-                            tail.size,
-                            tail.start,
-                            kind == "zero",
-                            _is_never_negative(stmt.value),
-                            evaluated.has_exponential,
+                        found[stmt.buffer, dims[0]] = replace(
+                            tail,
+                            is_zero=kind == "zero",
+                            is_least=_is_never_negative(stmt.value),
+                            by_exponential=evaluated.has_exponential,
                         )
         return found
 
@@ -232,10 +230,10 @@ class _TailEvaluator:
         if tail.start is None:
             return True
         known = [bound for load in self._loads(arm) for bound in self._exists(load)]
-        index = _sum((tail.start, 1), (self.var, 1))
-        edges = [_plus(index, 1 - tail.size)]  # at most 0 below the upper edge
-        if _least(index, self.ranges) < 0:
-            edges.append(_sum((tail.start, -1), (self.var, -1)))
+        index = add_exprs(tail.start, self.var)
+        edges = [_add_number(index, 1 - tail.size)]  # at most 0 below the upper edge
+        if _bound_sum(index, self.ranges)[0] < 0:
+            edges.append(_subtract(tile.int32_const(0), index))
         return all(self._bounds(edge, condition, holds, known) for edge in edges)
 
     def _loads(self, expr: tile.Expr) -> Iterator[tile.Load]:
@@ -249,19 +247,19 @@ class _TailEvaluator:
                     seen.add(value)
                     left.append(value)
 
-    def _exists(self, load: tile.Load) -> Iterator[_Form]:
-        """Yield forms that are at most 0 where a load's element is in the tensor, by its other dimensions."""
+    def _exists(self, load: tile.Load) -> Iterator[tile.Expr]:
+        """Yield sums that are at most 0 where a load's element is in the tensor, by its other dimensions."""
         for dim, index in enumerate(load.indices):
             if any(part == self.var for part in tile.walk_expr(index)):
                 continue
             size = load.buffer.extents[dim]
             if load.buffer.scope == "global":
                 if isinstance(size, int):
-                    yield _plus(_sum((index, 1)), 1 - size)
+                    yield _add_number(index, 1 - size)
             elif (tail := self.tails.get((load.buffer, dim))) is not None and tail.start is not None:
-                yield _plus(_sum((tail.start, 1), (index, 1)), 1 - tail.size)
+                yield _add_number(add_exprs(tail.start, index), 1 - tail.size)
 
-    def _bounds(self, edge: _Form, condition: tile.Expr, holds: bool, known: list[_Form]) -> bool:
+    def _bounds(self, edge: tile.Expr, condition: tile.Expr, holds: bool, known: list[tile.Expr]) -> bool:
         """Return whether a condition that holds (or does not) makes `edge` at most 0, or cannot be told."""
         match condition:
             case tile.Unary(op="not", a=a):
@@ -276,17 +274,18 @@ class _TailEvaluator:
             case _:
                 return not isinstance(condition, tile.Const)
 
-    def _compares(self, edge: _Form, op: str, a: tile.Expr, b: tile.Expr, known: list[_Form]) -> bool:
+    def _compares(self, edge: tile.Expr, op: str, a: tile.Expr, b: tile.Expr, known: list[tile.Expr]) -> bool:
         """Return whether `a op b` makes `edge` at most 0, or cannot be told."""
-        less, more = _sum((a, 1), (b, -1)), _sum((b, 1), (a, -1))
-        if any(atom not in self.ranges for atom in less.terms):
+        less, more = _subtract(a, b), _subtract(b, a)
+        if any(atom not in self.ranges for atom, _ in affine_form(less).terms):
             return True
         given = {
-            "lt": [_plus(less, 1)], "le": [less], "gt": [_plus(more, 1)], "ge": [more], "eq": [less, more], "ne": [],
+            "lt": [_add_number(less, 1)], "le": [less], "gt": [_add_number(more, 1)], "ge": [more],
+            "eq": [less, more], "ne": [],
         }[op]  # fmt: skip
-        rests = [_minus(edge, form) for form in given]
-        rests += [_minus(rest, form) for rest in rests for form in known]
-        return any(_most(rest, self.ranges) <= 0 for rest in rests)
+        rests = [_subtract(edge, form) for form in given]
+        rests += [_subtract(rest, form) for rest in rests for form in known]
+        return any(_bound_sum(rest, self.ranges)[1] <= 0 for rest in rests)
 
     def _evaluate_load(self, load: tile.Load) -> TailKind:
         named = [d for d, index in enumerate(load.indices) if any(part == self.var for part in tile.walk_expr(index))]
@@ -379,71 +378,37 @@ def _find_copied_tails(
 
 
 def _find_tail(
-    tensor: tile.Buffer,
-    dim: int,
-    start: tile.Expr,
-    extent: int,
-    ranges: Ranges,
-    span: Span,
-    var: tile.Var | None = None,
+    tensor: tile.Buffer, dim: int, start: tile.Expr, extent: int, ranges: Ranges, at: Span, var: tile.Var | None = None
 ) -> _Tail | None:
     """Return the tail of what begins somewhere in a tensor, if it is sure that some of it lies beyond the tensor. With
     `var`, the variable of a loop, `start` is an index that depends on it."""
     size = tensor.extents[dim]
-    form = _sum((start, 1))
-    first, last = _least(form, ranges), _most(form, ranges)
+    first, last = _bound_sum(start, ranges)
     if not isinstance(size, int) or math.isinf(first) or math.isinf(last) or (first >= 0 and last + extent <= size):
         return None
     if var is None:
-        return _Tail(tensor, span, size, start)
-    begins = tile.Binary("sub", start, var, INT32) if form.terms.get(var) == 1 else None
-    return _Tail(tensor, span, size, begins)
+        return _Tail(tensor, at, size, start)
+    return _Tail(tensor, at, size, _subtract(start, var) if (var, 1) in affine_form(start).terms else None)
 
 
 # ---- sums of variables -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """A sum of variables (or of other expressions) with factors, and of a constant."""
-
-    terms: Mapping[tile.Expr, int]
-    constant: int
+def _add_number(expr: tile.Expr, number: int) -> tile.Expr:
+    return add_exprs(expr, tile.int32_const(number))
 
 
-def _sum(*parts: tuple[tile.Expr, int]) -> _Form:
-    """Return the sum of expressions times factors."""
-    total = _Form({}, 0)
-    for expr, factor in parts:
-        form = affine_form(expr)
-        total = _minus(total, _Form({atom: -factor * c for atom, c in form.terms}, -factor * form.constant))
-    return total
+def _subtract(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return tile.Binary("sub", a, b, INT32)
 
 
-def _plus(form: _Form, constant: int) -> _Form:
-    return _Form(form.terms, form.constant + constant)
-
-
-def _minus(a: _Form, b: _Form) -> _Form:
-    terms = dict(a.terms)
-    for atom, factor in b.terms.items():
-        terms[atom] = terms.get(atom, 0) - factor
-    return _Form({atom: factor for atom, factor in terms.items() if factor}, a.constant - b.constant)
-
-
-def _most(form: _Form, ranges: Ranges) -> float:
-    """Return the largest value of a sum; infinity where a variable has no bound."""
-    most: float = form.constant
-    for atom, factor in form.terms.items():
-        if not isinstance(atom, tile.Var) or atom not in ranges:
-            return math.inf
-        most += max(factor * value for value in ranges[atom])
-    return most
-
-
-def _least(form: _Form, ranges: Ranges) -> float:
-    """Return the smallest value of a sum; minus infinity where a variable has no bound."""
-    return -_most(_minus(_Form({}, 0), form), ranges)
+def _bound_sum(expr: tile.Expr, ranges: Ranges) -> tuple[float, float]:
+    """Return the smallest and the largest value of a sum; infinite where one of its variables has no bound."""
+    form = affine_form(expr)
+    if any(atom not in ranges for atom, _ in form.terms):
+        return -math.inf, math.inf
+    ends = [sorted(factor * value for value in ranges[atom]) for atom, factor in form.terms]
+    return form.constant + sum(low for low, _ in ends), form.constant + sum(high for _, high in ends)
 
 
 def _get_loop_range(loop: tile.For) -> Ranges:

@@ -37,13 +37,11 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
             )
     limit = target.limit("named_barriers_carried")
     # Only innermost loops: hand-overs of outer loops are rare beside them.
-    steady = (
-        loop
-        for role in program.roles
-        for loop in _find_steady_states(role.body)
-        if not any(_find_outermost_loops(loop.body))
-    )
-    for loop in steady:
+    loops = (op for role in program.roles for op, _ in _walk_operations(role.body, False) if isinstance(op, warp.Loop))
+    for loop in loops:
+        has_loops = any(isinstance(op, warp.Loop | warp.Pipeline) for op, _ in _walk_operations(loop.body, True))
+        if loop.part != "steady" or has_loops:
+            continue
         stops = [op.span for op, _ in _find_barriers(loop.body, True)]
         if len(stops) > limit >= len({op.id for op, inside in found if inside}):
             lines = sorted({stop.line for stop in stops if stop.line})
@@ -56,43 +54,18 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
             )
 
 
-def _find_steady_states(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
-    """Yield the steady states of pipelined loops."""
+def _walk_operations(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[warp.Operation, bool]]:
+    """Yield each operation, and whether it is in a loop; the operations of a `Forever` are left out."""
     for op in body:
-        match op:
-            case warp.Loop() | warp.Pipeline():
-                if isinstance(op, warp.Loop) and op.part == "steady":
-                    yield op
-                yield from _find_steady_states(op.body)
-            case warp.Branch():
-                yield from _find_steady_states((*op.then, *op.orelse))
-            case _:
-                pass
-
-
-def _find_outermost_loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop | warp.Pipeline]:
-    """Yield the outermost loops."""
-    for op in body:
-        match op:
-            case warp.Loop() | warp.Pipeline():
-                yield op
-            case warp.Branch():
-                yield from _find_outermost_loops((*op.then, *op.orelse))
-            case _:
-                pass
+        yield op, inside
+        is_loop = isinstance(op, warp.Loop | warp.Pipeline)
+        for inner in warp.nested_bodies(op) if is_loop or isinstance(op, warp.Branch) else ():
+            yield from _walk_operations(inner, inside or is_loop)
 
 
 def _find_barriers(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[warp.BarSync, bool]]:
-    for op in body:
-        match op:
-            case warp.BarSync():
-                yield op, inside
-            case warp.Loop() | warp.Pipeline():
-                yield from _find_barriers(op.body, True)
-            case warp.Branch():
-                yield from _find_barriers((*op.then, *op.orelse), inside)
-            case _:
-                pass
+    """Yield each wait at a named barrier, and whether it is in a loop."""
+    yield from ((op, in_loop) for op, in_loop in _walk_operations(body, inside) if isinstance(op, warp.BarSync))
 
 
 @register_warning(WARP)
