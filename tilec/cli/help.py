@@ -181,12 +181,6 @@ def _shorten_spelling(spelled: str) -> str:
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def format_commands() -> str:
-    """Return a line for each command."""
-    rows = [(f"{name} {arguments}".rstrip(), purpose) for name, (arguments, purpose) in SUMMARY.items()]
-    return "\n".join(f"  tilec {row:24}{purpose}" for row, purpose in rows)
-
-
 def show_introduction() -> int:
     """Print the introduction for `tilec` without arguments."""
     print(
@@ -206,17 +200,17 @@ def help_(words: tuple[str, ...]) -> None:
     from tilec.cli.names import COMMANDS, find_command
 
     if not words:
-        print(
-            f"  tilec {'FILE.tl…':24}compile kernels: tilec --help\n{format_commands()}\n\ntilec help COMMAND: of one"
-        )
+        print(f"  tilec {'FILE.tl…':24}compile kernels: tilec --help")
+        for command, (arguments, purpose) in SUMMARY.items():
+            print(f"  tilec {f'{command} {arguments}'.rstrip():24}{purpose}")
+        print("\ntilec help COMMAND: of one")
         return
     name = " ".join(words)
     if name not in COMMANDS:
         from tilec.support.spelling import nearest_word
 
         near = nearest_word(name, COMMANDS)
-        fail_usage(
-            f"there is no command '{name}': " + (f"did you mean '{near}'?" if near else "`tilec help` lists them")
-        )
-    command, _ = find_command(words)
-    command.make_context(f"tilec {name}", ["--help"], help_option_names=[*HELP_NAMES])
+        hint = f"did you mean '{near}'?" if near else "`tilec help` lists them"
+        fail_usage(f"there is no command '{name}': {hint}")
+    found, _ = find_command(words)
+    found.make_context(f"tilec {name}", ["--help"], help_option_names=[*HELP_NAMES])

@@ -161,11 +161,8 @@ def _parse_warning_word(word: str) -> str:
     code = word.removeprefix(kind)
     now = FORMER_CODES.get(code, code)
     if not kind or now not in EXPLANATIONS:
-        raise_error(
-            "unknown-code",
-            f"-W{word} is not a warning option",
-            help="write -Wno-CODE, -Wno-all, -Werror=CODE or -Werror",
-        )
+        advice = "write -Wno-CODE, -Wno-all, -Werror=CODE or -Werror"
+        raise_error("unknown-code", f"-W{word} is not a warning option", help=advice)
     if now != code:
         remember_former(f"-W{word}", f"-W{kind}{now}")
     return f"{kind}{now}"
@@ -192,9 +189,8 @@ def _find_native_target() -> tuple[str, ...]:
     from tilec.host.machines import find_compatible_targets
 
     if not runtime.has_gpu():
-        raise_error(
-            "no-gpu", "--target native: there is no GPU, or no driver", help="name a machine that tilec targets lists"
-        )
+        title = "--target native: there is no GPU, or no driver"
+        raise_error("no-gpu", title, help="name a machine that tilec targets lists")
     major, minor = runtime.compute_capability()
     known = find_compatible_targets((major, minor), resources.target_names())
     if not known:

@@ -82,9 +82,8 @@ def translate_words(command: click.Command, words: Sequence[str]) -> list[str]:
         elif name in _MACHINES and "--target" in known and (equals or rest):
             machines += _parse_machines(value if equals else rest.pop(0))
         elif name in _NEEDLESS and "--target" in known:
-            show_diagnostics(
-                [Diagnostic("needless-option", f"{word} is not needed: {_NEEDLESS[name]}", severity="note")], None
-            )
+            title = f"{word} is not needed: {_NEEDLESS[name]}"
+            show_diagnostics([Diagnostic("needless-option", title, severity="note")], None)
         elif name in _ALTERNATIVES and "--target" in known:
             raise click.UsageError(f"tilec has no option {name}: {_ALTERNATIVES[name]}")
         elif word in _TRANSLATIONS and _TRANSLATIONS[word][0] in known:

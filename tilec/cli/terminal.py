@@ -154,10 +154,8 @@ class _TerminalAttendant:
         if not is_ours:
             yield
             return
-        ours = [
-            number for number in ENDING_SIGNALS if signal.getsignal(number) in _DEFAULT_HANDLERS
-        ]  # nohup ignores one
-        known = {number: signal.getsignal(number) for number in ours}
+        known = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+        ours = [number for number in ENDING_SIGNALS if known[number] in _DEFAULT_HANDLERS]  # nohup ignores one
         before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for number in ours:
             signal.signal(number, self._note_signal)

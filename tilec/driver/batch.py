@@ -86,15 +86,11 @@ def compile_jobs(jobs: Sequence[CompileJob], processes: int = 1) -> Iterator[Com
                 yield made
         except BrokenProcessPool:
             if crash := _find_crash_signal(started):
-                raise InternalError(
-                    f"a process that compiled crashed with {crash}: in the assembler (nvJitLink) or another library"
-                ) from None
-            raise_error(
-                "process-ended",
-                "a compiling process was killed",
-                notes=("the system kills processes when memory runs out",),
-                help="compile fewer files at a time, with a smaller -j",
-            )
+                where = "in the assembler (nvJitLink) or another library"
+                raise InternalError(f"a process that compiled crashed with {crash}: {where}") from None
+            notes = ("the system kills processes when memory runs out",)
+            advice = "compile fewer files at a time, with a smaller -j"
+            raise_error("process-ended", "a compiling process was killed", notes=notes, help=advice)
         except BaseException:
             # Running jobs are no longer wanted.
             for process in (pool._processes or {}).values():

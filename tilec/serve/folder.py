@@ -82,12 +82,9 @@ class KernelFolder:
                     timeout=_TIME_LIMIT_SECONDS,
                 )
             except subprocess.TimeoutExpired:
-                return Outcome(
-                    f"compilation took more than {_TIME_LIMIT_SECONDS} s; run `tilec {name} --time` to see where\n",
-                    None,
-                )
+                advice = f"run `tilec {name} --time` to see where"
+                return Outcome(f"compilation took more than {_TIME_LIMIT_SECONDS} s; {advice}\n", None)
             # A page contains the tables of the report.
-            is_made = page.exists()
-            return Outcome(
-                done.stderr if is_made else done.stdout + done.stderr, page.read_bytes() if is_made else None
-            )
+            if page.exists():
+                return Outcome(done.stderr, page.read_bytes())
+            return Outcome(done.stdout + done.stderr, None)

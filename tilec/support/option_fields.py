@@ -160,18 +160,14 @@ def parse_cluster(text: str) -> tuple[int, int, int]:
 def parse_rasterisation(text: str) -> int:
     """Return the rows of a panel."""
     if not (text.isdecimal() and int(text)):
-        raise_error(
-            "bad-rasterisation",
-            f"--rasterisation {text} is not a panel height",
-            help="write auto, none, or the rows of a panel, as in --rasterisation 8",
-        )
+        advice = "write auto, none, or the rows of a panel, as in --rasterisation 8"
+        raise_error("bad-rasterisation", f"--rasterisation {text} is not a panel height", help=advice)
     return int(text)
 
 
 def parse_subtile(text: str) -> int:
     """Return a number of parts."""
     if not (text.isdecimal() and int(text)):
-        raise_error(
-            "bad-subtile", f"--subtile {text} is not a number of parts", help="write auto, none, or --subtile 2"
-        )
+        advice = "write auto, none, or --subtile 2"
+        raise_error("bad-subtile", f"--subtile {text} is not a number of parts", help=advice)
     return int(text)

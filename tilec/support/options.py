@@ -74,9 +74,8 @@ def parse_define(text: str) -> tuple[str, Value]:
     except (ValueError, TypeError):
         return name, value
     if isinstance(literal, int) and literal.bit_length() > LARGEST_BITS:
-        raise_error(
-            "bad-define", f"-D {name}: the number is too large", help=f"a number has at most {LARGEST_BITS} bits"
-        )
+        advice = f"a number has at most {LARGEST_BITS} bits"
+        raise_error("bad-define", f"-D {name}: the number is too large", help=advice)
     return name, literal if isinstance(literal, int | float | bool | str) else value
 
 
@@ -410,9 +409,8 @@ def check_fields(given: Mapping[str, object]) -> None:
 def describe_changes(options: CompileOptions) -> dict[str, str]:
     """Return the options, apart from target and constants, that differ from the defaults."""
     different = _changed_fields(options, CompileOptions())
-    about_code = {
-        name: format_value(value) for name, value in different.items() if name in OPTIONS and OPTIONS[name].is_code
-    }
+    of_code = (name for name in different if name in OPTIONS and OPTIONS[name].is_code)
+    about_code = {name: format_value(different[name]) for name in of_code}
     environment = {name: format_value(value) for name, value in _changed_fields(options.switches, NO_SWITCHES).items()}
     given = {} if options.schedule is None else {"schedule": "given"}
     return {name.replace("_", "-"): value for name, value in (about_code | environment | given).items()}
@@ -459,11 +457,8 @@ def check_documentation_url(environment: Mapping[str, str] = os.environ) -> None
     """Refuse a $TILEC_DOCS_URL that is no address."""
     given = environment.get("TILEC_DOCS_URL", "")
     if given and not _is_address(given):
-        raise_error(
-            "bad-environment",
-            f"TILEC_DOCS_URL is '{given}', not an address",
-            help="write all of it, as in https://docs.example.com/tilec, or unset it",
-        )
+        advice = "write all of it, as in https://docs.example.com/tilec, or unset it"
+        raise_error("bad-environment", f"TILEC_DOCS_URL is '{given}', not an address", help=advice)
 
 
 def _is_address(text: str) -> bool:
@@ -479,11 +474,8 @@ def read_switches(environment: Mapping[str, str] = os.environ) -> EnvironmentSwi
     TILEIR_DELAY_TMA_STORE_WAIT as a decimal number: 0 switches the delay off."""
     delay = environment.get("TILEIR_DELAY_TMA_STORE_WAIT", "1")
     if not _DECIMAL.fullmatch(delay.strip()):
-        raise_error(
-            "bad-environment",
-            f"TILEIR_DELAY_TMA_STORE_WAIT is '{delay}', not a decimal number",
-            help="set it to 1 or 0, or unset it",
-        )
+        title = f"TILEIR_DELAY_TMA_STORE_WAIT is '{delay}', not a decimal number"
+        raise_error("bad-environment", title, help="set it to 1 or 0, or unset it")
     return EnvironmentSwitches(
         unlimited_smem=environment.get("TILE_AS_DEBUG_UNLIMITED_SMEM") == "1",
         prefer_tma=environment.get("TILEIR_PREFER_TMA_FOR_LOAD_STORE") == "true",

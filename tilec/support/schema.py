@@ -102,9 +102,8 @@ def read_value(wanted: Any, value: object, place: str) -> Any:
             _raise_mismatch(place, "an object or table", value)
         return {name: read_value(arguments[1], member, _member_place(place, name)) for name, member in value.items()}
     if isinstance(wanted, type) and _is_dataclass(wanted):
-        return (
-            value if isinstance(value, wanted) else read_record(typing.cast(Callable[..., Any], wanted), value, place)
-        )
+        make: Callable[..., Any] = wanted
+        return value if isinstance(value, wanted) else read_record(make, value, place)
     if isinstance(wanted, type) and issubclass(wanted, tuple):
         return _read_named_tuple(wanted, value, place)
     if wanted is float and type(value) is int:
@@ -137,9 +136,8 @@ def read_record(wanted: Callable[..., T], value: object, place: str) -> T:
     for name in required:
         if name not in value:
             raise SchemaError(f"{prefix}'{name}' is missing")
-    return wanted(
-        **{name: read_value(hints[name], member, _member_place(place, name)) for name, member in value.items()}
-    )
+    members = {name: read_value(hints[name], member, _member_place(place, name)) for name, member in value.items()}
+    return wanted(**members)
 
 
 def check_schema_version(value: object, *known: int) -> dict[str, Any]:
@@ -239,9 +237,8 @@ def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any
     others = [one for one in alternatives if one is not types.NoneType]
     kinds = {one.KIND: one for one in others if hasattr(one, "KIND")}
     if kinds and isinstance(value, dict):
-        return read_record(
-            kinds[_check_known((*kinds,), value.get("kind"), _member_place(place, "kind"))], value, place
-        )
+        kind = _check_known((*kinds,), value.get("kind"), _member_place(place, "kind"))
+        return read_record(kinds[kind], value, place)
     # Only one alternative may fit an array, or anything else: then its message names the place inside.
     meant = [one for one in others if (_type_parts(one)[0] is tuple) == isinstance(value, list)]
     if len(others) == 1 or len(meant) == 1:

@@ -336,12 +336,10 @@ def _check_entry_names(plans: Sequence[OutputPlan]) -> None:
     for plan in plans:
         for path in plan.paths():
             if (other := known.setdefault(path, plan.kernel)) != plan.kernel:
-                raise_error(
-                    "unwritable-output",
-                    f"cannot write {path}: another output has the same path",
-                    notes=(f"both {other} and {plan.kernel} write it",),
-                    help="rename one of them, or compile them separately",
-                )
+                title = f"cannot write {path}: another output has the same path"
+                note = f"both {other} and {plan.kernel} write it"
+                advice = "rename one of them, or compile them separately"
+                raise_error("unwritable-output", title, notes=(note,), help=advice)
 
 
 def _get_stage(kind: Kind) -> str:
@@ -371,9 +369,8 @@ def _check_suffix(output: str) -> None:
     suffix = Path(output).suffix
     if suffix and _find_kind_by_suffix(output) is None:
         known = ", ".join(dict.fromkeys(SUFFIX[kind] for kind in (*_UNAMBIGUOUS_KINDS, *SUFFIX)))
-        fail_usage(
-            f"-o {output}: no kind of output is called {suffix}; write one of {known}, or name the kind with --emit"
-        )
+        advice = f"write one of {known}, or name the kind with --emit"
+        fail_usage(f"-o {output}: no kind of output is called {suffix}; {advice}")
 
 
 def _make_base_name(kernel: str, is_folder: bool, output: str | None) -> str:
@@ -467,11 +464,8 @@ def _read_kernel_file(path: str) -> SourceFile:
         if path in ("compile", "build"):
             raise_error("no-such-file", f"there is no command '{path}'", help="compiling has no command: tilec FILE.tl")
         near = difflib.get_close_matches(path, COMMANDS, n=1)
-        raise_error(
-            "no-such-file",
-            f"{path} is neither a file nor a command",
-            help=f"did you mean 'tilec {near[0]}'?" if near else f"commands: {', '.join(COMMANDS)}",
-        )
+        advice = f"did you mean 'tilec {near[0]}'?" if near else f"commands: {', '.join(COMMANDS)}"
+        raise_error("no-such-file", f"{path} is neither a file nor a command", help=advice)
     return files.read_source(path)
 
 
@@ -530,11 +524,8 @@ def _format_make_rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
     for path in (*outputs, *inputs):
         found = next((sign for sign in path if sign in _UNSAFE_IN_RULES or not sign.isprintable()), None)
         if found is not None:
-            raise_error(
-                "unwritable-output",
-                f"no rule of make can name {path!r}: it has {found!r} in it",
-                help="rename it, or remove -MD and -MF",
-            )
+            title = f"no rule of make can name {path!r}: it has {found!r} in it"
+            raise_error("unwritable-output", title, help="rename it, or remove -MD and -MF")
     return f"{' '.join(map(_escape_path, outputs))}: {' '.join(map(_escape_path, inputs))}\n"
 
 

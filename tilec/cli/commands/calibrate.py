@@ -89,11 +89,10 @@ def calibrate(
             return
         base = _read_base(target, output)
         files.check_outputs([path for path in (output, json_file) if path is not None], [])
-        measurement = (
-            _read_measurement(results, target)
-            if results is not None
-            else _measure_machine(machine, cubins, repeats, json_file)
-        )
+        if results is not None:
+            measurement = _read_measurement(results, target)
+        else:
+            measurement = _measure_machine(machine, cubins, repeats, json_file)
         _report_measurement(measurement, base, output, json_file)
 
 
@@ -148,9 +147,8 @@ def make_cubin_reader(folder: str, machine: Target) -> Callable[[Probe], bytes]:
         name = f"{probe.entry}.cubin"
         cubin = files.read_bytes(str(Path(folder) / name))
         if hashlib.sha256(cubin).hexdigest() != sums.get((probe.name, name)):
-            raise_error(
-                "bad-measurements", f"{folder}/{name} is not the cubin of its plan", help="write both with --emit"
-            )
+            title = f"{folder}/{name} is not the cubin of its plan"
+            raise_error("bad-measurements", title, help="write both with --emit")
         return cubin
 
     return read_cubin

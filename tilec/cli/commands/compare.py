@@ -35,11 +35,8 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
         try:
             launches = read_profile(files.read_text(profile))
         except ProfileError as error:
-            raise_error(
-                "bad-profile",
-                f"{profile} is not a profile that can be compared: {error}",
-                help="write one with ncu --csv --page raw --set full, and its standard output into the file",
-            )
+            advice = "write one with ncu --csv --page raw --set full, and its standard output into the file"
+            raise_error("bad-profile", f"{profile} is not a profile that can be compared: {error}", help=advice)
     build, found = simulate_kernel_file(source, options, sizes)
     entry = build.manifest.entry
     ours = profiles.select_launches(launches, entry)
@@ -59,9 +56,7 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
     for row in compared.rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         unit = f" [{row.unit}]" if row.unit else ""
-        print(
-            f"{counters.format_amount(row.measured):>14}{counters.format_amount(row.predicted):>14}"
-            f"{ratio:>8}  {row.name}{unit}"
-        )
+        measured, predicted = counters.format_amount(row.measured), counters.format_amount(row.predicted)
+        print(f"{measured:>14}{predicted:>14}{ratio:>8}  {row.name}{unit}")
     if compared.unmatched and all_metrics:
         print(f"not predicted: {', '.join(compared.unmatched)}")

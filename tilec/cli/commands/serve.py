@@ -30,9 +30,8 @@ def serve(folder: Path, port: int, target: str) -> None:
         try:
             server = Server(folder, port, target)
         except OSError as error:
-            raise_error(
-                "port-taken", f"cannot listen on port {port}: {error.strerror}", help="--port 0 takes a free port"
-            )
+            title = f"cannot listen on port {port}: {error.strerror}"
+            raise_error("port-taken", title, help="--port 0 takes a free port")
     print(f"{server.url} (Ctrl-C ends)", flush=True)
     with server:
         server.serve_forever()

@@ -177,11 +177,8 @@ def _build_space(
         found = reader.read_space(written, space_file, constants, lambda warning: observer.warn(warning, base))
         show_diagnostics(observer.warnings, None)
     if found.size > MAX_POINTS:
-        raise_error(
-            "bad-space",
-            f"{space_file} has {found.size:,} variants, too many to predict each",
-            help=f"take values out until at most {MAX_POINTS:,} are left",
-        )
+        advice = f"take values out until at most {MAX_POINTS:,} are left"
+        raise_error("bad-space", f"{space_file} has {found.size:,} variants, too many to predict each", help=advice)
     stages = tuple(name for name, role in auto.find_tunable_roles(module).items() if role == "stages")
     left_out = tuple(
         f"line {line}: num_stages={number} is a number in the kernel, so the search does not change it; "
@@ -192,12 +189,8 @@ def _build_space(
     if space_file == "auto":
         found = replace(found, others=_list_alternatives(source, base, baseline))
         if not found.size:
-            raise_error(
-                "bad-space",
-                f"{source.path} has no constants for tiles, stages or threads, and there is nothing to decide",
-                notes=left_out,
-                help="list the variants in a file, with --space space.toml",
-            )
+            title = f"{source.path} has no constants for tiles, stages or threads, and there is nothing to decide"
+            raise_error("bad-space", title, notes=left_out, help="list the variants in a file, with --space space.toml")
     return found, stages, baseline, left_out
 
 
@@ -243,9 +236,8 @@ def _run_search(
     engine, gpu = _make_engine(engine_name, workers, target)
 
     def make_variant(point: Point) -> trial.Variant:
-        return trial.Variant(
-            request.source.path, request.source.text, apply_point(point, request.base), bool(gpu), request.seconds
-        )
+        path, text, options = request.source.path, request.source.text, apply_point(point, request.base)
+        return trial.Variant(path, text, options, bool(gpu), request.seconds)
 
     lost = "" if request.seconds is None else f": it may have taken more than {request.seconds:g} s"
     work = TrialWork(trial.predict_variant, trial.try_variant, make_variant, gpu, lost)
@@ -305,12 +297,9 @@ def _report_search(request: SearchRequest, found: SearchResult, work: TrialWork,
 
     built = found.built(work.gpu)
     if not built:
-        raise_error(
-            "no-variant",
-            f"none of the {_count_variants(request, found)} variants can be built",
-            notes=tuple(list_refusals(found)),
-            help="try smaller tiles or fewer stages, in a file with --space",
-        )
+        title = f"none of the {_count_variants(request, found)} variants can be built"
+        advice = "try smaller tiles or fewer stages, in a file with --space"
+        raise_error("no-variant", title, notes=tuple(list_refusals(found)), help=advice)
     point, outcome = built[0]
     options = knobs.apply_point(point, request.base)
     plan = driver.plan_kernel(request.source, options, driver.Observer())
