@@ -146,6 +146,7 @@ def get_format() -> Format:
 
 
 def _get_format_state() -> tuple[Format, list[LocatedDiagnostic]]:
+    """Return the running command's format of diagnostics, and those it has shown in that format."""
     import click
 
     context = click.get_current_context(silent=True)
@@ -181,6 +182,7 @@ def show_times(seconds: Sequence[tuple[str, float]], total: float) -> None:
 
 
 def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], names_target: bool = False) -> None:
+    """Print the assembler's report of each kernel: registers, barriers, stack, spills and memory."""
     manifest_of = {manifest.entry: manifest for manifest in manifests}
     for entry in entries:
         manifest = manifest_of[entry.name]
@@ -194,6 +196,7 @@ def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], 
 
 
 def fail_usage(message: str) -> NoReturn:
+    """Raise a usage error with this message."""
     import click
 
     raise click.UsageError(message)

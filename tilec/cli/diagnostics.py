@@ -36,6 +36,7 @@ def _dump_json(value: object, indent: int | None = None) -> str:
 
 
 def _make_record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str, Any]:
+    """Return the JSON object of a diagnostic."""
     return {
         "severity": diagnostic.severity,
         "code": diagnostic.code,
@@ -73,6 +74,7 @@ def format_github(found: Iterable[LocatedDiagnostic]) -> str:
 
 
 def _format_command(diagnostic: Diagnostic, source: SourceFile | None) -> str:
+    """Return the workflow command of a diagnostic, with its place if it has one."""
     place = _locate_label(diagnostic.primary, source)
     properties = {"title": f"tilec[{diagnostic.code}]"}
     if place is not None:
@@ -120,6 +122,7 @@ def format_sarif(found: Sequence[LocatedDiagnostic], site: str | None = None) ->
 
 
 def _make_rule(code: str, site: str | None) -> dict[str, Any]:
+    """Return the SARIF rule of a code: its explanation, and its address on the documents' site."""
     from tilec.driver.explanations import EXPLANATIONS, build_explanation_url
 
     rule = {"id": code, "fullDescription": {"text": " ".join(EXPLANATIONS[code].split())}}
@@ -127,6 +130,7 @@ def _make_rule(code: str, site: str | None) -> dict[str, Any]:
 
 
 def _make_result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -> dict[str, Any]:
+    """Return the SARIF result of a diagnostic; `rule` is the index of its code among the rules."""
     result: dict[str, Any] = {
         "ruleId": diagnostic.code,
         "ruleIndex": rule,
@@ -142,6 +146,7 @@ def _make_result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -
 
 
 def _make_location(place: dict[str, Any]) -> dict[str, Any]:
+    """Return a place as a SARIF location."""
     region = {
         "startLine": place["line"],
         "startColumn": place["column"],

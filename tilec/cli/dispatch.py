@@ -128,6 +128,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
 
 
 def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
+    """Run the command that the words name, and return its exit code."""
     if not arguments:
         return show_introduction()
     command, rest = find_command(arguments)
@@ -137,6 +138,7 @@ def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int
             stream.reconfigure(errors="replace")  # do not fail on a terminal without →
 
     def invoke_command() -> int:
+        """Parse the options and run the command within its limits."""
         if len(arguments) > MAX_WORDS:
             found = f"the command line has {len(arguments):,} words, with those of its @FILEs"
             fail_usage(f"{found}; the limit is {MAX_WORDS:,}: compile fewer kernels at a time")

@@ -89,12 +89,14 @@ class GroupedCommand(click.Command):
         return list(HELP_NAMES)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's parameters, with --help-all if they need groups."""
         params = super().get_params(ctx)
         if not _needs_groups(params):
             return params
         return [*params[:-1], _help_all_option, params[-1]]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in groups, one line each; in full for --help-all or if they are few."""
         params = self.get_params(ctx)
         if not _needs_groups(params) or ctx.meta.get(_META):
             super().format_options(ctx, formatter)
@@ -114,6 +116,7 @@ _META = "tilec.help-all"
 
 
 def _show_all_options(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    """Print the help with every option and end the command, if --help-all is given."""
     if is_asked and not context.resilient_parsing:
         context.meta[_META] = True
         print(context.get_help())
@@ -156,6 +159,7 @@ def _make_row(option: click.Option, summary: str | None) -> tuple[str, str]:
 
 
 def _write_section(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str]]) -> None:
+    """Write a heading and a row for each option, its text wrapped in a column of its own."""
     if not rows:
         return
     formatter.write_paragraph()

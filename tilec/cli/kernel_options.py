@@ -90,6 +90,7 @@ def _make_click_option(field: str, spec: Option) -> Callable[[Command], Command]
 
 
 def _get_click_type(spec: Option) -> click.ParamType[Any]:
+    """Return click's type of an option's value: one of its words, a bounded number, or a text."""
     if spec.is_closed:
         return click.Choice(list(spec.words))
     return click.STRING if spec.bounds is None else click.IntRange(*spec.bounds)
@@ -101,6 +102,7 @@ def _get_shown_default(spec: Option, default: object) -> object:
 
 
 def _format_help(spec: Option) -> str:
+    """Return the help text of an option, with its default."""
     text = spec.help.format(decides="; ".join(of.decides for of in DECISION_OPTIONS.values()))
     return f"{text}  [{spec.default_text}]" if spec.default_text else text
 
@@ -133,6 +135,7 @@ def make_compile_options(given: dict[str, Any], target: str | None = None) -> Co
 
 
 def _convert_value(field: str, spec: Option, given: Any) -> Any:
+    """Return the value of a `CompileOptions` field for what the command line gives."""
     if spec.many:
         return tuple(parse_value(spec, (), one) for one in given)
     default = getattr(_DEFAULTS, field)

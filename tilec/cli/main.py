@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command_line(arguments: list[str]) -> int:
+    """Run a command line and return its exit code; completions and --version import nothing else."""
     if shell_request := os.environ.get("_TILEC_COMPLETE"):
         from tilec.cli.completion import print_completions
 
@@ -54,6 +55,7 @@ def _run_command_line(arguments: list[str]) -> int:
 
 
 def _dispatch_command(arguments: list[str]) -> int:
+    """Import the commands, run the one that the words name, and return its exit code."""
     from tilec.cli.dispatch import run_command_line
 
     return run_command_line(arguments)

@@ -147,6 +147,7 @@ class FormerSpellings(click.Option):
         self.former = dict(former)
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser accept the former spellings too."""
         super().add_to_parser(parser, ctx)
         for old, new in self.former.items():
             _, *value = shlex.split(new)
@@ -155,6 +156,7 @@ class FormerSpellings(click.Option):
             parser.add_option(obj=self, opts=[old], dest=old, **action)
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """Return the option's value, from a former spelling where the present one is not given."""
         value, source = super().consume_value(ctx, opts)
         for old, new in self.former.items():
             if old in opts:

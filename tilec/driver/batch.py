@@ -120,6 +120,7 @@ def _initialise_worker(parent: int) -> None:
 
 
 def _compile_with_evidence(job: CompileJob) -> CompileResult:
+    """Compile a job; note the folder with the evidence on the exception of an internal error."""
     try:
         return compile_job(job)
     except Exception as bug:

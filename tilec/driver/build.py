@@ -164,10 +164,12 @@ def assign_kernel_layouts(source: SourceFile, options: CompileOptions) -> tuple[
 
 
 def _make_plan(work: KernelState) -> Plan:
+    """Return the plan of a kernel whose loops are scheduled."""
     return Plan(work.source_kernel, work.assignment, work.target, work.loops, work.decisions, work)
 
 
 def _make_library(file: FileState) -> Library:
+    """Return the linked file as a library with manifests and plans."""
     from tilec.ir.manifest import manifests_in_module
 
     manifests, plans = manifests_in_module(file.module), tuple(map(_make_plan, file.kernels))

@@ -111,6 +111,7 @@ def find_stage_form(name: str) -> Stage:
 
 
 def _find_reason_off(row: KernelPass, state: KernelState) -> str | None:
+    """Return the reason why a pass does not run on this kernel, or None if it does."""
     if state.is_checked_only and not (isinstance(row, Pass) and row.checks):
         return "it reports no errors, so `tilec check` skips it"
     why = row.when(state.options, state.target) if row.when else None
@@ -118,6 +119,7 @@ def _find_reason_off(row: KernelPass, state: KernelState) -> str | None:
 
 
 def _run_row(state: KernelState, observer: Observer, number: int, row: KernelPass, form: Stage) -> KernelState:
+    """Run one row of the table on a kernel, verify the result and report it to the observer."""
     is_unwanted = isinstance(row, Pass) and row.is_only_shown and not observer.is_wanted(row.gives, row.name)
     is_on = not is_unwanted and _find_reason_off(row, state) is None
     if row.name == _LAYOUTS_ROW:
@@ -205,6 +207,7 @@ def list_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _select_part(name: str, state: KernelState, explore: Explorer) -> Any:
+    """Return what a parameter name stands for: the state, `explore`, or a part of it, its search or options."""
     if name == "state":
         return state
     if name == "explore":
@@ -227,6 +230,7 @@ def _verify_kernel(state: KernelState, stage: Stage, is_complete: bool) -> tuple
 
 
 def _run_file_passes(file: FileState, observer: Observer, *, is_front: bool) -> FileState:
+    """Run the passes over the whole file: those before the kernel passes if `is_front`, else those after."""
     first = next(number for number, _, _ in _list_kernel_passes())
     for number, row in enumerate(PIPELINE, 1):
         if isinstance(row, FilePass) and (number < first) == is_front:

@@ -99,6 +99,7 @@ def _describe_producer(wait: WarpWait) -> str:
 def _find_kernel_loop_codes(
     work: KernelState, function: Function, found: Sequence[PtxLoop], files: Sequence[str]
 ) -> Iterator[LoopCode]:
+    """Yield the machine code of each scheduled loop of a kernel that is found in its function."""
     known = find_loops(function)
     latencies = Latencies(work.target)
     for planned in work.loops:
@@ -114,6 +115,7 @@ def _find_kernel_loop_codes(
 
 
 def _name_role(code: Loop) -> str:
+    """Return the name of a loop's role by its instructions: products, copies or arithmetic."""
     kinds = {one.kind for one in code.body}
     if kinds & {"mma", "wgmma"}:
         return "products"

@@ -40,7 +40,7 @@ def simulate_build(
 def simulate_library(
     library: Library, target: Target, sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, Simulation | str]]:
-    """Of each kernel by its name, or why it cannot be: nothing says how large it is."""
+    """Yield each kernel's name with its simulation, or with the reason why it cannot be simulated."""
     for plan, manifest in zip(library.plans, library.manifests, strict=True):
         try:
             yield manifest.entry, _simulate_kernel(plan.work, manifest, library.ptx, library.entries, target, sizes, 0)
@@ -59,6 +59,7 @@ def _simulate_kernel(
     *,
     draws: bool = False,
 ) -> Simulation:
+    """Simulate a compiled kernel, launched with these sizes on tensors of zeros."""
     arguments = emulate.make_blank_arguments(work.source_kernel, manifest, sizes)
     grid, arguments, _ = emulate.prepare_launch(manifest, arguments)
     if 0 in grid:

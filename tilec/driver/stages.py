@@ -92,6 +92,7 @@ def _record_inputs(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
 
 
 def _format_file(stage: Stage, file: FileState) -> str | bytes:
+    """Return the text of a whole file at this stage: cubin, PTX, syntax tree or source."""
     if stage == "cubin":
         return file.cubin.cubin
     if stage == "ptx":

@@ -60,7 +60,7 @@ def glossary() -> dict[str, str]:
     return {found[1]: found[2].replace("*", "") for found in entries}
 
 
-def _term(name: str) -> str | None:
+def _find_glossary_term(name: str) -> str | None:
     """Return the glossary's term for a word, which may be its plural or be written with hyphens or capitals."""
     word = " ".join(re.split(r"[\s_-]+", name.lower()))
     terms = {term.lower().replace("-", " "): term for term in glossary()}
@@ -81,7 +81,7 @@ def explain_term(name: str) -> str | None:
         shown = entry.signature if isinstance(entry.signature, str) else format_signature(entry.signature)
         found = find_example(*entry.names)
         return f"{shown}\n\n{format_meaning(entry)}" + (f"\n\nExample:\n\n{found.rstrip()}" if found else "")
-    if (term := _term(name)) is not None:
+    if (term := _find_glossary_term(name)) is not None:
         return f"{term}\n\n{glossary()[term]}"
     return None
 

@@ -59,6 +59,7 @@ def find_rewritten_violations(kernel: Kernel) -> Iterator[str]:
 
 
 def _check_kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
+    """Yield a kernel's violations; with `everything`, also one if its text does not read back the same."""
     yield from find_kernel_violations(kernel)
     if everything:
         from tilec.ir.read import read_kernel
@@ -81,6 +82,7 @@ def _check_assignment(assignment: LayoutAssignment) -> Iterator[str]:
 
 
 def _check_problems(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
+    """Yield the faults of every loop's scheduling problem."""
     from tilec.sched.check import find_problem_faults
 
     for loop in loops:

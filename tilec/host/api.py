@@ -119,6 +119,7 @@ def _check_device(device: str) -> None:
 
 
 def _decode_ptx(data: bytes) -> str:
+    """Return the data as text. Raises `ValueError` for machine code."""
     if data.startswith(b"\x7fELF"):
         raise ValueError(
             "the emulator does not run machine code, and this is a cubin: give load the PTX that --emit ptx writes, "
@@ -128,6 +129,7 @@ def _decode_ptx(data: bytes) -> str:
 
 
 def _check_constant(name: str, value: object) -> options.Value:
+    """Return a constant of a kernel as a Python value. Raises `TypeError` for another kind."""
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, options.Value):
@@ -136,6 +138,7 @@ def _check_constant(name: str, value: object) -> options.Value:
 
 
 def _check_switches(switches: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the switches by their present names. Raises `ValueError` for one that does not exist."""
     for name in ("target", "entry", "defines"):
         if name in switches:
             raise ValueError(f"{name} is not a switch: it is an argument of compile itself")
@@ -160,6 +163,7 @@ def _current_codes(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _read_source(source: object) -> SourceFile:
+    """Return the kernel's source: a text with several lines itself, else the file of that name."""
     if isinstance(source, str) and "\n" in source:
         return SourceFile("kernel.tl", source)
     if not isinstance(source, str | os.PathLike):
@@ -210,22 +214,24 @@ def _in_words_of_python(error: CompileError, source: SourceFile) -> CompileError
     if not any(d.code.endswith("-define") for d in error.diagnostics):
         return error
 
-    def reworded(text: str) -> str:
+    def reword_text(text: str) -> str:
         return re.sub(r"-D (\w+=…)", r"\1 among the arguments of tilec.compile", text).replace("-D ", "")
 
-    def one(found: Diagnostic) -> Diagnostic:
+    def reword_diagnostic(found: Diagnostic) -> Diagnostic:
+        """Return a diagnostic about a constant with its texts in words of Python."""
         if not found.code.endswith("-define"):
             return found
-        help_text = None if found.help is None else reworded(found.help)
+        help_text = None if found.help is None else reword_text(found.help)
         name = found.title.split()[1]
         if found.code == "unknown-define" and re.search(rf"\b{re.escape(name)}\s*:\s*T\.", source.text):
             help_text = f"{name} is a parameter of the kernel: pass it when you call what tilec.compile returns"
-        return replace(found, title=reworded(found.title), help=help_text)
+        return replace(found, title=reword_text(found.title), help=help_text)
 
-    return CompileError(*map(one, error.diagnostics))
+    return CompileError(*map(reword_diagnostic, error.diagnostics))
 
 
 def _render_text(diagnostic: Diagnostic, source: SourceFile) -> str:
+    """Return the drawn diagnostic as plain text."""
     from tilec.support.render import render_diagnostic
 
     return str(render_diagnostic(diagnostic, source).plain)
@@ -365,6 +371,7 @@ class Kernel:
         return {name for tensor in self.manifest.tensors for size in tensor.shape for name in scalar_names(size)}
 
     def _make_view(self, name: str, value: object, stream: int) -> View:
+        """Return the place of an array. Raises where it cannot be used, or is on the wrong device."""
         try:
             found = view_array(value, stream)
         except (BufferError, ValueError) as error:
@@ -387,6 +394,7 @@ class Kernel:
         return {p.name for p in params if isinstance(p, Buffer) and p.dtype.per_byte == 2}
 
     def _check_memory(self, tensor: TensorInfo, one: View) -> None:
+        """Raise where an array to be written is read-only, or does not begin at an aligned address."""
         if one.is_read_only and tensor.role != "in":
             raise ValueError(f"{tensor.name} of {self.manifest.entry} is written, and the array is read-only")
         if one.address % ALIGNMENT and 0 not in one.shape:
@@ -394,6 +402,7 @@ class Kernel:
             raise ValueError(f"{name} does not begin at a multiple of {ALIGNMENT} bytes")
 
     def _emulate(self, views: Mapping[str, View], scalars: dict[str, Number]) -> None:
+        """Run the kernel in the emulator, on arrays in CPU memory."""
         from tilec.driver.emulation import emulate
 
         storage = {t.name: numpy_storage_type(TYPES_BY_NAME[t.dtype]) for t in self.manifest.tensors}
@@ -446,6 +455,7 @@ class Kernel:
                 warnings.warn(f"{text}: check the grid and the indices of the stores", stacklevel=5)
 
     def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
+        """Launch the kernel on the GPU where its arrays are; its cubin is loaded there at the first launch."""
         from tilec.host import runtime
 
         places = {one.device[1]: name for name, one in views.items()}
@@ -482,6 +492,7 @@ def _element_shape(tensor: TensorInfo, one: View) -> tuple[int, ...]:
 
 
 def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
+    """Raise unless an array has the dtype, shape and strides that the kernel declares."""
     dtype = TYPES_BY_NAME[tensor.dtype]
     storage = numpy_storage_type(dtype)
     # A manifest calls tensors of this type uint8, as kernels store them.
@@ -498,6 +509,7 @@ def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None
 
 
 def _stream_handle(stream: object, values: Any) -> int:
+    """Return the handle of a stream: the given one, else the current one of the arrays' library."""
     if stream is None:
         return _current_stream(values)
     if isinstance(stream, int):

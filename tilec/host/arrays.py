@@ -98,6 +98,7 @@ def _view_numpy(array: NDArray[Any]) -> View:
 
 
 def _view_cuda_interface(record: dict[str, Any]) -> View:
+    """Return the place of an array from its `__cuda_array_interface__`."""
     shape = tuple(map(int, record["shape"]))
     dtype = np.dtype(record["typestr"])
     given = record.get("strides")
@@ -133,6 +134,7 @@ _pointer_in.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 def _view_dlpack(array: Any, stream: int) -> View:
+    """Return the place of an array from its DLPack capsule."""
     kind, number = (int(part) for part in array.__dlpack_device__())
     # 1 is the default stream there, and 0 is not allowed.
     capsule = array.__dlpack__(stream=stream or 1) if kind in (GPU, _MANAGED) else array.__dlpack__()

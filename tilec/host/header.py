@@ -51,6 +51,7 @@ def _list_places(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> I
 
 
 def _dimension(axis: int, rank: int) -> str:
+    """Return the name of a tensor's dimension for people: elements, rows, columns or its number."""
     if rank > 2:
         return f"dimension {axis}"
     return "elements" if rank == 1 else ("rows", "columns")[axis]
@@ -216,11 +217,13 @@ def _namespace_lines(style: Style) -> tuple[str, str]:
 
 
 def _c_identifier(text: str) -> str:
+    """Return the text as a C identifier."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def _head_comment(file: str, variants: Sequence[Variant], style: Style) -> str:
+    """Return the comment at the head of a header, which says what its functions do."""
     targets = ", ".join(v.target for v in variants)
     where = "Include it in one source file"
     if style.only_declares:
@@ -286,6 +289,7 @@ class _KernelDeclarations:
 def _build_kernel(
     stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None
 ) -> _KernelDeclarations:
+    """Return the declarations of one kernel, which choose among its variants for machines."""
     arguments = _collect_arguments([manifest for _, manifest in variants], (f"{entry}_", f"{stem}_"))
     declared = ", ".join(a.declared for a in arguments.values())
     passed = ", ".join(a.name for a in arguments.values())
@@ -333,6 +337,7 @@ typedef struct {{
 
 
 def _owner_class(entry: str, declared: str, passed: str) -> str:
+    """Return the C++ class that loads a kernel when it is made and unloads it when it goes."""
     comma = ", " if declared else ""
     return f"""\
 #ifdef __cplusplus
@@ -392,6 +397,7 @@ def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
 
 
 def _pointer_type(tensor: TensorInfo) -> str:
+    """Return the C type of a pointer to the tensor's elements."""
     if tensor.role in ("workspace", "zeroed"):
         return "void *"
     element = _NUMBERS.get(tensor.dtype) or _ELEMENTS.get(tensor.dtype, "void")
@@ -399,6 +405,7 @@ def _pointer_type(tensor: TensorInfo) -> str:
 
 
 def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Function:
+    """Return the C function that loads the variant for the GPU of the current context."""
     choices, images = [], []
     for i, (target, manifest) in enumerate(variants):
         major, minor = parse_capability(target)
@@ -448,6 +455,7 @@ def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest
 
 
 def _unload_function(entry: str) -> Function:
+    """Return the C function that releases what a loaded kernel holds."""
     body = """\
     CUresult status = CUDA_SUCCESS;
     if (kernel->zeros != 0) status = kernel->driver->cuMemFree(kernel->zeros);

@@ -55,6 +55,7 @@ class Argument:
 
     @property
     def declared(self) -> str:
+        """Return the parameter's declaration in C."""
         return f"{self.type}{'' if self.type.endswith('*') else ' '}{self.name}"
 
 
@@ -78,6 +79,7 @@ def _c_string(text: str) -> str:
 
 
 def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the conditions in C under which sizes are wrong, with their messages."""
     divisors = {b for size in manifest.extents() for b in _find_divisors(size)}
     for divisor in sorted(divisors, key=sizes.format_size):
         yield f"{_c_expression(divisor, names)} == 0", f"{sizes.format_size(divisor)} is 0, and a size is divided by it"
@@ -111,6 +113,7 @@ def _find_divisors(size: Size) -> Iterator[Size]:
 
 
 def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the conditions in C under which tensors cannot be used, with their messages."""
     for tensor in _passed_tensors(manifest):
         name, there = names[tensor.name], _non_emptiness_prefix(tensor, names)
         yield f"{there}{name} == NULL", f"{tensor.name} is NULL"
@@ -131,6 +134,7 @@ def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tup
 
 
 def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the conditions in C under which the grid cannot be launched, with their messages."""
     most = (2147483647, 65535, 65535)
     for axis, size, cluster, limit in zip("xyz", manifest.grid, manifest.cluster, most, strict=True):
         if _value_range(size, manifest)[1] > limit:
@@ -147,6 +151,7 @@ def _passed_tensors(manifest: Manifest) -> list[TensorInfo]:
 
 
 def _tensor_maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
+    """Return the kernel's parameters that are tensor maps of this tensor."""
     return (p for p in manifest.params if isinstance(p, TensorMapParam) and p.tensor == tensor.name)
 
 
@@ -224,6 +229,7 @@ def _launch_attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
 
 
 def _clear_tensor(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the lines of C that set a zeroed tensor's memory to 0."""
     return (
         f"    status = kernel->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t){names[tensor.name]}, 0, "
         f"(size_t)({_byte_count(tensor, names)}), stream);",
@@ -303,6 +309,7 @@ def scratch_function(
 
 
 def _byte_count(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+    """Return the bytes of a tensor as a C expression, at least `EMPTY_BYTES`."""
     factors = (TYPES_BY_NAME[tensor.dtype].bytes, *tensor.shape)
     product = " * ".join(_c_expression(factor, names) for factor in factors)
     return f"tilec_max({product}, {EMPTY_BYTES})"
@@ -327,6 +334,7 @@ def _c_expression(size: Size, names: Mapping[str, str]) -> str:
 
 
 def _element_strides(tensor: TensorInfo) -> Shape:
+    """Return the tensor's strides in elements: those that the kernel declares, or a row-major array's."""
     if tensor.strides is not None:
         return tensor.strides
     steps: list[Size] = [1]

@@ -30,6 +30,7 @@ def kernel_html(
 
 
 def _loop_html(loop: Mapping[str, Any]) -> str:
+    """Return one pipelined loop as HTML: its interval, and tables of statements and rings."""
     binding = "; ".join(bound["culprit"] for bound in loop["bounds"] if bound["binds"])
     summary = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"
     statements = ([op["name"], *(op[each] for each in _STATEMENTS[1:])] for op in loop["ops"])

@@ -110,6 +110,7 @@ def describe_gpu() -> GpuDescription:
 
 
 def _driver_version() -> str:
+    """Return the driver's version by nvidia-smi, or else the newest CUDA that it supports."""
     import subprocess
 
     from cuda.bindings import driver
@@ -184,6 +185,7 @@ class Kernel:
             _check_status(driver.cuFuncSetAttribute(self._function, limit, self.manifest.dynamic_smem))
 
     def close(self) -> None:
+        """Release the module and the GPU's primary context."""
         from cuda.bindings import driver
 
         _check_status(driver.cuModuleUnload(self._module))
@@ -352,6 +354,7 @@ def encode_tensor_map(manifest: Manifest, param: TensorMapParam, address: int, s
 
 
 def _copy_with_strides(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
+    """Return a copy of the array with the tensor's strides in memory."""
     from tilec.ir.elements import copy_with_strides
 
     try:
@@ -368,6 +371,7 @@ def _element_strides(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int,
 
 
 def _byte_count(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
+    """Return the bytes of a tensor of these sizes, at least `EMPTY_BYTES`."""
     from tilec.ir.types import TYPES_BY_NAME
 
     return max(math.prod(evaluate_shape(tensor.shape, sizes)) * TYPES_BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)

@@ -63,10 +63,12 @@ class AnswerContext:
 
 
 def _first_place(document: Document, symbol: Symbol | None) -> tuple[Document, Span]:
+    """Return a file and the first definition of a symbol there; its beginning for the file itself."""
     return document, Span(1, 1, 1, 1) if symbol is None else symbol.places[0]
 
 
 def hover(desk: AnswerContext, document: Document, params: types.HoverParams) -> types.Hover | None:
+    """Answer what the place under the cursor is, as Markdown."""
     place = desk.units.place(params.position, document.source.lines)
     found = describe_place(document, desk.documents, *place)
     if found is None:
@@ -79,6 +81,7 @@ def hover(desk: AnswerContext, document: Document, params: types.HoverParams) ->
 def completion(
     desk: AnswerContext, document: Document, params: types.CompletionParams
 ) -> list[types.CompletionItem] | None:
+    """Answer the words that may follow at a place: dtypes, names of the language, keywords, own names."""
     line, column = desk.units.place(params.position, document.source.lines)
     text = document.source.text
     context = vocabulary.find_context(text, document.offset(line, column))
@@ -112,6 +115,7 @@ def completion(
 def signature_help(
     desk: AnswerContext, document: Document, params: types.SignatureHelpParams
 ) -> types.SignatureHelp | None:
+    """Answer the signature of the call around a place, and which parameter is being written."""
     line, column = desk.units.place(params.position, document.source.lines)
     text = document.source.text
     call = vocabulary.find_context(text, document.offset(line, column)).call
@@ -138,11 +142,13 @@ def signature_help(
 
 
 def definition(desk: AnswerContext, document: Document, params: types.DefinitionParams) -> types.Location | None:
+    """Return the definition of the name under the cursor, in whatever file it is."""
     found = desk.definition(document, *desk.units.place(params.position, document.source.lines))
     return None if found is None else desk.location(*found)
 
 
 def references(desk: AnswerContext, document: Document, params: types.ReferenceParams) -> list[types.Location] | None:
+    """Answer all places of the name under the cursor."""
     found = document.names.at(*desk.units.place(params.position, document.source.lines))
     if found is None:
         return None
@@ -154,6 +160,7 @@ def references(desk: AnswerContext, document: Document, params: types.ReferenceP
 def document_symbols(
     desk: AnswerContext, document: Document, params: types.DocumentSymbolParams
 ) -> list[types.DocumentSymbol]:
+    """Answer the outline of a file."""
     return _outline_symbols(document.names.module.body, document.names, document, desk.units, top=True)
 
 
@@ -185,11 +192,13 @@ def _outline_symbols(
 
 
 def prepare_rename(desk: AnswerContext, document: Document, params: types.PrepareRenameParams) -> types.Range | None:
+    """Return the range of the name under the cursor, if it can be renamed."""
     found = _find_renamable(desk, document, params.position)
     return None if found is None else desk.units.range(found[1], document.source.lines)
 
 
 def rename(desk: AnswerContext, document: Document, params: types.RenameParams) -> types.WorkspaceEdit | None:
+    """Answer the edits that rename a name everywhere in the file; None if that is not safe."""
     found, name = _find_renamable(desk, document, params.position), params.new_name
     if found is None or not name.isidentifier() or iskeyword(name):
         return None
@@ -214,6 +223,7 @@ def _find_renamable(desk: AnswerContext, document: Document, position: types.Pos
 
 
 def code_actions(desk: AnswerContext, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:
+    """Answer the fixes for diagnostics in a range."""
     lines, units = document.source.lines, desk.units
     found = document.checked.diagnostics if document.checked is not None else ()
     listed = []
@@ -233,6 +243,7 @@ def code_actions(desk: AnswerContext, document: Document, params: types.CodeActi
 async def formatting(
     desk: AnswerContext, document: Document, params: types.DocumentFormattingParams
 ) -> list[types.TextEdit] | None:
+    """Answer the edit that formats the whole file; none if it is formatted, or has changed meanwhile."""
     from tilec.frontend.syntax.formatting import format_kernel
 
     source, edition = document.source, document.edition

@@ -29,17 +29,20 @@ class Document:
     _names: Names | None = None
 
     def change(self, text: str) -> None:
+        """Replace the text, and forget all results for the old one."""
         self.source = SourceFile(self.source.path, text)
         self.edition += 1
         self.checked = self.scheduled = self._names = None
 
     @property
     def names(self) -> Names:
+        """Return the names of the text, resolved at first use."""
         if self._names is None:
             self._names = _resolve_document(self.source)
         return self._names
 
     def offset(self, line: int, column: int) -> int:
+        """Return the index of a place in the text."""
         return sum(len(text) + 1 for text in self.source.lines[: line - 1]) + column - 1
 
     def find_note(self, notes: Notes, span: Span) -> str | None:
@@ -58,6 +61,7 @@ def path_of(uri: str) -> str:
 
 
 def _resolve_document(source: SourceFile) -> Names:
+    """Return the names of a source; none if it cannot be parsed at all."""
     try:
         return resolve_names(*parse_repaired(source))
     except (CompileError, RecursionError):
@@ -71,6 +75,7 @@ class Documents:
         self._open: dict[str, Document] = {}
 
     def open(self, uri: str, text: str) -> Document:
+        """Add a file that the editor has opened."""
         document = self._open[uri] = Document(uri, SourceFile(path_of(uri), text))
         return document
 
@@ -84,6 +89,7 @@ class Documents:
         return list(self._open.values())
 
     def is_current(self, document: Document, edition: int) -> bool:
+        """Return whether the file is still open with the text of this edition."""
         return self._open.get(document.uri) is document and document.edition == edition
 
     # ---- other files -------------------------------------------------------------------------------------------------

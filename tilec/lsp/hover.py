@@ -41,6 +41,7 @@ def describe_place(document: Document, documents: Documents, line: int, column: 
 
 
 def _describe_symbol(document: Document, documents: Documents, symbol: Symbol, place: Span) -> Iterator[str]:
+    """Yield the kind and value of a name, its definition, and the layout of a buffer."""
     entry = find_name(symbol.name, document.source.text) if symbol.kind == "module" else None
     value = document.find_note(document.checked.values, place) if document.checked is not None else None
     yield f"**{symbol.name}** ({symbol.kind}){': ' + value if value and symbol.kind != 'module' else ''}"
@@ -94,6 +95,7 @@ def _is_statement(document: Document, line: int) -> bool:
 
 
 def _describe_schedules(document: Document, line: int, column: int) -> Iterator[str]:
+    """Yield the schedules of the innermost statements around a place, or that there are none yet."""
     if document.checked is not None and not document.checked.is_clean:
         return
     if document.checked is None or document.scheduled is None:

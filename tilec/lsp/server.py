@@ -34,6 +34,7 @@ class _Protocol(LanguageServerProtocol):
     """Also answers malformed requests, because their sender waits."""
 
     def structure_message(self, data: dict[str, Any]) -> Any:
+        """Return the parsed message; answer a malformed request with an error."""
         try:
             return super().structure_message(data)
         except JsonRpcException as error:
@@ -77,6 +78,7 @@ class Server(LanguageServer):
         task.add_done_callback(self._looking.discard)
 
     async def _analyse(self, document: Document, edition: int, pause: float) -> None:
+        """Check a text after a pause, publish the result, then schedule it and publish again."""
         is_current = functools.partial(self.documents.is_current, document, edition)
         await asyncio.sleep(pause)
         options = _relevant_options(document, self.options)
@@ -97,6 +99,7 @@ class Server(LanguageServer):
             self.publish(document)
 
     def publish(self, document: Document) -> None:
+        """Send the editor all diagnostics of a file that are known so far."""
         found = [d for answer in (document.checked, document.scheduled) if answer for d in answer.diagnostics]
         source = document.checked.source if document.checked is not None else document.source
         listed = findings.convert_diagnostics(found, source, document.uri, self.units, self.site)
@@ -182,6 +185,7 @@ def _did_open(server: Server, params: types.DidOpenTextDocumentParams) -> None:
 
 
 def _did_change(server: Server, params: types.DidChangeTextDocumentParams) -> None:
+    """Replace the text of an open file, and analyse it after a pause."""
     document = server.documents.get(params.text_document.uri)
     if document is not None and params.content_changes:
         document.change(params.content_changes[-1].text)
@@ -199,6 +203,7 @@ def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
 
 
 def _did_close(server: Server, params: types.DidCloseTextDocumentParams) -> None:
+    """Forget a closed file, and remove its diagnostics from the editor."""
     document = server.documents.close(params.text_document.uri)
     if document is not None:
         server.scheduler.abandon_file(document.source.path)

@@ -48,10 +48,12 @@ class Answer:
 
     @property
     def is_clean(self) -> bool:
+        """Return whether there is neither an error nor a bug."""
         return self.bug is None and not any(d.severity == "error" for d in self.diagnostics)
 
 
 def answer_question(question: Question) -> Answer:
+    """Check or schedule a text, and return the results; errors and bugs are results too."""
     try:
         return _check_file(question) if question.step == "check" else _schedule_file(question)
     except CompileError as error:
@@ -67,6 +69,7 @@ _MAX_VALUES = 4
 
 
 def _check_file(question: Question) -> Answer:
+    """Find the errors of a text, and the values of its names."""
     from tilec.driver.build import check_file
     from tilec.driver.observer import Observer
     from tilec.ops.language.values import PoisonedValue, Value, describe_value
@@ -105,6 +108,7 @@ def _constant_text(value: Any) -> str | None:
 
 
 def _schedule_file(question: Question) -> Answer:
+    """Plan the kernels of a text, and describe their schedules and layouts."""
     from tilec.driver.build import plan_kernels
     from tilec.driver.observer import Observer
     from tilec.ir.tile import Buffer
@@ -124,6 +128,7 @@ def _schedule_file(question: Question) -> Answer:
 
 
 def _schedule_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
+    """Yield the schedule of each loop and statement, by its place."""
     from tilec.sched.trace import record_loop
 
     of = f" on {plan.target.name}"
@@ -143,6 +148,7 @@ def _schedule_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
 
 
 def _layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
+    """Yield the layout of each tile, by the place of its allocation."""
     from tilec.ir.warp_text import show_fragment, show_shared
 
     for assignment in plan.assignment.kernels:
@@ -157,6 +163,7 @@ def _layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
 
 
 def _serve_questions(questions: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer pickled questions until their stream ends."""
     while len(head := questions.read(LENGTH.size)) == LENGTH.size:
         (length,) = LENGTH.unpack(head)
         body = questions.read(length)
@@ -168,6 +175,7 @@ def _serve_questions(questions: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def main() -> None:
+    """Answer questions from standard input on standard output; other output goes to standard error."""
     # Output of libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -50,6 +50,7 @@ def build_index_page(rows: Iterable[IndexRow]) -> str:
 
 
 def _build_row(row: IndexRow) -> str:
+    """Return a kernel's row of the table in HTML."""
     share = ("–", -1.0) if row.share is None else (show_share(row.share), row.share)
     numbers = ((f"{row.microseconds:,.1f}", row.microseconds), share)
     cells = [f'<td><a href="{quote(row.page)}">{escape(row.kernel)}</a></td>']

@@ -156,6 +156,7 @@ def _build_code(source: SourceFile, library: Library, options: CompileOptions) -
 
 
 def _merge_lines(lines: Iterable[PlacedLine]) -> list[dict[str, Any]]:
+    """Return the lines in runs of one place."""
     runs = groupby(lines, key=lambda line: line[0])
     return [{"at": place, "text": "".join(f"{line}\n" for _, line in run)} for place, run in runs]
 
@@ -220,6 +221,7 @@ def summarise_report(report: Report, spilled_bytes: int, sms: int) -> tuple[str,
 
 
 def _choose_advice(report: Report, spilled_bytes: int, sms: int) -> str:
+    """Return one piece of advice, by what binds the kernel's predicted time."""
     if spilled_bytes:
         return "registers are spilled to memory: use a smaller tile, or more threads"
     if report.bound == "DRAM bandwidth":

@@ -128,6 +128,7 @@ def build_role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _build_bounds_table(solution: Solution) -> Table:
+    """Return a table of the lower bounds on the interval, the highest first."""
     table = create_table("bounds on the interval", "II ≥", "<kind", "<because")
     bounds = solution.bounds
     for bound in sorted(bounds.each, key=lambda b: -b.ii):
@@ -137,6 +138,7 @@ def _build_bounds_table(solution: Solution) -> Table:
 
 
 def _build_attempts_table(solution: Solution) -> Table:
+    """Return a table of the intervals that the solver tried, and their outcomes."""
     table = create_table("intervals tried", "II", "<outcome", "<how", "<why")
     for first, last in solution.ranges:
         table.add_row(format_interval_range(first, last), last.outcome, last.how, Text(last.why))
@@ -178,6 +180,7 @@ def _describe_alternatives(problem: Problem, solution: Solution) -> Iterator[Tex
 
 
 def _build_ops_table(problem: Problem, schedule: Schedule) -> Table:
+    """Return a table of the statements in the order in which they issue."""
     heads = ("#", "<statement", "<role", "line", "stage", "start", "issue", "latency")
     table = create_table("statements, as they issue", *heads)
     for op in schedule.order:
@@ -189,6 +192,7 @@ def _build_ops_table(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _build_rings_table(problem: Problem, schedule: Schedule) -> Table:
+    """Return a table of the rings, with lifetime, depth and bytes."""
     table = create_table("rings", "<ring", "lifetime", "depth", "bytes each", "bytes")
     for ring, depth in zip(problem.rings, schedule.depth, strict=True):
         last = max((schedule.start[c] + problem.ops[c].latency for c in ring.consumers), default=0)
@@ -199,6 +203,7 @@ def _build_rings_table(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _build_pools_table(problem: Problem, schedule: Schedule) -> Table:
+    """Return a table of what each pool holds at its fullest moment."""
     heads = ("<pool", "reserved", "rings", "values", "peak", "capacity", "carried")
     table = create_table("pools, at the worst moment", *heads)
     for index, pool in enumerate(problem.pools):
@@ -275,6 +280,7 @@ def _list_columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
 
 
 def build_target_list() -> Table:
+    """Return a table of all targets that ship, with their features."""
     table = create_table("", "<target", "<PTX", "shared memory", "<features")
     table.title = None
     for name in resources.target_names():

@@ -39,6 +39,7 @@ class KernelFolder:
         return sorted(path.relative_to(self.folder).as_posix() for path in found)
 
     def _is_ours(self, path: Path) -> bool:
+        """Return whether a path is a file that lies in the folder, after following links."""
         return path.is_file() and path.resolve().is_relative_to(self.folder)
 
     def read(self, name: str) -> str | None:

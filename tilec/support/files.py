@@ -38,6 +38,7 @@ def read_source(path: str) -> SourceFile:
 
 
 def read_text(path: str, largest: int = LARGEST_TEXT) -> str:
+    """Return the text of a file. Raises `CompileError` where it cannot be read or is not UTF-8."""
     return decode_text(path, read_bytes(path, largest))
 
 
@@ -52,6 +53,7 @@ def decode_text(path: str, data: bytes) -> str:
 
 
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
+    """Return the contents of a file. Raises `CompileError` where it cannot be read or is larger than allowed."""
     record_read(path)
     try:
         with FileIO(path, opener=_open_without_blocking) as file:
@@ -272,6 +274,7 @@ def _block_ending_signals() -> Iterator[None]:
 
 
 def make_folder(path: str) -> None:
+    """Make a folder and those above it. Raises `CompileError` where that fails."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:

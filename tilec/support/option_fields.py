@@ -26,7 +26,7 @@ class Option:
 
     switch    the long spelling on the command line; a switch that is on by default has --no-… beside it
     help      its line in `--help`; {decides} stands for what the compiler decides from -O3 on
-    usual     what `--help` says of the default, where the value alone does not
+    default_text  what `--help` says of the default, where the value alone does not
     short     other spellings that are as good
     former    older spellings, and what is written now instead: hidden, taken with a warning that names the new one
     words     the words that it takes, with the values they stand for
@@ -103,6 +103,7 @@ def parse_value(option: Option, default: object, given: object) -> Any:
 
 
 def _check_number(option: Option, given: object) -> int:
+    """Return a whole number within the option's bounds. Raises `ValueError` for anything else."""
     assert option.bounds is not None
     least, most = option.bounds
     if isinstance(given, bool) or not isinstance(given, int) or given < least or (most is not None and given > most):

@@ -419,6 +419,7 @@ def describe_changes(options: CompileOptions) -> dict[str, str]:
 def _changed_fields(
     record: CompileOptions | EnvironmentSwitches, default_text: CompileOptions | EnvironmentSwitches
 ) -> dict[str, object]:
+    """Return the fields that differ from the default record's, with their values."""
     names = type(record).__match_args__
     return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(default_text, name)}
 

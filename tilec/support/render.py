@@ -64,6 +64,7 @@ def _draw_file(out: Text, file: SourceFile, labels: list[tuple[Label, bool]], wi
 
 
 def _draw_line(out: Text, line: str, number: int, labels: list[tuple[Label, bool]], width: int, colour: str) -> None:
+    """Draw a source line, and under it each label with its marks and text."""
     line = line.rstrip("\r")
     left = max(labels[0][0].span.column - 1 - _BEFORE, 0) if len(line) > _WIDEST else 0
     first = _cell_offset(line, left)

@@ -61,6 +61,7 @@ class Conversion:
     by: Callable[[Any], Any]
 
     def read(self, value: object, place: str) -> Any:
+        """Return the converted value of a field."""
         given = read_value(self.of, value, place)
         try:
             return self.by(given)
@@ -162,6 +163,7 @@ def to_plain(value: object) -> Any:
 
 
 def _default_value(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field, made anew where it has a factory."""
     made = field.default_factory
     return field.default if made is dataclasses.MISSING else made()
 
@@ -174,6 +176,7 @@ def find_faults(value: Any, place: str) -> Iterator[str]:
 
 
 def _find_faults(hint: Any, value: Any, place: str) -> Iterator[str]:
+    """Yield the mismatches between a value and its type; what passes a quick test has none."""
     if _make_quick_test(hint)(value):
         return
     if _is_dataclass(value.__class__):
@@ -217,6 +220,7 @@ def _make_quick_test(hint: Any) -> Callable[[Any], bool]:
 
 @cache
 def _make_member_tests(kind: Callable[..., Any]) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
+    """Return the name and the quick test of each field of a dataclass."""
     return tuple((name, _make_quick_test(hint)) for name, hint in _field_types(kind)[0].items())
 
 
@@ -232,6 +236,7 @@ def _is_dataclass(kind: type) -> bool:
 
 
 def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any:
+    """Return the value as the first alternative that fits; the message of the only possible one else."""
     if value is None and types.NoneType in alternatives:
         return None
     others = [one for one in alternatives if one is not types.NoneType]
@@ -254,18 +259,21 @@ def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any
 
 
 def _check_known(known: tuple[Any, ...], value: Any, place: str) -> Any:
+    """Return the value if it is one of the known ones, of the same type."""
     if not any(type(value) is type(one) and value == one for one in known):
         _raise_mismatch(place, f"one of {', '.join(map(repr, known))}", value)
     return value
 
 
 def _type_name(wanted: Any) -> str:
+    """Return the name of a type in messages."""
     if _type_parts(wanted)[0] is tuple:
         return "an array"
     return _NAMES.get(wanted, getattr(wanted, "__name__", str(wanted)))
 
 
 def _read_array(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any, ...]:
+    """Return an array as a tuple of these types: one for each member, or one for all."""
     if not isinstance(value, list | tuple):
         _raise_mismatch(place, "an array", value)
     if len(arguments) == 2 and arguments[1] is Ellipsis:
@@ -277,6 +285,7 @@ def _read_array(arguments: tuple[Any, ...], value: object, place: str) -> tuple[
 
 
 def _read_named_tuple(wanted: Any, value: object, place: str) -> Any:
+    """Return an array as a named tuple, a member for each of its fields."""
     if not isinstance(value, list | tuple) or len(value) != len(wanted._fields):
         _raise_mismatch(place, f"[{', '.join(wanted._fields)}]", value)
     hints = typing.get_type_hints(wanted, include_extras=True)
@@ -290,6 +299,7 @@ def _member_place(place: str, name: str) -> str:
 
 @cache
 def _field_types(wanted: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the types of a dataclass's fields, and the names of those without a default."""
     hints = typing.get_type_hints(wanted, include_extras=True)
     fields = dataclasses.fields(wanted)
     optional = {f.name for f in fields if f.default is not f.default_factory}
@@ -301,6 +311,7 @@ def _raise_mismatch(place: str, wanted: str, found: object) -> NoReturn:
 
 
 def _show_value(found: object) -> str:
+    """Return a value as text, cut where it is long."""
     if not isinstance(found, int) or -(1 << 64) <= found <= 1 << 64:
         return f"{found!r:.{_LONGEST_SHOWN}}"
     return f"a number of {found.bit_length()} bits"

@@ -125,6 +125,7 @@ class Target:
         return feature in self.features
 
     def without(self, feature: Feature) -> Target:
+        """Return the machine without a feature."""
         return replace(self, features=tuple(f for f in self.features if f != feature))
 
     def of(self, gpu: Gpu) -> Target:
@@ -144,12 +145,14 @@ class Target:
         return self._find_named(self.pools, name, "pool")
 
     def _find_named(self, things: Iterable[Named], name: str, what: str) -> Named:
+        """Return the one with this name. Raises `InternalError` where there is none."""
         found = next((thing for thing in things if thing.name == name), None)
         if found is None:
             raise InternalError(f"target {self.name} has no {what} '{name}'")
         return found
 
     def prices(self, kind: str) -> bool:
+        """Return whether the machine prices instructions of this kind."""
         return any(known.name == kind for known in self.kinds)
 
     def price(self, kind: InstructionKind, **parameters: int) -> Timing:
@@ -165,6 +168,7 @@ class Target:
 
 @lru_cache(maxsize=4096)
 def _evaluate_price(kind: Kind, arguments: tuple[int, ...]) -> Timing:
+    """Return the price of a kind with these values of its parameters."""
     values: dict[str, float] = {family.name: family.value for family in kind.families}
     values |= zip(kind.parameters, arguments, strict=True)
 
@@ -191,6 +195,7 @@ _FORMULA_FUNCTIONS: dict[str, Callable[..., float]] = {"max": max, "min": min, "
 
 @lru_cache(maxsize=1024)
 def _parse_formula(formula: str) -> ast.expr:
+    """Return the syntax tree of a closed form. Raises `FormulaError` where it cannot be parsed."""
     try:
         return readers.parse_python_expression(formula)
     except ValueError as error:
@@ -204,6 +209,7 @@ def evaluate_formula(formula: str, values: Mapping[str, float]) -> float:
 
 
 def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:
+    """Return the value of a node of a closed form. Raises `FormulaError` for one that is not allowed."""
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return number
@@ -223,6 +229,7 @@ def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:
 
 
 def round_up_cycles(value: float) -> int:
+    """Return the next whole number of cycles."""
     # Rounding errors of decimals must not cost a cycle: 0.1 * 30 is 3.0000000000000004.
     return math.ceil(value - 1e-9)
 
@@ -384,6 +391,7 @@ _REQUIRED_NAMES: Mapping[Feature | Literal[""], _RequiredNames] = {
 
 
 def _find_absent_names(target: Target) -> Iterator[str]:
+    """Yield what a target lacks of the features, limits, pools and prices that the compiler needs."""
     for feature in UNIVERSAL_FEATURES:
         if not target.has(feature):
             yield f"features: '{feature}' is missing; every supported machine has it"
@@ -550,6 +558,7 @@ def parse_target(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Ta
 
 
 def _build_target(given: _TargetFile, calibration: str) -> Target:
+    """Return the target that a file describes, under one calibration."""
     chosen: _Calibration = getattr(given.calibrations, calibration)
     families = _build_limits(chosen.families)
     weights = (given.layout.smem_transactions, given.layout.tmem_cycles, given.layout.live_registers)
@@ -571,10 +580,12 @@ def _build_target(given: _TargetFile, calibration: str) -> Target:
 
 
 def _build_limits(numbers: Mapping[str, _Limit] | Mapping[str, _Cycles]) -> tuple[Limit, ...]:
+    """Return the limits of a table of the file."""
     return tuple(Limit(name, number.value, number.source) for name, number in numbers.items())
 
 
 def _build_gpu(name: str, gpu: _Gpu, given: _TargetFile, calibration: str) -> Gpu:
+    """Return a GPU of the file. Raises for limits and families that it must not have."""
     # A pool is as large as its limit in the file: every product of an architecture has the same room for a block.
     absent = next((limit for limit in gpu.limits if limit not in given.limits), None)
     if absent is not None:
@@ -592,6 +603,7 @@ def _build_gpu(name: str, gpu: _Gpu, given: _TargetFile, calibration: str) -> Gp
 
 
 def _build_pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:
+    """Return a pool with the capacity of the limit that it names."""
     if limit not in limits:
         raise schema.SchemaError(f"pools.{name}: there is no limit '{limit}'")
     return Pool(name, limits[limit].value)
@@ -600,6 +612,7 @@ def _build_pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:
 def _build_kind(
     name: str, timing: _Timing, calibration: str, families: tuple[Limit, ...], slots: Mapping[str, _Slot]
 ) -> Kind:
+    """Return a priced kind, after a trial price. Raises for unknown names and impossible numbers."""
     place, row = f"timing.{name}.{calibration}", getattr(timing, calibration)
     absent = next((use.slot for use in row.uses if use.slot not in slots), None)
     if absent is not None:

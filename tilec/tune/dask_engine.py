@@ -56,6 +56,7 @@ class DaskEngine:
         return [answers[worker] for worker in sorted(answers)]
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
+        """Yield the result of each task as it arrives. Cancels the rest where the caller stops."""
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 

@@ -45,6 +45,7 @@ class Journal:
             raise
 
     def _open(self, about: Mapping[str, str]) -> None:
+        """Open or make the database, and write `about` into a new one."""
         with self._readable():
             self._base = sqlite3.connect(self.path, isolation_level=None)
             tables = {name for (name,) in self._base.execute("SELECT name FROM sqlite_master")}
@@ -71,6 +72,7 @@ class Journal:
             return {_decode_point(point): _decode_prediction(found) for point, found in rows}
 
     def predict(self, found: Iterable[tuple[Point, int | str]]) -> None:
+        """Record predictions of points: cycles, or the reason why one cannot be built."""
         with self._write_transaction() as cursor:
             rows = [(_encode_point(point), json.dumps(prediction)) for point, prediction in found]
             cursor.executemany("INSERT OR REPLACE INTO predictions VALUES (?, ?)", rows)
@@ -83,6 +85,7 @@ class Journal:
             cursor.executemany("INSERT OR IGNORE INTO trials (point) VALUES (?)", [(_encode_point(p),) for p in points])
 
     def note(self, point: Point, outcome: Outcome) -> None:
+        """Record the outcome of a trial."""
         values = outcome_to_json(outcome), _encode_point(point)
         with self._write_transaction() as cursor:
             cursor.execute("UPDATE trials SET outcome = ? WHERE point = ?", values)

@@ -73,6 +73,7 @@ def find_gpu_for(target: Target) -> str:
 
 
 def main(cubin: bytes) -> None:
+    """Time a cubin on this machine's GPU, and print the median and the GPU's name as JSON."""
     from contextlib import closing
 
     from tilec.host import runtime

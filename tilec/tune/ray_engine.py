@@ -56,6 +56,8 @@ class RayEngine:
         return sorted(found, key=lambda node: (node["NodeManagerAddress"], node["NodeManagerPort"]))
 
     def _check_nodes(self) -> None:
+        """Raise unless every node has this version of tilec."""
+
         def get_version() -> str | None:  # must not refer to tilec, which a node may lack
             try:
                 import tilec
@@ -94,6 +96,7 @@ class RayEngine:
         return answers
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
+        """Yield the result of each task as it arrives. Cancels the rest where the caller stops."""
         from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
         task = self._make_remote(function)
@@ -126,6 +129,7 @@ def _check_reachable(address: str) -> None:
 
 
 def _fail_without_head(address: str, error: Exception) -> None:
+    """Raise that no cluster answers at the address."""
     raise_error(
         "no-scheduler",
         f"no Ray cluster answers at {address}",

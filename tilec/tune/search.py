@@ -51,6 +51,7 @@ class TrialWork:
     lost: str = ""
 
     def reason(self, lost: LostTask) -> str:
+        """Return why the trial was lost."""
         return f"{lost}{self.lost}"
 
 

@@ -31,6 +31,7 @@ class Space:
 
     @property
     def size(self) -> int:
+        """Return the number of points."""
         return prod(len(axis.values) for axis in self.axes) * self._has_combinations + len(self.others)
 
     @property

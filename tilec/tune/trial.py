@@ -71,6 +71,7 @@ def _limit_seconds(seconds: float | None) -> Iterator[None]:
 
 
 def _compile_and_measure(variant: Variant) -> Outcome:
+    """Compile a variant, time it if asked for, and return the outcome."""
     made = batch.compile_job(batch.CompileJob(variant.source(), variant.options, keep=("cubin",), report=True))
     if made.failed:
         return Outcome(refusal=format_first_error(CompileError(*made.diagnostics)))
@@ -95,6 +96,7 @@ def _compile_and_measure(variant: Variant) -> Outcome:
 
 
 def format_first_error(error: CompileError) -> str:
+    """Return the first diagnostic of an error on one line, with its place and code."""
     first = error.diagnostics[0]
     place = "" if first.primary is None else f"{first.primary.span.place}: "
     return f"{place}{first.title} [{first.code}]"

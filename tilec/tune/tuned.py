@@ -42,6 +42,7 @@ class _File:
 
 
 def write_tuned(tuned: TunedVariant) -> str:
+    """Return the text of a tuned file."""
     constants = {name: value for name, value in tuned.point if not name.startswith(knobs.OPTION_PREFIX)}
     prefix = knobs.OPTION_PREFIX
     options = {name.removeprefix(prefix): value for name, value in tuned.point if name.startswith(prefix)}
@@ -51,6 +52,7 @@ def write_tuned(tuned: TunedVariant) -> str:
 
 
 def read_tuned(text: str, path: str) -> TunedVariant:
+    """Return the variant of a tuned file's text. Raises for a text that is none, or for unknown options."""
     try:
         found = schema.read_record(_File, readers.parse_json(text), "")
     except ValueError as error:

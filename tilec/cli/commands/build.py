@@ -50,6 +50,7 @@ JOINED_STAGES = ("ptx", "cubin")
 
 
 def _parse_kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Kind, ...] | None:
+    """Return the kinds of output that --emit lists, each once. Raises for one that does not exist."""
     if value is None:
         return None
     wanted = dict.fromkeys(value.split(","))
@@ -60,6 +61,7 @@ def _parse_kinds(context: click.Context, parameter: click.Parameter, value: str 
 
 
 def _check_stop_after(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return the stage or pass of --stop-after. Raises for a name that is neither, with the nearest one."""
     if value is not None and value not in STAGES:
         from difflib import get_close_matches
 
@@ -74,12 +76,14 @@ def _check_stop_after(context: click.Context, parameter: click.Parameter, value:
 
 
 def _list_passes() -> tuple[str, ...]:
+    """Return the stages and passes that --stop-after takes, for completion."""
     from tilec.driver.engine import list_stopping_points
 
     return list_stopping_points()
 
 
 def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    """Print the versions and end the command, if --version is given."""
     if is_asked and not context.resilient_parsing:
         from tilec.cli.version import format_versions
 
@@ -88,6 +92,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
 
 
 def _print_cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    """Print the folder of FindTilec.cmake and end the command, if --cmake-dir is given."""
     if is_asked and not context.resilient_parsing:
         print(resources.cmake_folder())
         context.exit()
@@ -194,6 +199,7 @@ def _build_kernels(
     verbose: bool,
     **given: Any,
 ) -> None:
+    """Check the options, compile every kernel for every target, and write and print what they ask for."""
     from tilec.driver import batch
 
     began = time.perf_counter()
@@ -273,6 +279,7 @@ def _build_kernels(
 
 
 def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[str, Any]) -> None:
+    """Print the passes for each target: which run on these kernels, and why the others do not."""
     from tilec.driver.build import Observer, load_kernels
     from tilec.driver.pipeline_text import show_pipeline
     from tilec.target.table import load_target
@@ -314,12 +321,15 @@ class OutputPlan:
     places: tuple[tuple[Kind, str | None, str], ...]
 
     def also(self, kind: Kind, target: str | None, path: str) -> OutputPlan:
+        """Return the plan with one more output."""
         return OutputPlan(self.kernel, self.base, (*self.places, (kind, target, path)))
 
     def paths(self) -> list[str]:
+        """Return the paths of all outputs."""
         return [path for _, _, path in self.places]
 
     def kinds(self) -> list[Kind]:
+        """Return the kinds of the outputs, each once."""
         return list(dict.fromkeys(kind for kind, _, _ in self.places))
 
     def stages(self) -> list[str]:
@@ -348,6 +358,7 @@ def _get_stage(kind: Kind) -> str:
 
 
 def _get_suffix(kind: Kind) -> str:
+    """Return the suffix of files of this kind: a pass's files have that of the stage in whose form it ends."""
     if kind in SUFFIX:
         return SUFFIX[kind]
     from tilec.driver.engine import find_stage_form
@@ -438,6 +449,7 @@ def _make_jobs(
     report: bool,
     given: dict[str, Any],
 ) -> Iterator[CompileJob]:
+    """Yield a compile job of a kernel file for each target, which ends at the last wanted stage."""
     from tilec.driver.batch import CompileJob
     from tilec.driver.engine import find_position
 

@@ -106,6 +106,8 @@ def _read_base(target: str, output: str | None) -> str:
 
 
 def _make_assembler(machine: Target) -> Callable[[Probe], bytes]:
+    """Return a function that assembles a probe for the machine, and returns its cubin."""
+
     def assemble_probe(probe: Probe) -> bytes:
         from tilec.calibrate.probe import build_ptx
         from tilec.ptx.assemble import assemble_module
@@ -116,6 +118,7 @@ def _make_assembler(machine: Target) -> Callable[[Probe], bytes]:
 
 
 def _write_probes(machine: Target, folder: str) -> None:
+    """Write the cubin of each probe of the machine into a folder, with a plan of them."""
     from tilec.calibrate.measure import select_probes
 
     cubin_of = _make_assembler(machine)
@@ -176,6 +179,7 @@ def _measure_machine(machine: Target, cubins: str | None, repeats: int, json_fil
 
 
 def _read_measurement(path: str, target: str) -> Measurement:
+    """Read the measurement that --json wrote. Raises for one of another target."""
     from tilec.calibrate.measure import from_json
 
     measurement = from_json(files.read_text(path), path)
@@ -210,6 +214,7 @@ def _report_measurement(measurement: Measurement, base: str, output: str | None,
 
 
 def _make_figure_table(measurement: Measurement) -> Table:
+    """Return a table of the measured figures, with their spread."""
     from rich.table import Table
     from rich.text import Text
 
@@ -224,6 +229,7 @@ def _make_figure_table(measurement: Measurement) -> Table:
 
 
 def _make_cell_table(changes: tuple[Change, ...]) -> Table:
+    """Return a table of the cells of the target file, as they are and as measured."""
     from rich.table import Table
     from rich.text import Text
 

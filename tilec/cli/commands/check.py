@@ -52,6 +52,7 @@ def check(watch: bool, verbose: bool, **given: Any) -> None:
 
 
 def _check_kernels(kernels: tuple[str, ...], jobs: int, library: bool, **given: Any) -> None:
+    """Check each kernel file for each target, and report the mistakes and their number."""
     from tilec.driver.batch import CompileJob, compile_jobs
 
     with report_mistakes(None):

@@ -131,6 +131,7 @@ class _RunFiles:
     timeline: str | None
 
     def check(self, read: Sequence[str]) -> None:
+        """Refuse outputs that cannot be written, or that would replace a file that is read."""
         files.check_outputs([path for path in (self.outputs, self.timeline) if path is not None], read)
 
     def write(self, report: Report, arrays: Callable[[], bytes]) -> None:

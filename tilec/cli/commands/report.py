@@ -150,6 +150,7 @@ def _report_page(
 
 
 def make_report_tables(report: Report) -> Iterator[RenderableType]:
+    """Yield the predicted time of a kernel, what bounds it, and the levels of its loops."""
     time = report.at(report.predicted)
     yield Text(
         f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {report.counted_blocks}{report.assumption}",

@@ -31,6 +31,7 @@ class SimulationOutputs:
 
     @property
     def files(self) -> list[str]:
+        """Return the paths of the wanted files."""
         return [file for file in (self.timeline, self.html) if file is not None]
 
 
@@ -86,6 +87,7 @@ def simulate(
 def _simulate_kernel(
     file: str, wanted: SimulationOutputs, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]
 ) -> None:
+    """Compile and simulate a kernel file, write the wanted files and print its figures."""
     with report_mistakes(None):
         source = files.read_source(file)
         options = make_compile_options(given)

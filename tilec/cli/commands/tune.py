@@ -111,6 +111,7 @@ class _SchedulerParam(click.ParamType[str]):
     name = "scheduler"
 
     def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
+        """Return the word, if it is a scheduler of pipelines or an address."""
         if value not in SCHEDULERS and not _is_address(value):
             words = ", ".join(SCHEDULERS)
             examples = " or ".join(ADDRESSES.values())

@@ -178,6 +178,7 @@ class _RoundingFlow:
                     assert_never(stmt)
 
     def _follow_leaf(self, stmt: tile.Stmt) -> None:
+        """Record the rounding of the buffers that a statement writes, from those it reads and computes."""
         read = self._find_coarsest(find_reads(stmt))
         if isinstance(stmt, tile.TileOp):
             if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
@@ -190,6 +191,7 @@ class _RoundingFlow:
             self.seen[buffer] = max(self.seen.get(buffer, 0.0), own, computed)
 
     def _find_coarsest(self, buffers: Iterable[tile.Buffer]) -> float:
+        """Return the coarsest rounding on the way into any of the buffers."""
         return max((self.seen.get(buffer, 0.0) for buffer in buffers), default=0.0)
 
 
@@ -204,6 +206,7 @@ def _list_computed_types(stmt: tile.Stmt) -> Iterator[DType]:
 def _compare_tensor(
     param: tile.Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
+    """Compare one output with the reference's, element by element, within its tolerances."""
     # Double precision, except for integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = decode_values(found, param.dtype).astype(kind)
@@ -242,6 +245,7 @@ def bound_summing_error(kernel: tile.Kernel) -> float:
 def _list_summing_errors(
     body: tuple[tile.Stmt, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
 ) -> Iterator[float]:
+    """Yield a bound of the rounding error of each sum in the statements, inside these loops."""
     trip_count = math.prod(_count_iterations(loop) for loop in loops)
     for stmt in body:
         inside = (*loops, stmt) if isinstance(stmt, tile.For | tile.While) else loops
@@ -294,6 +298,7 @@ UNKNOWN_TRIP_COUNT = 64
 
 
 def _count_iterations(loop: tile.For | tile.While) -> int:
+    """Return the trip count of a loop, at least 1; an assumed one where it is unknown."""
     if isinstance(loop, tile.For) and isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const):
         return max(math.ceil((int(loop.stop.value) - int(loop.start.value)) / loop.step), 1)
     return UNKNOWN_TRIP_COUNT

@@ -101,7 +101,7 @@ def draw_arguments(
 def make_blank_arguments(
     kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None
 ) -> KernelArguments:
-    """Tensors of zeros, which take no memory until they are touched, and numbers that are one."""
+    """Return tensors of zeros, which take no memory until they are touched, and numbers that are one."""
     known = {**(sizes or {}), **launch_sizes(manifest, {}, sizes or {})}
     arguments = KernelArguments({}, {})
     for param in kernel.params:
@@ -114,11 +114,13 @@ def make_blank_arguments(
 
 
 def _evaluate_shape(param: tile.Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of a tensor for these launch-time sizes."""
     extents = (extent_to_size(e) for e in param.extents)
     return tuple(max(evaluate_size(e, sizes), 0) for e in extents if e is not None)
 
 
 def _draw_array(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+    """Return an array of random elements: normal floats, or small integers."""
     if dtype.is_float:
         drawn = generator.standard_normal(shape, dtype=np.float32)
         return encode_values(drawn, dtype)
@@ -178,6 +180,7 @@ def _read_tensor(param: tile.Buffer, shape: tuple[int, ...], given: ArrayFile) -
 
 
 def _read_scalar(param: tile.Var, given: ArrayFile) -> int | float:
+    """Read a scalar, converted to the parameter's type. Raises where it is absent or does not fit."""
     path, header = given.path, given.headers.get(param.name)
     if header is None:
         raise_error("missing-input", f"{path} has no value for the scalar '{param.name}'")

@@ -86,6 +86,7 @@ def parse_arguments(texts: Sequence[str]) -> PtxArguments:
 
 
 def _parse_number_type(kind: str) -> Any:
+    """Return numpy's type of a number type such as `f16` or `s32`; None for any other word."""
     match = re.fullmatch(r"([fsu])(8|16|32|64)", kind)
     if match is None or kind == "f8":
         return None
@@ -93,6 +94,7 @@ def _parse_number_type(kind: str) -> Any:
 
 
 def _parse_number(text: str, kind: str, value: str) -> object:
+    """Return the number of an argument `TYPE:VALUE`, in numpy's type for it."""
     convert = _parse_number_type(kind)
     try:
         number = float(value) if kind[0] == "f" else int(value, 0)
@@ -102,6 +104,7 @@ def _parse_number(text: str, kind: str, value: str) -> object:
 
 
 def _parse_hexadecimal(text: str, digits: str) -> bytes:
+    """Return the bytes of an argument `bytes:HEX`."""
     try:
         return bytes.fromhex(digits)
     except ValueError:
@@ -110,6 +113,7 @@ def _parse_hexadecimal(text: str, digits: str) -> bytes:
 
 
 def _make_zeros(text: str, rest: str) -> Array:
+    """Return the array of zeros that an argument `zeros:TYPE:SHAPE` describes."""
     name, _, shape = rest.partition(":")
     try:
         array = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
@@ -121,6 +125,7 @@ def _make_zeros(text: str, rest: str) -> Array:
 
 
 def _read_array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Array:
+    """Read the array of an argument `FILE.npz:NAME`; each file is opened once."""
     if not path.endswith(".npz"):
         forms = "write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff"
         raise_error("bad-argument", f"'{text}' is not an argument", help=forms)
@@ -196,6 +201,7 @@ def build_ptx_fault_diagnostic(fault: Fault, source: SourceFile, given: PtxArgum
 
 
 def _find_line_span(source: SourceFile, line: int) -> Span | None:
+    """Return the span of a line without its leading spaces; None if the file has no such line."""
     if not 0 < line <= len(source.lines):
         return None
     content = source.lines[line - 1].rstrip()

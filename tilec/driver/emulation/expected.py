@@ -60,6 +60,7 @@ def list_outputs(kernel: tile.Kernel, manifest: Manifest) -> list[tile.Buffer]:
 def _load_arrays(
     data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, given: KernelArguments
 ) -> dict[str, Array]:
+    """Return the outputs that an `.npz` file has, in storage format. Raises for an array that does not fit."""
     from tilec.driver.emulation.array_files import ArrayFile
 
     arrays = ArrayFile(data, path)
@@ -115,6 +116,7 @@ def _encode_as_stored(array: object, param: tile.Buffer, output: Array, text: st
 
 
 def _load_function(path: str, name: str) -> Callable[..., object]:
+    """Run a Python file and return its function of this name."""
     files.read_source(path)  # reports an unreadable file
     folder = str(Path(path).resolve().parent)
     sys.path.insert(0, folder)
@@ -133,6 +135,7 @@ def _load_function(path: str, name: str) -> Callable[..., object]:
 def _call_function(
     function: Callable[..., object], text: str, kernel: tile.Kernel, manifest: Manifest, given: KernelArguments
 ) -> dict[str, Array]:
+    """Call the user's function with the arguments it names, and return its outputs by name."""
     values: dict[str, object] = dict(given.scalars)
     for param in kernel.params:
         if isinstance(param, tile.Buffer):

@@ -62,6 +62,7 @@ def _name_shared_element(offset: int, tiles: Sequence[SharedTile]) -> str | None
 
 
 def _name_tile_element(offset: int, tile: SharedTile) -> str | None:
+    """Return the name of the element at an offset of a tile, with its version; None if there is none."""
     if not 0 <= offset < tile.bytes:
         return None
     version, offset = divmod(offset, tile.stride)

@@ -54,6 +54,7 @@ def begin_kernel(kernel: Kernel, file: FileState) -> KernelState:
 
 
 def _refuse_ptx(kernel: Kernel) -> None:
+    """Raise at the first statement with inline PTX."""
     for stmt in tile.walk_statements(kernel.body):
         if any(isinstance(e, tile.Ptx) for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
             raise_error("inline-ptx-refused", "the kernel has T.ptx, which --no-inline-ptx forbids", stmt.span, "here")

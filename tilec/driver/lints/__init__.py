@@ -19,7 +19,7 @@ from tilec.support.options import CompileOptions
 
 def run_lints(stage: LintStage[Seen], value: Seen, options: CompileOptions, observer: Observer) -> None:
     """Run the lints of a stage on its value; the observer keeps their warnings."""
-    for lint in stage.looks():
+    for lint in stage.load_lints():
         for warning in lint(value):
             observer.warn(warning, options)
 
@@ -37,6 +37,7 @@ def apply_lints_at_end(options: CompileOptions, observer: Observer) -> Iterator[
 
 
 def _apply_lint_option(options: CompileOptions, observer: Observer) -> None:
+    """Raise the collected lints as errors, or remove them, as --lint asks for."""
     found = [warning for warning in observer.warnings if is_lint(warning.code)]
     if options.lint == "error" and found:
         raise CompileError(*(replace(lint, severity="error") for lint in found))

@@ -49,6 +49,7 @@ _MAX_NOTES = 3
 
 @register_lint(ASSEMBLER, "register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored")
 def find_assembler_remarks(file: FileState) -> Iterator[Diagnostic]:
+    """Yield the warnings for the assembler's remarks about the file."""
     yield from group_remarks(file.cubin.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span)
 
 
@@ -77,6 +78,7 @@ def find_source_line(ptx: list[str], line: int) -> tuple[int, int] | None:
 
 
 def _build_warning(kind: RemarkKind, span: Span, group: list[Remark], ptx: list[str]) -> Diagnostic:
+    """Return one warning for remarks of a kind about a place, with the first few of them as notes."""
     notes = []
     for remark in group[:_MAX_NOTES]:
         notes.append(remark.text if remark.code in ("spill", "warning") else f"{remark.code}: {remark.text}")

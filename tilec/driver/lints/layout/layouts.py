@@ -32,6 +32,7 @@ from tilec.support.diagnostics import Diagnostic, Label, make_warning
 
 @register_warning(LAYOUT)
 def find_unused_schedules(work: KernelState) -> Iterator[Diagnostic]:
+    """Warn of each loop whose schedule in the kernel has no effect, as loops run serially."""
     for loop in walk_statements(work.source_kernel.body) if work.assignment.form == "serial" else ():
         if isinstance(loop, For) and loop.stage is not None:
             yield make_warning(
@@ -60,6 +61,7 @@ def find_conversions(work: KernelState) -> Iterator[Diagnostic]:
 
 @register_warning(LAYOUT)
 def find_synchronous_copies(work: KernelState) -> Iterator[Diagnostic]:
+    """Warn of each T.async_copy that goes through registers, with the reason."""
     for stmt in (stmt for assignment in work.assignment.kernels for stmt in walk_statements(assignment.kernel.body)):
         if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.via == "registers":
             source, tile = stmt.regions

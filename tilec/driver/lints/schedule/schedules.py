@@ -93,6 +93,7 @@ def _find_overlapping_statements(loop: LoopProblem, schedule: Schedule) -> Itera
 
 
 def _find_shared_rows(problem: Problem, schedule: Schedule, op: int) -> list[tuple[int, int]]:
+    """Return the rows of the reservation table in which a statement holds a shared-memory port."""
     rows = []
     for use in problem.ops[op].uses:
         if problem.slots[use.slot].name.startswith("tp_smem") and use.cycles:
@@ -152,6 +153,7 @@ def _is_tile_load(stmt: tile.Stmt) -> bool:
 
 
 def _list_indices(stmt: tile.Stmt) -> Iterator[tile.Expr]:
+    """Yield the indices of all loads and stores of a statement."""
     if isinstance(stmt, tile.Store):
         yield from stmt.indices
     for expr in list_expressions(stmt):
@@ -174,6 +176,7 @@ def _count_index_instructions(index: tile.Expr, nest: tile.Parallel) -> int:
 
 @register_warning(SCHEDULE)
 def find_unproven_schedules(work: KernelState) -> Iterator[Diagnostic]:
+    """Yield the solver's warning about each loop whose schedule may not be optimal."""
     for planned in work.loops:
         if planned.solution.warning is not None:
             label = Label(planned.loop.loop.span)

@@ -80,6 +80,7 @@ class _NestBody:
         self._add_statements(nest.body, ())
 
     def _add_statements(self, body: tuple[tile.Stmt, ...], conditions: Conditions) -> None:
+        """Collect the reads and writes of statements that run under these conditions."""
         for stmt in body:
             for expr in list_expressions(stmt):
                 self.reads += (_NestRead(load, stmt.span, c) for load, c in self._list_loads(expr, conditions))
@@ -137,6 +138,7 @@ class _NestBody:
 
 
 def _find_repeated_writes(body: _NestBody, line: str) -> Iterator[Diagnostic]:
+    """Yield a warning for each store that several iterations make to the same element."""
     for write in body.writes:
         store = write.stmt
         named = body.depends_on(*store.indices)
@@ -164,6 +166,7 @@ def _is_repeated(body: _NestBody, write: _NestWrite, var: tile.Var, adds: bool) 
 
 
 def _build_write_warning(store: tile.Store, var: str, extent: int) -> Diagnostic:
+    """Return the warning about a repeated write, with a reduction or atomic operation to use instead."""
     name = store.buffer.name
     kind = _REDUCTION_NAMES.get(store.value.op) if isinstance(store.value, tile.Binary) else None
     if kind is None or not any(_is_same_place(part, store) for part in tile.direct_operands(store.value)):
@@ -194,6 +197,7 @@ def _is_same_place(part: tile.Expr, store: tile.Store) -> bool:
 
 
 def _find_neighbour_reads(body: _NestBody) -> Iterator[Diagnostic]:
+    """Yield a warning for each load of an element that another iteration writes."""
     for read in body.reads:
         if read.load.buffer.scope == "fragment":
             continue  # elements of other threads are read through shared memory, as they were before the loop

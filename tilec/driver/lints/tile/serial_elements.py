@@ -25,6 +25,7 @@ def find_serial_elements(work: KernelState) -> Iterator[Diagnostic]:
 
 
 def _find_redundant_nests(body: tuple[tile.Stmt, ...], threads: int) -> Iterator[Diagnostic]:
+    """Yield a warning for each nest of serial loops over elements that all threads run in full."""
     for stmt in body:
         if (
             isinstance(stmt, tile.For)

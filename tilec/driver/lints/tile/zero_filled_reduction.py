@@ -107,10 +107,12 @@ class _TailTracker:
                     self._forget_written(stmt)
 
     def _forget_written(self, stmt: tile.Stmt) -> None:
+        """Remove the tails of buffers that the statement writes."""
         written = find_writes(stmt)
         self.tails = {place: tail for place, tail in self.tails.items() if place[0] not in written}
 
     def _check_reduction(self, op: Reduce) -> Iterator[tuple[Diagnostic, Span]]:
+        """Yield a warning if the reduction includes elements of a tail that change its result."""
         long = [d for d, extent in enumerate(op.source.extent) if extent != 1]
         dim = long[op.dim] if op.dim < len(long) else op.dim
         tail = self.tails.get((op.source.buffer, dim))
@@ -185,6 +187,7 @@ class _TailEvaluator:
         return made, read
 
     def value(self, expr: tile.Expr) -> TailKind:
+        """Return what an expression is in the tail; the tail that it reads is kept in `self.tail`."""
         match expr:
             case tile.Const(value=value):
                 return "zero" if value == 0 else "same"
@@ -288,6 +291,7 @@ class _TailEvaluator:
         return any(_bound_sum(rest, self.ranges)[1] <= 0 for rest in rests)
 
     def _evaluate_load(self, load: tile.Load) -> TailKind:
+        """Return what a load is in the tail of its tensor or tile."""
         named = [d for d, index in enumerate(load.indices) if any(part == self.var for part in tile.walk_expr(index))]
         if not named:
             return "same"
@@ -343,6 +347,7 @@ def _is_neutral(op: Reduce, tail: _Tail) -> bool:
 
 
 def _suggest_fix(op: Reduce, tail: _Tail) -> str:
+    """Return the advice for a reduction over a tail: a safe value for the tensor, or a mask."""
     infinity = f'T.infinity("{tail.tensor.dtype.name}")'
     if tail.tensor.dtype.is_float and (op.kind in ("max", "min") and tail.is_zero):
         return f"write T.annotate_safe_value({{{tail.tensor.name}: {'-' * (op.kind == 'max')}{infinity}}})"
@@ -412,6 +417,7 @@ def _bound_sum(expr: tile.Expr, ranges: Ranges) -> tuple[float, float]:
 
 
 def _get_loop_range(loop: tile.For) -> Ranges:
+    """Return the range of a loop's variable; nothing where its bounds are unknown."""
     count = get_static_trip_count(loop)
     if count is None or count < 1 or not isinstance(loop.start, tile.Const):
         return {}

@@ -19,7 +19,7 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
     a loop is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a role share its
     barrier, so a pipelined iteration may wait at it often."""
     program, target = work.program, work.target
-    found = [(op, inside) for role in program.roles for op, inside in _find_barriers(role.body, False)]
+    found = [(op, inside) for role in program.roles for op, inside in _find_barriers(role.body)]
     ping_pong = {number for role in program.roles for number in role.ping_pong_barriers}
     carried = {op.id for op, inside in found if inside}
     for what, ids, limit in (
@@ -37,12 +37,12 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
             )
     limit = target.limit("named_barriers_carried")
     # Only innermost loops: hand-overs of outer loops are rare beside them.
-    loops = (op for role in program.roles for op, _ in _walk_operations(role.body, False) if isinstance(op, warp.Loop))
+    loops = (op for role in program.roles for op, _ in _walk_operations(role.body) if isinstance(op, warp.Loop))
     for loop in loops:
-        has_loops = any(isinstance(op, warp.Loop | warp.Pipeline) for op, _ in _walk_operations(loop.body, True))
+        has_loops = any(isinstance(op, warp.Loop | warp.Pipeline) for op, _ in _walk_operations(loop.body))
         if loop.part != "steady" or has_loops:
             continue
-        stops = [op.span for op, _ in _find_barriers(loop.body, True)]
+        stops = [op.span for op, _ in _find_barriers(loop.body)]
         if len(stops) > limit >= len({op.id for op, inside in found if inside}):
             lines = sorted({stop.line for stop in stops if stop.line})
             yield Diagnostic(
@@ -54,18 +54,18 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
             )
 
 
-def _walk_operations(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[warp.Operation, bool]]:
-    """Yield each operation, and whether it is in a loop; the operations of a `Forever` are left out."""
+def _walk_operations(body: tuple[warp.Operation, ...], depth: int = 0) -> Iterator[tuple[warp.Operation, int]]:
+    """Yield each operation, and the number of loops around it; the operations of a `Forever` are left out."""
     for op in body:
-        yield op, inside
+        yield op, depth
         is_loop = isinstance(op, warp.Loop | warp.Pipeline)
         for inner in warp.nested_bodies(op) if is_loop or isinstance(op, warp.Branch) else ():
-            yield from _walk_operations(inner, inside or is_loop)
+            yield from _walk_operations(inner, depth + is_loop)
 
 
-def _find_barriers(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[warp.BarSync, bool]]:
-    """Yield each wait at a named barrier, and whether it is in a loop."""
-    yield from ((op, in_loop) for op, in_loop in _walk_operations(body, inside) if isinstance(op, warp.BarSync))
+def _find_barriers(body: tuple[warp.Operation, ...]) -> Iterator[tuple[warp.BarSync, int]]:
+    """Yield each wait at a named barrier, and the number of loops around it."""
+    yield from ((op, depth) for op, depth in _walk_operations(body) if isinstance(op, warp.BarSync))
 
 
 @register_warning(WARP)
