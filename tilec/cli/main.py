@@ -13,6 +13,9 @@ from contextlib import suppress
 from tilec.cli.endings import run_guarded
 from tilec.support.processes import isolate_calls
 
+_DECIDE = ("ortools", "nvidia-nvjitlink", "nvidia-nvfatbin", "cuda-bindings", "lark")
+"""The packages whose versions decide outputs."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 ok, 1 the kernel is wrong, 2 usage, 3 a bug in tilec, 4 a limit
@@ -38,8 +41,6 @@ def _run_command_line(arguments: list[str]) -> int:
 
         return print_completions(shell_request)
     if arguments == ["--version"]:
-        from tilec.cli.version import format_versions
-
         print(format_versions())
         return 0
     if arguments[:1] != ["check"]:
@@ -52,6 +53,15 @@ def _run_command_line(arguments: list[str]) -> int:
     finally:
         if was_collecting:
             gc.enable()
+
+
+def format_versions() -> str:
+    """Return `tilec 0.1.0` on the first line, for programs, and the packages that outputs depend on below."""
+    from tilec import __version__
+    from tilec.support.installed import installed_versions
+
+    found = installed_versions()
+    return "\n".join([f"tilec {__version__}", *(f"  {name} {found.get(name, 'not found')}" for name in _DECIDE)])
 
 
 def _dispatch_command(arguments: list[str]) -> int:

@@ -103,17 +103,9 @@ def build_kernel(source: SourceFile, options: CompileOptions, observer: Observer
             file = engine.advance_kernels(engine.read_file(source, options, observer, is_single=True), observer)
         library = _make_library(engine.link_kernels(file, observer))
     (work,) = file.kernels
-    return Build(
-        kernel=work.source_kernel,
-        schedules=tuple(p.solution.schedule for p in work.loops),
-        program=work.program,
-        ptx=library.ptx,
-        cubin=library.cubin,
-        manifest=library.manifests[0],
-        entries=library.entries,
-        warnings=tuple(observer.warnings),
-        work=work,
-    )
+    schedules = tuple(planned.solution.schedule for planned in work.loops)
+    made = library.ptx, library.cubin, library.manifests[0], library.entries
+    return Build(work.source_kernel, schedules, work.program, *made, tuple(observer.warnings), work)
 
 
 def build_library(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:

@@ -68,36 +68,24 @@ def _resolve_document(source: SourceFile) -> Names:
         return resolve_names(ast.Module((), Span(1, 1, 1, 1)), is_whole=False)
 
 
-class Documents:
+class Documents(dict[str, Document]):
     """The open files, by their URIs."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, Document] = {}
 
     def open(self, uri: str, text: str) -> Document:
         """Add a file that the editor has opened."""
-        document = self._open[uri] = Document(uri, SourceFile(path_of(uri), text))
+        document = self[uri] = Document(uri, SourceFile(path_of(uri), text))
         return document
-
-    def close(self, uri: str) -> Document | None:
-        return self._open.pop(uri, None)
-
-    def get(self, uri: str) -> Document | None:
-        return self._open.get(uri)
-
-    def all(self) -> list[Document]:
-        return list(self._open.values())
 
     def is_current(self, document: Document, edition: int) -> bool:
         """Return whether the file is still open with the text of this edition."""
-        return self._open.get(document.uri) is document and document.edition == edition
+        return self.get(document.uri) is document and document.edition == edition
 
     # ---- other files -------------------------------------------------------------------------------------------------
 
     def beside(self, document: Document, path: str) -> Document | None:
         """Return the file that a document imports by this path: the open one, else the one on the disk."""
         place = Path(document.source.path).parent / path
-        for other in self._open.values():
+        for other in self.values():
             if Path(other.source.path) == place:
                 return other
         try:

@@ -195,7 +195,7 @@ def _did_change(server: Server, params: types.DidChangeTextDocumentParams) -> No
 def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
     """Analyse the files that import the saved one again."""
     saved = server.documents.get(params.text_document.uri)
-    for document in server.documents.all():
+    for document in list(server.documents.values()):
         imported = document.checked.source.imported.values() if document.checked is not None else ()
         if saved is not None and any(file.path == saved.source.path for file in imported):
             document.change(document.source.text)
@@ -204,7 +204,7 @@ def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
 
 def _did_close(server: Server, params: types.DidCloseTextDocumentParams) -> None:
     """Forget a closed file, and remove its diagnostics from the editor."""
-    document = server.documents.close(params.text_document.uri)
+    document = server.documents.pop(params.text_document.uri, None)
     if document is not None:
         server.scheduler.abandon_file(document.source.path)
         server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, []))

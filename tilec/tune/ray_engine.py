@@ -130,12 +130,9 @@ def _check_reachable(address: str) -> None:
 
 def _fail_without_head(address: str, error: Exception) -> None:
     """Raise that no cluster answers at the address."""
-    raise_error(
-        "no-scheduler",
-        f"no Ray cluster answers at {address}",
-        notes=(_get_first_line(error),),
-        help="start one with `ray start --head` and give --scheduler the address that it prints",
-    )
+    title, notes = f"no Ray cluster answers at {address}", (_get_first_line(error),)
+    advice = "start one with `ray start --head` and give --scheduler the address that it prints"
+    raise_error("no-scheduler", title, notes=notes, help=advice)
 
 
 def _get_first_line(error: Exception) -> str:

@@ -43,12 +43,9 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
     with report_mistakes(None):
         if not ours:
             known = ", ".join(dict.fromkeys(launch.kernel for launch in launches))
-            raise_error(
-                "bad-profile",
-                f"{profile} has no launch of {entry}",
-                notes=(f"it has launches of {known}",),
-                help="profile the program that launches it, or give the file of the kernel that was profiled",
-            )
+            title, notes = f"{profile} has no launch of {entry}", (f"it has launches of {known}",)
+            advice = "profile the program that launches it, or give the file of the kernel that was profiled"
+            raise_error("bad-profile", title, notes=notes, help=advice)
     compared = profiles.compare_profile(ours, counters.compute_counters(found))
     launches_of_it = "1 launch" if compared.launches == 1 else f"{compared.launches} launches, their means"
     print(f"{entry} on {build.manifest.target}: {launches_of_it} in {profile}")

@@ -228,12 +228,7 @@ def _emulate_kernel(
 
 
 def _emulate_ptx(
-    file: str,
-    outputs: _RunFiles,
-    entry: str | None,
-    launch: LaunchOptions,
-    args: tuple[str, ...],
-    options: RunOptions,
+    file: str, outputs: _RunFiles, entry: str | None, launch: LaunchOptions, args: tuple[str, ...], options: RunOptions
 ) -> None:
     """Emulate a kernel of a PTX file, print its report and write its files."""
     from tilec.driver.emulation import emulate_ptx
@@ -314,12 +309,10 @@ def describe_comparison(result: Comparison, by: str) -> str:
 
 def nothing_compared(kernel: str, ran: int, blocks: int) -> Diagnostic:
     """Return the error of a sample that says nothing: none of its blocks wrote an output."""
-    return Diagnostic(
-        "nothing-compared",
-        f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared",
-        notes=("in a persistent grid a block may have no work for these sizes",),
-        help="give a larger --grid-sample or another --seed, or remove --grid-sample to run every block",
-    )
+    title = f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared"
+    note = "in a persistent grid a block may have no work for these sizes"
+    advice = "give a larger --grid-sample or another --seed, or remove --grid-sample to run every block"
+    return Diagnostic("nothing-compared", title, notes=(note,), help=advice)
 
 
 def _describe_share(result: Comparison) -> str:
@@ -335,30 +328,20 @@ def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Di
     NaN."""
     if not result.is_meaningless:
         where = f"{result.name}[{', '.join(map(str, result.worst))}]"
-        return Diagnostic(
-            "emulation-mismatch",
-            f"output {result.name} of the emulated kernel differs from {by}",
-            notes=(f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}",),
-        )
+        note = f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}"
+        title = f"output {result.name} of the emulated kernel differs from {by}"
+        return Diagnostic("emulation-mismatch", title, notes=(note,))
     reads = ((w, w.secondary[0].span.line) for w in warnings if w.code == "uninitialised-read" and w.secondary)
     causes = tuple(f"{warning.title} (read in line {line})" for warning, line in reads)
     first = f"{result.name}[{', '.join(map(str, result.first))}]"
-    return Diagnostic(
-        "emulation-not-finite",
-        f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite",
-        notes=(f"the first is {first}; no input has such a value, so nothing was compared", *causes),
-        help=None if causes else "use T.print in the kernel to find where the first one comes from",
-    )
+    title = f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite"
+    notes = (f"the first is {first}; no input has such a value, so nothing was compared", *causes)
+    advice = None if causes else "use T.print in the kernel to find where the first one comes from"
+    return Diagnostic("emulation-not-finite", title, notes=notes, help=advice)
 
 
 def build_unwritten_warnings(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
     """Return a warning for each output that blocks left partly unwritten, with both counts."""
-    return [
-        Diagnostic(
-            "unwritten-elements",
-            f"no block wrote {count:,} of the {total:,} elements of {name}",
-            help="check the grid and the indices of the stores",
-            severity="warning",
-        )
-        for name, count, total in elements
-    ]
+    titles = (f"no block wrote {count:,} of the {total:,} elements of {name}" for name, count, total in elements)
+    advice = "check the grid and the indices of the stores"
+    return [Diagnostic("unwritten-elements", title, help=advice, severity="warning") for title in titles]

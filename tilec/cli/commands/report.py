@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tilec.driver.build import Library
     from tilec.driver.machine_code import LoopCode
     from tilec.passes.cost.report import Report
-    from tilec.report.index_page import IndexRow
+    from tilec.report.viewer import IndexRow
 
 
 @click.command(cls=GroupedCommand)
@@ -94,7 +94,7 @@ def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, An
         with report_mistakes(source):
             written |= _report_page(source, options, place, wanted, rows)
     if index is not None:
-        from tilec.report.index_page import build_index_page
+        from tilec.report.viewer import build_index_page
 
         written[index] = build_index_page(rows).encode()
     with report_mistakes(None):
@@ -135,9 +135,8 @@ def _report_page(
         return {}
     import json
 
-    from tilec.report.index_page import IndexRow
     from tilec.report.page_data import build_page_data
-    from tilec.report.viewer import build_viewer_page
+    from tilec.report.viewer import IndexRow, build_viewer_page
 
     files.check_outputs([page], [each.path for each in source.imported.values()])
     for each in reports:

@@ -256,18 +256,9 @@ def emulate_ptx_text(
     grid, arguments, dense = prepare_launch(manifest, arguments)
     if 0 in grid:
         return Report({}, 0, (), tuple(None for _ in manifest.params), ())
-    report = launch(
-        ptx,
-        manifest.entry,
-        grid,
-        manifest.block,
-        build_launch_arguments(manifest, arguments),
-        cluster=manifest.cluster,
-        dynamic_smem=manifest.dynamic_smem,
-        begins_early=begins_early,
-        progress=progress,
-        **(options or RunOptions()).to_launch_keywords(),
-    )
+    given = (options or RunOptions()).to_launch_keywords() | {"begins_early": begins_early, "progress": progress}
+    given |= {"cluster": manifest.cluster, "dynamic_smem": manifest.dynamic_smem}
+    report = launch(ptx, manifest.entry, grid, manifest.block, build_launch_arguments(manifest, arguments), **given)
     for name, array in dense.items():
         array[...] = arguments.tensors[name]
     return report

@@ -148,18 +148,9 @@ def emulate_ptx_file(
     faults of the run are in the report."""
     name = find_entry(source, entry)
     try:
-        return launch(
-            source.text,
-            name,
-            geometry.grid,
-            geometry.block,
-            given.values,
-            cluster=geometry.cluster,
-            dynamic_smem=geometry.dynamic_smem,
-            whole_program=True,
-            progress=progress,
-            **(options or RunOptions()).to_launch_keywords(),
-        )
+        keywords = (options or RunOptions()).to_launch_keywords() | {"whole_program": True, "progress": progress}
+        keywords |= {"cluster": geometry.cluster, "dynamic_smem": geometry.dynamic_smem}
+        return launch(source.text, name, geometry.grid, geometry.block, given.values, **keywords)
     except Fault as fault:  # before the first instruction
         raise CompileError(build_ptx_fault_diagnostic(fault, source, given)) from None
     except ValueError as error:

@@ -153,11 +153,9 @@ def _call_function(
     if not isinstance(results, Mapping):
         arrays = results if isinstance(results, tuple) else (results,)
         if len(arrays) != len(params):
-            raise_error(
-                "bad-expectation",
-                f"{text} returns {len(arrays)} arrays, but {kernel.name} has {len(params)} outputs",
-                help=f"return {', '.join(p.name for p in params)}, in this order",
-            )
+            title = f"{text} returns {len(arrays)} arrays, but {kernel.name} has {len(params)} outputs"
+            advice = f"return {', '.join(p.name for p in params)}, in this order"
+            raise_error("bad-expectation", title, help=advice)
         results = {p.name: array for p, array in zip(params, arrays, strict=True)}
     known = _match_outputs(results, text, kernel, manifest)
     return {name: _encode_as_stored(array, known[name], given.tensors[name], text) for name, array in results.items()}

@@ -182,10 +182,7 @@ def find_lower_level(file: FileState) -> Iterator[Diagnostic]:
     wanted, forced = file.options.opt_level, file.options.assembler_level
     level = choose_assembler_level(file.ptx, wanted, forced)
     if forced is None and level < wanted:
-        yield Diagnostic(
-            "assembled-at-lower-level",
-            f"the assembler optimised at -O{level} instead of -O{wanted}, which would take minutes",
-            notes=(f"{count_consecutive_waits(file.ptx)} wgmma products are in straight-line code, each with a wait",),
-            help=f"put them in a T.serial loop; or wait, with --assembler-level {wanted}",
-            severity="warning",
-        )
+        title = f"the assembler optimised at -O{level} instead of -O{wanted}, which would take minutes"
+        note = f"{count_consecutive_waits(file.ptx)} wgmma products are in straight-line code, each with a wait"
+        advice = f"put them in a T.serial loop; or wait, with --assembler-level {wanted}"
+        yield Diagnostic("assembled-at-lower-level", title, notes=(note,), help=advice, severity="warning")

@@ -23,7 +23,7 @@ from tilec.passes.loop.price.statement_price import is_asynchronous
 from tilec.passes.state import KernelState
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
-from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.diagnostics import Diagnostic, Label, make_warning
 from tilec.support.source import Span
 from tilec.target.table import Target
 
@@ -135,17 +135,12 @@ def _find_inflating_statements(loop: LoopProblem, assignment: LayoutAssignment, 
         # Without index arithmetic the other work remains, at least the loads and stores.
         honest = max(inflated - spent, op.issue, 1)
         if math.ceil(memory / max(inflated, 1)) < math.ceil(memory / honest) and 2 * spent >= op.issue:
-            yield Diagnostic(
-                "address-latency",
-                "computing addresses takes longer than the work on the data",
-                Label(stmt.span, f"{spent} cycles of index arithmetic in each iteration"),
-                notes=(
-                    f"with it, {math.ceil(memory / max(inflated, 1))} stages seem enough to hide {memory} cycles of "
-                    f"loading; without it {math.ceil(memory / honest)}",
-                ),
-                help="compute the index once outside the loop, or divide by powers of two",
-                severity="warning",
-            )
+            title = "computing addresses takes longer than the work on the data"
+            label = f"{spent} cycles of index arithmetic in each iteration"
+            enough = f"{math.ceil(memory / max(inflated, 1))} stages seem enough to hide {memory} cycles of loading"
+            notes = (f"with it, {enough}; without it {math.ceil(memory / honest)}",)
+            advice = "compute the index once outside the loop, or divide by powers of two"
+            yield make_warning("address-latency", title, stmt.span, label, notes=notes, help=advice)
 
 
 def _is_tile_load(stmt: tile.Stmt) -> bool:

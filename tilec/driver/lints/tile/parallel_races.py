@@ -175,13 +175,8 @@ def _build_write_warning(store: tile.Store, var: str, extent: int) -> Diagnostic
         way_out = f"put the values in a tile and write T.reduce_{kind}(tile, {name})"
     else:
         way_out = f"write T.atomic_{kind.replace('sum', 'add')}({name}[…], value)"
-    return make_warning(
-        "repeated-write",
-        f"{extent} iterations write the same element of {name} at the same time, and only one value remains",
-        store.span,
-        f"the index does not contain `{var}`",
-        help=way_out,
-    )
+    title = f"{extent} iterations write the same element of {name} at the same time, and only one value remains"
+    return make_warning("repeated-write", title, store.span, f"the index does not contain `{var}`", help=way_out)
 
 
 def _get_written_name(var: tile.Var, line: str) -> str:
@@ -205,14 +200,10 @@ def _find_neighbour_reads(body: _NestBody) -> Iterator[Diagnostic]:
             if read.load.buffer == write.stmt.buffer and _has_collision(body, read, write):
                 name = read.load.buffer.name
                 also = () if write.stmt.span == read.span else (Label(write.stmt.span, "written here"),)
-                yield make_warning(
-                    "neighbour-read",
-                    f"this reads an element of {name} that another iteration writes at the same time",
-                    read.span,
-                    "the order of the read and the write is undefined",
-                    secondary=also,
-                    help=f"read a copy of {name} made before the loop, or write a T.serial loop",
-                )
+                title = f"this reads an element of {name} that another iteration writes at the same time"
+                label = "the order of the read and the write is undefined"
+                advice = f"read a copy of {name} made before the loop, or write a T.serial loop"
+                yield make_warning("neighbour-read", title, read.span, label, secondary=also, help=advice)
                 break
 
 

@@ -34,13 +34,9 @@ def _find_redundant_nests(body: tuple[tile.Stmt, ...], threads: int) -> Iterator
             and _is_redundant(nest)
         ):
             extents = ", ".join(str(_get_constant_trip_count(loop)) for loop in nest)
-            yield make_warning(
-                "serial-elements",
-                f"each of the {threads} threads runs all {_count_elements(nest):,} iterations of this loop",
-                stmt.span,
-                "a serial loop over elements",
-                help=f"write T.Parallel({extents}) instead of the loop{'s' if len(nest) > 1 else ''}",
-            )
+            title = f"each of the {threads} threads runs all {_count_elements(nest):,} iterations of this loop"
+            advice = f"write T.Parallel({extents}) instead of the loop{'s' if len(nest) > 1 else ''}"
+            yield make_warning("serial-elements", title, stmt.span, "a serial loop over elements", help=advice)
         elif isinstance(stmt, tile.For | tile.While | tile.If):
             for inner in tile.nested_bodies(stmt):
                 yield from _find_redundant_nests(inner, threads)

@@ -31,14 +31,10 @@ def find_uninitialised_reads(work: KernelState) -> Iterator[Diagnostic]:
     for buffer in tiles:
         if buffer in first:
             adds = buffer in find_writes(first[buffer])
-            yield make_warning(
-                "uninitialised-read",
-                f"{buffer.name} is read but never written",
-                buffer.span,
-                "allocated here",
-                secondary=(Label(first[buffer].span, "adds to it" if adds else "reads it"),),
-                help=f"write T.clear({buffer.name}) before" if adds else f"fill {buffer.name} first, as by T.copy",
-            )
+            title, use = f"{buffer.name} is read but never written", "adds to it" if adds else "reads it"
+            uses = (Label(first[buffer].span, use),)
+            advice = f"write T.clear({buffer.name}) before" if adds else f"fill {buffer.name} first, as by T.copy"
+            yield make_warning("uninitialised-read", title, buffer.span, "allocated here", secondary=uses, help=advice)
 
 
 def _list_leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:

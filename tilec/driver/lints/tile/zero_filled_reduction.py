@@ -120,17 +120,10 @@ class _TailTracker:
             return
         name = op.source.buffer.name
         becomes = "" if tail.is_zero else ", and loops in between change these zeros"
-        yield (
-            make_warning(
-                "zero-filled-reduction",
-                f"T.reduce_{op.kind} includes elements outside of {tail.tensor.name}",
-                op.span,
-                f"{name} extends beyond {tail.tensor.name} and is zero there{becomes}",
-                secondary=(Label(tail.span, f"reads beyond {tail.tensor.name}"),),
-                help=_suggest_fix(op, tail),
-            ),
-            tail.span,
-        )
+        title = f"T.reduce_{op.kind} includes elements outside of {tail.tensor.name}"
+        label = f"{name} extends beyond {tail.tensor.name} and is zero there{becomes}"
+        reads, advice = (Label(tail.span, f"reads beyond {tail.tensor.name}"),), _suggest_fix(op, tail)
+        yield make_warning("zero-filled-reduction", title, op.span, label, secondary=reads, help=advice), tail.span
 
     def _find_computed_tails(self, nest: tile.Parallel, ranges: Ranges) -> dict[TileDimension, _Tail]:
         """Return the tails that an elementwise loop stores, if it stores each element once and unconditionally."""

@@ -10,7 +10,7 @@ from tilec.driver.lints.registry import WARP, register_lint, register_warning
 from tilec.ir import warp
 from tilec.ir.warp_verify.verify import verify_program
 from tilec.passes.state import KernelState
-from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.diagnostics import Diagnostic, make_warning
 
 
 @register_lint(WARP, "barriers-exhausted")
@@ -28,13 +28,9 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
     ):
         if len(ids) > limit:
             where = next((op.span for op, _ in found if op.id == max(ids) and op.span.line), work.source_kernel.span)
-            yield Diagnostic(
-                "barriers-exhausted",
-                f"the kernel {what} {len(ids)} named barriers, {target.name} allows {limit}",
-                Label(where, "the last of them"),
-                help="synchronise several tiles at one barrier, or split the loop",
-                severity="warning",
-            )
+            title = f"the kernel {what} {len(ids)} named barriers, {target.name} allows {limit}"
+            advice = "synchronise several tiles at one barrier, or split the loop"
+            yield make_warning("barriers-exhausted", title, where, "the last of them", help=advice)
     limit = target.limit("named_barriers_carried")
     # Only innermost loops: hand-overs of outer loops are rare beside them.
     loops = (op for role in program.roles for op, _ in _walk_operations(role.body) if isinstance(op, warp.Loop))
@@ -45,13 +41,10 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
         stops = [op.span for op, _ in _find_barriers(loop.body)]
         if len(stops) > limit >= len({op.id for op, inside in found if inside}):
             lines = sorted({stop.line for stop in stops if stop.line})
-            yield Diagnostic(
-                "barriers-exhausted",
-                f"each iteration stops at a barrier {len(stops)} times, {target.name} carries {limit} to the next",
-                Label(loop.span, f"all its warps wait for one another before lines {', '.join(map(str, lines))}"),
-                help="fill all tiles, then read them, so that they share a barrier; or keep values in fragments",
-                severity="warning",
-            )
+            title = f"each iteration stops at a barrier {len(stops)} times, {target.name} carries {limit} to the next"
+            label = f"all its warps wait for one another before lines {', '.join(map(str, lines))}"
+            advice = "fill all tiles, then read them, so that they share a barrier; or keep values in fragments"
+            yield make_warning("barriers-exhausted", title, loop.span, label, help=advice)
 
 
 def _walk_operations(body: tuple[warp.Operation, ...], depth: int = 0) -> Iterator[tuple[warp.Operation, int]]:
@@ -74,10 +67,7 @@ def find_unverified_roles(work: KernelState) -> Iterator[Diagnostic]:
     if not work.options.verify:
         return
     for one in verify_program(work.program)[1]:
-        yield Diagnostic(
-            "not-verified",
-            f"the waits and barriers of role {one.role} are verified for its first {one.steps} operations only",
-            Label(one.at.span if one.at.span.line else work.source_kernel.span, "verified up to here"),
-            help="verify a copy of the kernel with fewer iterations: its waits are the same",
-            severity="warning",
-        )
+        title = f"the waits and barriers of role {one.role} are verified for its first {one.steps} operations only"
+        where = one.at.span if one.at.span.line else work.source_kernel.span
+        advice = "verify a copy of the kernel with fewer iterations: its waits are the same"
+        yield make_warning("not-verified", title, where, "verified up to here", help=advice)
