@@ -111,8 +111,7 @@ def show_diagnostics(diagnostics: Iterable[Diagnostic], source: SourceFile | Non
         found = [(diagnostic, source) for diagnostic in listed]
         kept += found
         if form != "sarif":
-            write = format_json if form == "json" else format_github
-            sys.stderr.write(write(found))
+            sys.stderr.write(format_json(found) if form == "json" else format_github(found))
         return
 
     from tilec.support.render import render_diagnostic

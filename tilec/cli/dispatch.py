@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,8 +64,6 @@ def schedule(
         console.fail_usage(
             "a kernel is missing" if file is None else "--json, --output and --time-limit need --problem"
         )
-    import json
-
     from rich.text import Text
 
     from tilec.analysis.rings import is_pipelined

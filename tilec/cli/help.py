@@ -11,6 +11,7 @@ import textwrap
 import click
 
 from tilec.cli.console import USAGE, fail_usage
+from tilec.support.spelling import nearest_word
 
 SUMMARY = {
     "emulate": ("FILE.tl", "run the PTX on the CPU and compare with the reference"),
@@ -211,8 +212,6 @@ def help_(words: tuple[str, ...]) -> None:
         return
     name = " ".join(words)
     if name not in COMMANDS:
-        from tilec.support.spelling import nearest_word
-
         near = nearest_word(name, COMMANDS)
         hint = f"did you mean '{near}'?" if near else "`tilec help` lists them"
         fail_usage(f"there is no command '{name}': {hint}")

@@ -14,6 +14,7 @@ from tilec.cli.completion import complete_several
 from tilec.cli.console import fail_usage, set_format, show_diagnostics
 from tilec.cli.diagnostics import FORMATS
 from tilec.cli.other_spellings import FormerSpellings, remember_former, take_former_spellings
+from tilec.host.machines import find_compatible_targets, parse_capability
 from tilec.support import files, options, resources
 from tilec.support.diagnostics import raise_error
 from tilec.support.option_fields import Option, deprecation_warning, find_word, parse_value
@@ -173,15 +174,11 @@ def _parse_warning_word(word: str) -> str:
 
 def _list_all_targets() -> tuple[str, ...]:
     """Return every machine that ships, the oldest first."""
-    from tilec.host.machines import parse_capability
-
     return tuple(sorted(resources.target_names(), key=parse_capability))
 
 
 def _list_major_targets() -> tuple[str, ...]:
     """Return the oldest machine of each generation: code that is not for one machine alone runs on the others too."""
-    from tilec.host.machines import parse_capability
-
     first = {parse_capability(name)[0]: name for name in reversed(_list_all_targets())}
     return tuple(first[generation] for generation in sorted(first))
 
@@ -189,7 +186,6 @@ def _list_major_targets() -> tuple[str, ...]:
 def _find_native_target() -> tuple[str, ...]:
     """Return the best target for this machine's GPU."""
     from tilec.host import runtime
-    from tilec.host.machines import find_compatible_targets
 
     if not runtime.has_gpu():
         title = "--target native: there is no GPU, or no driver"

@@ -59,12 +59,18 @@ def compute_capability() -> tuple[int, int]:
     """Return the compute capability of the first GPU: (9, 0) for sm_90."""
     from cuda.bindings import driver
 
-    _check_status(driver.cuInit(0))
-    device = _check_status(driver.cuDeviceGet(0))
-    attribute = driver.CUdevice_attribute
-    major = _check_status(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
-    minor = _check_status(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+    device, known = _open_device(), driver.CUdevice_attribute
+    major = _check_status(driver.cuDeviceGetAttribute(known.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
+    minor = _check_status(driver.cuDeviceGetAttribute(known.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
     return int(major), int(minor)
+
+
+def _open_device(number: int = 0) -> Any:
+    """Return the driver's handle of a GPU."""
+    from cuda.bindings import driver
+
+    _check_status(driver.cuInit(0))
+    return _check_status(driver.cuDeviceGet(number))
 
 
 @contextmanager
@@ -73,8 +79,7 @@ def hold_primary_context() -> Iterator[None]:
     own."""
     from cuda.bindings import driver
 
-    _check_status(driver.cuInit(0))
-    device = _check_status(driver.cuDeviceGet(0))
+    device = _open_device()
     _check_status(driver.cuCtxSetCurrent(_check_status(driver.cuDevicePrimaryCtxRetain(device))))
     try:
         yield
@@ -102,8 +107,7 @@ def describe_gpu() -> GpuDescription:
     """Return the driver's description of GPU 0. Raises `GpuError` where the driver fails."""
     from cuda.bindings import driver
 
-    _check_status(driver.cuInit(0))
-    device = _check_status(driver.cuDeviceGet(0))
+    device = _open_device()
     name = bytes(_check_status(driver.cuDeviceGetName(128, device))).partition(b"\0")[0].decode()
     sms = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     return GpuDescription(name, _driver_version(), int(_check_status(driver.cuDeviceGetAttribute(sms, device))))
@@ -174,8 +178,7 @@ class Kernel:
         if len(chosen) != 1:
             raise ValueError(f"which kernel? the cubin has {', '.join(m.entry for m in found)}")
         self.manifest: Manifest = chosen[0]
-        _check_status(driver.cuInit(0))
-        self._device = _check_status(driver.cuDeviceGet(number))
+        self._device = _open_device(number)
         self._context = _check_status(driver.cuDevicePrimaryCtxRetain(self._device))
         _check_status(driver.cuCtxSetCurrent(self._context))
         self._module = _check_status(driver.cuModuleLoadData(cubin))

@@ -107,11 +107,11 @@ class _Handler(BaseHTTPRequestHandler):
             except CompileError as error:
                 self._send_json({"said": f"{error}\n", "report": None})
                 return
-            outcome = server.kernels.compile(name, request["target"], request["constants"].split())
+            said, page = server.kernels.compile(name, request["target"], request["constants"].split())
             server.reports.pop(name, None)
-            if outcome.page is not None:
-                server.reports[name] = outcome.page
-        self._send_json({"said": outcome.said, "report": None if outcome.page is None else f"/reports/{name}"})
+            if page is not None:
+                server.reports[name] = page
+        self._send_json({"said": said, "report": None if page is None else f"/reports/{name}"})
 
     def _is_foreign(self) -> bool:
         """Refuse a request that names another host than this server, and return whether it does."""

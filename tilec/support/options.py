@@ -450,8 +450,7 @@ def documentation_url(environment: Mapping[str, str] = os.environ) -> str | None
         urls = metadata.metadata("tilec").get_all("Project-URL") or []
     except metadata.PackageNotFoundError:
         return None
-    labelled = dict(url.split(", ", 1) for url in urls)
-    return labelled.get("Documentation")
+    return dict(url.split(", ", 1) for url in urls).get("Documentation")
 
 
 def check_documentation_url(environment: Mapping[str, str] = os.environ) -> None:

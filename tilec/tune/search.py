@@ -10,7 +10,7 @@ fewer trials at a time, may succeed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from tilec.support.records import dataclass
 from tilec.tune.engines import Engine, LostTask
@@ -31,9 +31,7 @@ Proposer = Callable[[Sequence[Candidate], Mapping[Point, float]], Sequence[Point
 class SearchObserver(Protocol):
     """Shows the progress of a search."""
 
-    def predicting(self, done: int, total: int) -> None: ...
-
-    def trying(self, done: int, total: int) -> None: ...
+    def show_progress(self, phase: Literal["predicting", "trying"], done: int, total: int) -> None: ...
 
     def found(self, point: Point, outcome: Outcome, is_new: bool) -> None: ...
 
@@ -134,7 +132,7 @@ def _rank_points(
                 answers[together[number]] = work.reason(answer)
             else:
                 answers[together[number]] = kept[together[number]] = answer
-            watcher.predicting(len(points) - len(new) + first + len(answers), len(points))
+            watcher.show_progress("predicting", len(points) - len(new) + first + len(answers), len(points))
         journal.predict(kept.items())
         known |= answers
     return rank_predictions(((point, known[point]) for point in points), stages)
@@ -154,7 +152,7 @@ def _try_batch(
     known = {point: one for point, one in journal.outcomes().items() if point in batch and one.holds(work.gpu)}
     for done, (point, outcome) in enumerate(known.items(), before + 1):
         watcher.found(point, outcome, False)
-        watcher.trying(done, total)
+        watcher.show_progress("trying", done, total)
     new = [point for point in batch if point not in known]
     for number, answer in engine.run(work.carry_out, [work.task(point) for point in new]):
         outcome = Outcome(refusal=work.reason(answer)) if isinstance(answer, LostTask) else answer
@@ -162,5 +160,5 @@ def _try_batch(
             journal.note(new[number], answer)
         known[new[number]] = outcome
         watcher.found(new[number], outcome, True)
-        watcher.trying(before + len(known), total)
+        watcher.show_progress("trying", before + len(known), total)
     return [(point, known[point]) for point in batch]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tilec.support import readers, schema
@@ -70,8 +71,6 @@ def read_tuned(text: str, path: str) -> TunedVariant:
 def apply_tuned(tuned: TunedVariant, base: CompileOptions, path: str) -> CompileOptions:
     """Return the options to compile with: `-D` of the command line overrides the file's constants, the file's options
     override those of the command line."""
-    from dataclasses import replace
-
     if base.target != tuned.target:
         advice = f"compile with --target {tuned.target}, or tune for {base.target}"
         raise_error("tuned-for-another", f"{path} was tuned for {tuned.target}, not for {base.target}", help=advice)

@@ -17,6 +17,7 @@ from tilec.cli.kernel_options import add_kernel_options, make_compile_options, p
 from tilec.cli.limits import add_limit_options
 from tilec.cli.other_spellings import FormerSpellings
 from tilec.cli.watch import run_and_watch, watch_option
+from tilec.host.machines import parse_capability
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.options import CompileOptions
 
@@ -101,7 +102,6 @@ def _names_target(mistake: Diagnostic, target: str) -> bool:
 
 def _find_more_capable_machines(target: str) -> list[str]:
     """Return the machines with features that this one lacks, the oldest first."""
-    from tilec.host.machines import parse_capability
     from tilec.support.resources import target_names
     from tilec.target.table import load_target
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -133,8 +134,6 @@ def _report_page(
         show_tables(list(_make_counter_tables(library, wanted.sizes)))
     if page is None:
         return {}
-    import json
-
     from tilec.report.page_data import build_page_data
     from tilec.report.viewer import IndexRow, build_viewer_page
 

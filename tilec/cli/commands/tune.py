@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -259,8 +260,6 @@ def _run_search(
 
 def _make_engine(name: str, workers: int | str, target: Target) -> tuple[Engine, str]:
     """Return the engine for trials and the GPU that measures them; several machines must all have the same GPU."""
-    from functools import partial
-
     from tilec.tune.measure import find_gpu_for
 
     if isinstance(workers, int):

@@ -23,6 +23,7 @@ from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
 from tilec.ir import tile
 from tilec.ir.elements import (
+    Array,
     copy_with_strides,
     encode_values,
     fill_with_poison,
@@ -46,7 +47,6 @@ from tilec.support.source import SourceFile
 if TYPE_CHECKING:
     from tilec.driver.build import Build
 
-Array = np.ndarray[Any, np.dtype[Any]]
 ShowProgress = Callable[[int, int], None]
 """Called with the number of blocks that have run, and that are to run."""
 

@@ -23,13 +23,12 @@ from tilec.driver.emulation.emulate import RunOptions
 from tilec.driver.emulation.fault_elements import name_global_element
 from tilec.emu import Fault, Report, launch
 from tilec.emu.memory.places import replace_addresses
+from tilec.ir.elements import Array
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec.ir import tile
-from tilec.ir.elements import decode_values, encode_values
+from tilec.ir.elements import Array, decode_values, encode_values
 from tilec.ir.types import TYPES_BY_NAME
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic, raise_error
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tilec.driver.emulation.emulate import KernelArguments
     from tilec.ir.manifest import Manifest
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Reference = Callable[[tile.Kernel, "Manifest", "KernelArguments"], dict[str, Array]]
 """Returns the expected outputs for these arguments, in storage format."""
 
