@@ -153,10 +153,7 @@ def _make_location(place: dict[str, Any]) -> dict[str, Any]:
         "endLine": place["end_line"],
         "endColumn": place["end_column"],
     }
-    return {"physicalLocation": {"artifactLocation": {"uri": _make_uri(place["file"])}, "region": region}}
-
-
-def _make_uri(file: str) -> str:
-    """Return a URI; a relative one is resolved by the reader, and must not begin with a slash."""
-    path = Path(file)
-    return path.as_uri() if path.is_absolute() else quote(file)
+    path = Path(place["file"])
+    # The reader resolves a relative one, which must not begin with a slash.
+    uri = path.as_uri() if path.is_absolute() else quote(place["file"])
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}

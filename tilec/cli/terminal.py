@@ -78,8 +78,8 @@ class _StatusLine:
                 self._shown = ""
 
     def before(self, text: str) -> None:
-        """Prepare for `text` by another writer. A forked process has no line, and its copy of the lock may never be
-        released."""
+        """Erase the line before `text` of another writer. A forked process has no line, and its copy of the lock may
+        never be released."""
         if os.getpid() != self._process:
             return
         with self._lock:

@@ -183,7 +183,7 @@ def _time_exploring(observer: Observer) -> Explorer:
 
 
 def _answer_choice(row: Choice, asked: Any, state: KernelState) -> KernelState:
-    """Answer what a choice asks; return the state with the answer and the decisions."""
+    """Answer the questions of a choice, and return the state with the answer and the decisions."""
     from tilec.passes.choices.question import Question, answer_question, answer_questions
 
     if asked is None:

@@ -90,7 +90,7 @@ def _explain_diagnostics(document: Document, line: int, column: int) -> Iterator
 
 
 def _is_statement(document: Document, line: int) -> bool:
-    """Return whether the line belongs to a function."""
+    """Return whether the line lies in a function, and so may have a schedule."""
     return any(is_in_span(scope.span, line, 1) or scope.span.line == line for scope in document.names.scopes[1:])
 
 

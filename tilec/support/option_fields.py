@@ -159,7 +159,7 @@ def parse_cluster(text: str) -> tuple[int, int, int]:
 
 
 def parse_rasterisation(text: str) -> int:
-    """Return the rows of a panel."""
+    """Return the rows of a panel that --rasterisation gives. Raises for any other text."""
     if not (text.isdecimal() and int(text)):
         advice = "write auto, none, or the rows of a panel, as in --rasterisation 8"
         raise_error("bad-rasterisation", f"--rasterisation {text} is not a panel height", help=advice)
@@ -167,7 +167,7 @@ def parse_rasterisation(text: str) -> int:
 
 
 def parse_subtile(text: str) -> int:
-    """Return a number of parts."""
+    """Return the number of parts that --subtile gives. Raises for any other text."""
     if not (text.isdecimal() and int(text)):
         advice = "write auto, none, or --subtile 2"
         raise_error("bad-subtile", f"--subtile {text} is not a number of parts", help=advice)

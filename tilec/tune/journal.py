@@ -102,7 +102,7 @@ class Journal:
             return [_decode_point(point) for (point,) in self._rows("point FROM trials ORDER BY number", tuple[str])]
 
     def _rows(self, selected: str, wanted: Any) -> Iterator[Any]:
-        """Yield checked rows: SQLite stores any type in any column."""
+        """Yield the selected rows, checked: SQLite stores any type in any column."""
         for row in self._base.execute(f"SELECT {selected}"):
             yield schema.read_value(wanted, row, "a row")
 

@@ -237,7 +237,7 @@ def _build_kernels(
         fail_usage("-o - is standard output, for one output without -MD: give -o a name")
 
     with report_mistakes(None):
-        _check_entry_names(plans)
+        _check_distinct_paths(plans)
         work: list[CompileJob] = []
         for plan in plans:
             work += _make_jobs(plan, targets, stop_after, dump_ir, len(plans) > 1, report, given)
@@ -340,7 +340,7 @@ class OutputPlan:
         return list(stages)
 
 
-def _check_entry_names(plans: Sequence[OutputPlan]) -> None:
+def _check_distinct_paths(plans: Sequence[OutputPlan]) -> None:
     """Raise if outputs of two kernel files have the same path."""
     known: dict[str, str] = {}
     for plan in plans:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.console import fail_usage, make_console, report_mistakes, show_tables
-from tilec.support import files, readers, schema
+from tilec.support import files, readers, resources, schema
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
@@ -87,22 +87,14 @@ def calibrate(
         if emit is not None:
             _write_probes(machine, emit)
             return
-        base = _read_base(target, output)
+        has_output = output is not None and Path(output).exists()
+        base = files.read_text(output or "") if has_output else resources.target_text(target)
         files.check_outputs([path for path in (output, json_file) if path is not None], [])
         if results is not None:
             measurement = _read_measurement(results, target)
         else:
             measurement = _measure_machine(machine, cubins, repeats, json_file)
         _report_measurement(measurement, base, output, json_file)
-
-
-def _read_base(target: str, output: str | None) -> str:
-    """Return the text to rewrite: the output file's, or else that of the target that ships."""
-    from tilec.support import resources
-
-    if output is not None and Path(output).exists():
-        return files.read_text(output)
-    return resources.target_text(target)
 
 
 def _make_assembler(machine: Target) -> Callable[[Probe], bytes]:
@@ -158,7 +150,8 @@ def make_cubin_reader(folder: str, machine: Target) -> Callable[[Probe], bytes]:
 
 
 def _measure_machine(machine: Target, cubins: str | None, repeats: int, json_file: str | None) -> Measurement:
-    """Run the probes. After each of them `json_file` holds the results so far."""
+    """Run the probes on this machine's GPU and return their figures. After each of them `json_file` holds the results
+    so far."""
     from tilec.calibrate.measure import find_gpu, measure_target, to_json
 
     def save_measurement(measurement: Measurement) -> None:

@@ -128,7 +128,7 @@ def count_unwritten_elements(
 
 
 def _add_finiteness(result: Comparison, param: tile.Buffer, found: Array, mask: Array | None) -> Comparison:
-    """Add the count of elements that are not finite; equal results say nothing if most are not."""
+    """Add the count of elements that are not finite to a comparison. Equal results say nothing if most are not."""
     written = ~is_poison(found, param.dtype)
     if mask is not None:
         written &= mask

@@ -167,7 +167,7 @@ def read_arguments(
 
 
 def _read_tensor(param: tile.Buffer, shape: tuple[int, ...], given: ArrayFile) -> Array:
-    """Read a tensor of this shape; nothing is unpacked for one of another shape or type."""
+    """Read a tensor of this shape from a file. Nothing is unpacked for one of another shape or type."""
     wanted, shape = numpy_storage_type(param.dtype), storage_shape(shape, param.dtype)
     header = given.headers[param.name]
     is_bits = header.dtype.kind == "V" and header.dtype.itemsize == wanted.itemsize

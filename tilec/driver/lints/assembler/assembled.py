@@ -178,7 +178,8 @@ def _sum_waits_by_kind(found: WarpInterval) -> dict[OpcodeKind, float]:
 
 @register_warning(ASSEMBLER)
 def find_lower_level(file: FileState) -> Iterator[Diagnostic]:
-    """Yield the warning, which is about the whole file: all of its kernels are assembled at once."""
+    """Yield a warning if the assembler runs below --opt-level. It is about the whole file: all of its kernels are
+    assembled at once."""
     wanted, forced = file.options.opt_level, file.options.assembler_level
     level = choose_assembler_level(file.ptx, wanted, forced)
     if forced is None and level < wanted:

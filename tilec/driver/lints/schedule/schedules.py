@@ -30,7 +30,7 @@ from tilec.target.table import Target
 
 @register_lint(SCHEDULE, "bank-conflict")
 def find_bank_conflicts(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield the warnings of each explicit role, or of the whole kernel."""
+    """Yield a warning for each pair of tiles accessed at once that conflict in banks of shared memory."""
     for assignment in work.assignment.kernels:
         yield from _find_conflicting_pairs(assignment, work.loops)
 
@@ -109,7 +109,7 @@ _DIVIDE_BY_CONSTANT, _DIVIDE_BY_VALUE = 6, 20
 
 @register_lint(SCHEDULE, "address-latency")
 def find_long_address_arithmetic(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield the warnings of each loop."""
+    """Yield a warning for each statement whose address arithmetic makes a loop look bound by compute."""
     for planned in work.loops:
         yield from _find_inflating_statements(planned.loop, work.assignment, work.target)
 

@@ -38,7 +38,7 @@ _REDUCTION_NAMES = {"add": "sum", "max": "max", "min": "min"}
 
 @register_warning(TILE)
 def find_parallel_races(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each racing write and read, once for each place in the text."""
+    """Yield a warning for each write and read of T.Parallel that races, once for each place in the text."""
     warned: set[tuple[str, Span]] = set()
     for nest in tile.walk_statements(work.source_kernel.body):
         if not isinstance(nest, tile.Parallel) or nest.is_per_thread or max(nest.extents) == 1:

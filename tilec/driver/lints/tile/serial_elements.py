@@ -20,7 +20,7 @@ _MIN_ITERATIONS = 32
 
 @register_lint(TILE, "serial-elements")
 def find_serial_elements(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each such loop nest."""
+    """Yield a warning for each nest of serial loops over independent elements."""
     yield from _find_redundant_nests(work.source_kernel.body, work.source_kernel.threads)
 
 

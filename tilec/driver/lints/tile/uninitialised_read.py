@@ -17,7 +17,7 @@ from tilec.support.diagnostics import Diagnostic, Label, make_warning
 
 @register_warning(TILE)
 def find_uninitialised_reads(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each uninitialised tile."""
+    """Yield a warning for each tile that is read but never written."""
     kernel = work.source_kernel
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}
     first: dict[tile.Buffer, tile.Stmt] = {}

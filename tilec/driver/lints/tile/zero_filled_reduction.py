@@ -169,10 +169,10 @@ class _TailEvaluator:
 
     def bind(self, stmt: tile.Bind) -> None:
         """Keep what a variable is in the tail, and the tail that it was read from."""
-        self.bound[stmt.var] = self._read(stmt.value)
+        self.bound[stmt.var] = self._evaluate_with_tail(stmt.value)
         self.meaning[stmt.var] = stmt.value
 
-    def _read(self, expr: tile.Expr) -> tuple[TailKind, _Tail | None]:
+    def _evaluate_with_tail(self, expr: tile.Expr) -> tuple[TailKind, _Tail | None]:
         """Return what an expression is in the tail, and the tail that it reads itself."""
         before, self.tail = self.tail, None
         made = self.value(expr)
@@ -203,16 +203,16 @@ class _TailEvaluator:
                 self.has_exponential |= fn in _EXPONENTIALS and made in ("zero", "other")
                 return "other" if made == "zero" and fn in _LOSE_ZERO else made
             case tile.Select():
-                return self._chosen(expr)
+                return self._evaluate_select(expr)
             case _:
                 parts = [self.value(child) for child in tile.direct_operands(expr)]
                 return "same" if parts and all(part == "same" for part in parts) else "unknown"
 
-    def _chosen(self, select: tile.Select) -> TailKind:
+    def _evaluate_select(self, select: tile.Select) -> TailKind:
         """Return what a choice is in the tail: unknown where its condition keeps an arm inside of the tensor."""
         made: list[TailKind] = []
         for arm, holds in ((select.then, True), (select.orelse, False)):
-            value, tail = self._read(arm)
+            value, tail = self._evaluate_with_tail(arm)
             made.append(value)
             if tail is not None and self._may_stay_inside(arm, tail, select.condition, holds):
                 made.append("unknown")
@@ -225,14 +225,14 @@ class _TailEvaluator:
         """Return whether an arm is perhaps taken for elements of the tensor only."""
         if tail.start is None:
             return True
-        known = [bound for load in self._loads(arm) for bound in self._exists(load)]
+        known = [bound for load in self._list_loads(arm) for bound in self._list_inside_sums(load)]
         index = add_exprs(tail.start, self.var)
         edges = [_add_number(index, 1 - tail.size)]  # at most 0 below the upper edge
         if _bound_sum(index, self.ranges)[0] < 0:
             edges.append(_subtract(tile.int32_const(0), index))
-        return all(self._bounds(edge, condition, holds, known) for edge in edges)
+        return all(self._implies_bound(edge, condition, holds, known) for edge in edges)
 
-    def _loads(self, expr: tile.Expr) -> Iterator[tile.Load]:
+    def _list_loads(self, expr: tile.Expr) -> Iterator[tile.Load]:
         """Yield the loads of an expression, those of the variables that it names among them."""
         left, seen = [expr], {expr}
         while left:
@@ -243,7 +243,7 @@ class _TailEvaluator:
                     seen.add(value)
                     left.append(value)
 
-    def _exists(self, load: tile.Load) -> Iterator[tile.Expr]:
+    def _list_inside_sums(self, load: tile.Load) -> Iterator[tile.Expr]:
         """Yield sums that are at most 0 where a load's element is in the tensor, by its other dimensions."""
         for dim, index in enumerate(load.indices):
             if any(part == self.var for part in tile.walk_expr(index)):
@@ -255,22 +255,24 @@ class _TailEvaluator:
             elif (tail := self.tails.get((load.buffer, dim))) is not None and tail.start is not None:
                 yield _add_number(add_exprs(tail.start, index), 1 - tail.size)
 
-    def _bounds(self, edge: tile.Expr, condition: tile.Expr, holds: bool, known: list[tile.Expr]) -> bool:
+    def _implies_bound(self, edge: tile.Expr, condition: tile.Expr, holds: bool, known: list[tile.Expr]) -> bool:
         """Return whether a condition that holds (or does not) makes `edge` at most 0, or cannot be told."""
         match condition:
             case tile.Unary(op="not", a=a):
-                return self._bounds(edge, a, not holds, known)
+                return self._implies_bound(edge, a, not holds, known)
             case tile.Binary(op="and" | "or" as op, a=a, b=b):
                 either = any if (op == "and") == holds else all
-                return either([self._bounds(edge, part, holds, known) for part in (a, b)])
+                return either([self._implies_bound(edge, part, holds, known) for part in (a, b)])
             case tile.Binary(op=op, a=a, b=b) if op in tile.COMPARISONS and not a.dtype.is_float:
-                return self._compares(edge, _NEGATED[op] if not holds else op, a, b, known)
+                return self._comparison_implies_bound(edge, _NEGATED[op] if not holds else op, a, b, known)
             case tile.Var() if condition in self.meaning:
-                return self._bounds(edge, self.meaning[condition], holds, known)
+                return self._implies_bound(edge, self.meaning[condition], holds, known)
             case _:
                 return not isinstance(condition, tile.Const)
 
-    def _compares(self, edge: tile.Expr, op: str, a: tile.Expr, b: tile.Expr, known: list[tile.Expr]) -> bool:
+    def _comparison_implies_bound(
+        self, edge: tile.Expr, op: str, a: tile.Expr, b: tile.Expr, known: list[tile.Expr]
+    ) -> bool:
         """Return whether `a op b` makes `edge` at most 0, or cannot be told."""
         less, more = _subtract(a, b), _subtract(b, a)
         if any(atom not in self.ranges for atom, _ in affine_form(less).terms):

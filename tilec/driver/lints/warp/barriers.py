@@ -15,9 +15,9 @@ from tilec.support.diagnostics import Diagnostic, make_warning
 
 @register_lint(WARP, "barriers-exhausted")
 def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
-    """Check the named barriers of the block, those carried across iterations, and the waits per iteration. A barrier in
-    a loop is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a role share its
-    barrier, so a pipelined iteration may wait at it often."""
+    """Warn of more named barriers, or more waits at them in an iteration, than the machine allows. A barrier in a loop
+    is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a role share its barrier,
+    so a pipelined iteration may wait at it often."""
     program, target = work.program, work.target
     found = [(op, inside) for role in program.roles for op, inside in _find_barriers(role.body)]
     ping_pong = {number for role in program.roles for number in role.ping_pong_barriers}
@@ -63,7 +63,7 @@ def _find_barriers(body: tuple[warp.Operation, ...]) -> Iterator[tuple[warp.BarS
 
 @register_warning(WARP)
 def find_unverified_roles(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each such role, if the options ask for verification; the program is the same."""
+    """Warn of each role that is verified only in part, if the options ask for verification. The program is the same."""
     if not work.options.verify:
         return
     for one in verify_program(work.program)[1]:
