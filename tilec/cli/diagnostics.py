@@ -53,14 +53,8 @@ def _locate_label(label: Label | None, source: SourceFile | None) -> dict[str, A
     if label is None or source is None or label.span.line < 1:
         return None
     span = label.span
-    return {
-        "file": source.of(span).path,
-        "line": span.line,
-        "column": span.column,
-        "end_line": span.end_line,
-        "end_column": span.end_column,
-        "text": label.text,
-    }
+    place = {name: getattr(span, name) for name in ("line", "column", "end_line", "end_column")}
+    return {"file": source.of(span).path, **place, "text": label.text}
 
 
 # ---- GitHub ----------------------------------------------------------------------------------------------------------
@@ -147,12 +141,8 @@ def _make_result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -
 
 def _make_location(place: dict[str, Any]) -> dict[str, Any]:
     """Return a place as a SARIF location."""
-    region = {
-        "startLine": place["line"],
-        "startColumn": place["column"],
-        "endLine": place["end_line"],
-        "endColumn": place["end_column"],
-    }
+    keys = {"startLine": "line", "startColumn": "column", "endLine": "end_line", "endColumn": "end_column"}
+    region = {name: place[key] for name, key in keys.items()}
     path = Path(place["file"])
     # The reader resolves a relative one, which must not begin with a slash.
     uri = path.as_uri() if path.is_absolute() else quote(place["file"])

@@ -157,16 +157,14 @@ def require_level(level: int, switch: str, needs: Feature | None = None, **field
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 _OPERATION_CHECKS = ("explicit_roles.check_cta_pairs", "layout.check_tensor_memory")
-_ROLE_CHECKS = tuple(
-    f"explicit_roles.{name}"
-    for name in ("check_role_registers", "check_stage_counts", "check_barriers", "check_role_races")
-)
+_ROLE_CHECK_NAMES = ("check_role_registers", "check_stage_counts", "check_barriers", "check_role_races")
+_ROLE_CHECKS = tuple(f"explicit_roles.{name}" for name in _ROLE_CHECK_NAMES)
 _LAUNCH_DECISIONS = ("programmatic dependent launch",)
+_OCCUPANCY = ("--no-stages-by-occupancy",)
 _WARP_DECISIONS = ("consumer warpgroups", "loads", "arrivals", "product")
-_ENDS, _REWRITING, _ANALYSIS, _LINTS = "driver.ends", "rewriting", "analysis", "driver.lints"
+_ENDS, _LINTS, _REWRITING, _ANALYSIS, _LOWER = "driver.ends", "driver.lints", "rewriting", "analysis", "passes.lower"
 _LAYOUT, _MEMORY, _LOOP, _GRID = "passes.layout", "passes.memory", "passes.loop", "passes.grid"
-_ROLES, _CHOICES, _LOWER = "passes.explicit_roles", "passes.choices", "passes.lower"
-_SCHEDULING = "passes.scheduling"
+_ROLES, _CHOICES, _SCHEDULING = "passes.explicit_roles", "passes.choices", "passes.scheduling"
 
 _WITH_CONSUMERS = require_option("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = require_option("--cluster none", lambda options: options.cluster == (1, 1, 1))
@@ -219,11 +217,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("check-registers", _LAYOUT, checks=True),
     Choice("choose-subtile", decides=("subtile",), switches=("--subtile",)),
     Choice(
-        "choose-stages-by-occupancy",
-        gives="layout",
-        decides=("stages",),
-        switches=("--no-stages-by-occupancy",),
-        when=_MAY_LIMIT_STAGES,
+        "choose-stages-by-occupancy", gives="layout", decides=("stages",), switches=_OCCUPANCY, when=_MAY_LIMIT_STAGES
     ),
     Choice("choose-ping-pong", decides=("ping-pong",), switches=("--no-ping-pong",)),
     Pass("build-problems", _SCHEDULING, gives="problem", writes=_STATE, checks=True),

@@ -75,9 +75,6 @@ def view_array(array: object, stream: int = 0) -> View | None:
     return None
 
 
-# ---- numpy -----------------------------------------------------------------------------------------------------------
-
-
 _NARROW = ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4")
 """Types of ml_dtypes that store each number in a byte of its own; kernels store several in one."""
 
@@ -94,20 +91,14 @@ def _view_numpy(array: NDArray[Any]) -> View:
     return View(array.ctypes.data, name, array.shape, steps, (CPU, 0), not array.flags.writeable)
 
 
-# ---- __cuda_array_interface__, version 3 -----------------------------------------------------------------------------
-
-
 def _view_cuda_interface(record: dict[str, Any]) -> View:
-    """Return the place of an array from its `__cuda_array_interface__`."""
+    """Return the place of an array from its `__cuda_array_interface__`, version 3."""
     shape = tuple(map(int, record["shape"]))
     dtype = np.dtype(record["typestr"])
     given = record.get("strides")
     steps = dense_strides(shape) if given is None else tuple(int(step) // dtype.itemsize for step in given)
     address, is_read_only = record["data"]
     return View(int(address or 0), dtype.name, shape, steps, (GPU, 0), bool(is_read_only))
-
-
-# ---- DLPack ----------------------------------------------------------------------------------------------------------
 
 
 class _Device(ctypes.Structure):

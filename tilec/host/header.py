@@ -177,7 +177,7 @@ def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
     translates, where a variant is portable."""
     stem = _c_identifier(file.partition(".")[0])
     known = sorted(variants, key=lambda v: preference_key(v.target), reverse=True)
-    shown = "".join(c if c.isprintable() else "_" for c in file)
+    file_name = "".join(c if c.isprintable() else "_" for c in file)
     portable = newest_portable(variant.target for variant in known)
     kernels = [
         _build_kernel(stem, entry, [(v.target, m) for v in known for m in v.manifests if m.entry == entry], portable)
@@ -188,18 +188,19 @@ def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
     name = "_".join(["TILEC", *style.namespace, stem]).upper()
     opened, closed = _namespace_lines(style)
     guard = f"#ifndef {name}_H\n#define {name}_H\n"
-    parts = [_head_comment(shown, known, style), guard, _INCLUDES, _CASTS, DRIVER, _TYPES, opened]
+    parts = [_head_comment(file_name, known, style), guard, _INCLUDES, _CASTS, DRIVER, _TYPES, opened]
     if not style.only_declares:
         parts += images
-    for kernel in kernels:
-        parts.append(kernel.type)
-        parts += [f.declare() if style.only_declares else f.define(is_static=True) for f in kernel.shown(style)]
-        parts.append(kernel.owner)
+    for kernel_type, functions, owner in kernels:
+        shown = [function for function in functions if function.is_public or not style.only_declares]
+        parts.append(kernel_type)
+        parts += [f.declare() if style.only_declares else f.define(is_static=True) for f in shown]
+        parts.append(owner)
     parts += [closed, _END_OF_CASTS, f"#endif /* {name}_H */\n"]
     if style.only_declares:
         parts.append(f"#if defined(TILEC_DEFINITIONS) && !defined({name}_DEFINED)\n#define {name}_DEFINED\n")
         parts += [_CASTS, opened, *images]
-        parts += [function.define(is_static=False) for kernel in kernels for function in kernel.functions]
+        parts += [function.define(is_static=False) for _, functions, _ in kernels for function in functions]
         parts += [closed, _END_OF_CASTS, f"#endif /* {name}_DEFINED */\n"]
     return "\n".join(part for part in parts if part)
 
@@ -273,23 +274,10 @@ def _image_array(name: str, data: bytes) -> str:
 # ---- a kernel --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _KernelDeclarations:
-    """The declarations of one kernel: the type of a loaded one, its functions, and the C++ class that owns one."""
-
-    type: str
-    functions: tuple[Function, ...]
-    owner: str
-
-    def shown(self, style: Style) -> list[Function]:
-        """Return the functions that programs see."""
-        return [function for function in self.functions if function.is_public or not style.only_declares]
-
-
 def _build_kernel(
     stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None
-) -> _KernelDeclarations:
-    """Return the declarations of one kernel, which choose among its variants for machines."""
+) -> tuple[str, list[Function], str]:
+    """Return the type of a loaded kernel, its functions, which choose among its variants, and its C++ owner."""
     arguments = _collect_arguments([manifest for _, manifest in variants], (f"{entry}_", f"{stem}_"))
     declared = ", ".join(a.declared for a in arguments.values())
     passed = ", ".join(a.name for a in arguments.values())
@@ -333,7 +321,7 @@ typedef struct {{
     sizes = describe_sizes(variants[0][1], names)
     signature = f"CUresult {entry}_launch({first}, CUstream stream{comma}{declared})"
     functions.append(Function(signature, launched, comment=sizes))
-    return _KernelDeclarations(kernel_type, tuple(functions), _owner_class(entry, declared, passed))
+    return kernel_type, functions, _owner_class(entry, declared, passed)
 
 
 def _owner_class(entry: str, declared: str, passed: str) -> str:

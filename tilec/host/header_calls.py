@@ -315,8 +315,6 @@ def _byte_count(tensor: TensorInfo, names: Mapping[str, str]) -> str:
     return f"tilec_max({product}, {EMPTY_BYTES})"
 
 
-# ---- sizes -----------------------------------------------------------------------------------------------------------
-
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 
 

@@ -26,7 +26,6 @@ from tilec.support.records import dataclass
 from tilec.support.sizes import evaluate_shape
 
 Array = NDArray[Any]
-
 _ELEMENT_BYTES = {"UINT8": 1, "UINT16": 2, "FLOAT16": 2, "BFLOAT16": 2, "UINT32": 4, "INT32": 4, "FLOAT32": 4}
 
 _SCALARS: dict[str, Any] = {

@@ -80,8 +80,6 @@ class Documents(dict[str, Document]):
         """Return whether the file is still open with the text of this edition."""
         return self.get(document.uri) is document and document.edition == edition
 
-    # ---- other files -------------------------------------------------------------------------------------------------
-
     def beside(self, document: Document, path: str) -> Document | None:
         """Return the file that a document imports by this path: the open one, else the one on the disk."""
         place = Path(document.source.path).parent / path

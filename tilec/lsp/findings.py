@@ -81,9 +81,6 @@ def _convert_location(label: Label, source: SourceFile, uri: str, units: CodeUni
     return types.Location(place.as_uri() if place.is_absolute() else uri, units.range(label.span, file.lines))
 
 
-# ---- fixes -----------------------------------------------------------------------------------------------------------
-
-
 def find_fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tuple[Diagnostic, Span, str]]:
     """Yield each fix with the span to replace, where the wrong text occurs exactly once in the diagnostic's range."""
     for one in found:

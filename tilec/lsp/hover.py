@@ -86,9 +86,6 @@ def _explain_diagnostics(document: Document, line: int, column: int) -> Iterator
                 yield f"**{found.severity}[{found.code}]** {' '.join(EXPLANATIONS.get(found.code, '').split())}"
 
 
-# ---- schedules -------------------------------------------------------------------------------------------------------
-
-
 def _is_statement(document: Document, line: int) -> bool:
     """Return whether the line lies in a function, and so may have a schedule."""
     return any(is_in_span(scope.span, line, 1) or scope.span.line == line for scope in document.names.scopes[1:])

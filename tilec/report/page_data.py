@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from tilec.support.diagnostics import Diagnostic
     from tilec.support.options import CompileOptions
 
-
 _LOC = re.compile(r"\s*\.loc (\d+) (\d+) \d+")
 _LINE_INFO = re.compile(r'\s*//## File "(.*)", line (\d+)')
 _MANIFEST = re.compile(r"(\.visible \.global .* __tilec_manifest_\w+\[\d+\] = )\{.*\};")
-
 _CODE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/")
 _FUNCTION = re.compile(r"\s*\.section\s+\.text\.(\w+),")
 _MAX_WAITS = 5

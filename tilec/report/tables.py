@@ -65,15 +65,13 @@ def build_schedule_tables(
         yield Text(solution.warning, "yellow")
     yield Text()
     if solution.bounds.each:
-        yield _build_bounds_table(solution)
-        yield Text()
+        yield from (_build_bounds_table(solution), Text())
     if solution.attempts:
-        yield _build_attempts_table(solution)
-        yield Text()
+        yield from (_build_attempts_table(solution), Text())
     refuted = record_refutation(solution)
     if refuted is not None:
-        yield Text(f"II {refuted['ii']} is impossible because of: {', '.join(refuted['families']) or refuted['why']}")
-        yield Text()
+        families = ", ".join(refuted["families"]) or refuted["why"]
+        yield from (Text(f"II {refuted['ii']} is impossible because of: {families}"), Text())
     if not problem.ops:
         return
     yield _build_ops_table(problem, schedule)
@@ -83,16 +81,13 @@ def build_schedule_tables(
     yield from _describe_alternatives(problem, solution)
     yield Text()
     if problem.rings:
-        yield _build_rings_table(problem, schedule)
-        yield Text()
+        yield from (_build_rings_table(problem, schedule), Text())
     if problem.pools:
         yield _build_pools_table(problem, schedule)
         if any(pool.name == "named_barriers" for pool in problem.pools):
             yield Text("named_barriers: counts barrier numbers, not the waits at them")
         yield Text()
-    yield _draw_reservations(problem, schedule, width)
-    yield Text()
-    yield draw_gantt(problem, schedule, width)
+    yield from (_draw_reservations(problem, schedule, width), Text(), draw_gantt(problem, schedule, width))
 
 
 def build_stores_table(stores: Sequence[StagedStore]) -> Table:
@@ -114,8 +109,7 @@ def build_role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
             numbers = (f"{pipeline[key]:,}" for key in ("stages", "bytes", "total_bytes"))
             ends = (", ".join(pipeline[side]) for side in ("producers", "consumers"))
             made.add_row(Text(pipeline["name"]), Text(", ".join(pipeline["tiles"])), *numbers, *map(Text, ends))
-        yield made
-        yield Text()
+        yield from (made, Text())
     for role in record.get("roles", ()):
         last = role["first_warp"] + role["warps"] - 1
         yield Text(f"{role['name']}, warps {role['first_warp']} to {last}: statements, as they run", "bold")
@@ -123,8 +117,7 @@ def build_role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
         made.title = None
         for statement in role["statements"]:
             made.add_row(str(statement["line"]), Text("  " * statement["depth"] + statement["name"]))
-        yield made
-        yield Text()
+        yield from (made, Text())
 
 
 def _build_bounds_table(solution: Solution) -> Table:

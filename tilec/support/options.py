@@ -26,7 +26,6 @@ from tilec.support.records import dataclass
 
 Strategy = Literal["auto", "none", "unspecialize", "warp-specialize"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-
 CALIBRATIONS = ("silicon", "book")
 """The sets of cycles that every target file carries; the first is the default."""
 
@@ -43,10 +42,8 @@ TILE_SCHEDULERS: tuple[TileScheduler, ...] = get_args(TileScheduler)
 
 Scheduler = Literal["exact", "heuristic"]
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)
-
 Stage = Literal["ast", "tile", "alias", "layout", "problem", "schedule", "expand", "warp", "ptx", "cubin"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-
 LAST_STAGE: dict[int, Stage] = {0: "tile", 1: "alias"}
 """The last stages of the optimisation levels that make no code."""
 
@@ -382,7 +379,6 @@ OPTIONS = collect_options(CompileOptions)
 DECISION_OPTIONS = {field: stated for field, stated in OPTIONS.items() if stated.decides}
 """The options that -O3 adds to -O2. With `spell_undecided` of all of these both levels have the same schedules and
 grid."""
-
 
 FORMER_NAMES = {
     old.removeprefix("--"): field

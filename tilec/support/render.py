@@ -15,7 +15,6 @@ from tilec.support.source import SourceFile
 _COLOUR: dict[Severity, str] = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _FRAME = "blue"
 _SECONDARY = "cyan"
-
 _TAB = "    "
 _WIDEST = 160
 """The longest line shown; a longer one is cropped around its label."""

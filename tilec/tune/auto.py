@@ -14,7 +14,6 @@ from tilec.frontend.syntax import ast
 from tilec.tune.space import Space, Value, build_space
 
 ConstantRole = Literal["tile", "stages", "threads"]
-
 STAGE_COUNTS = (2, 3, 4, 6)
 THREAD_COUNTS = (128, 256)
 MIN_TILE_EDGE, MAX_TILE_EDGE = 16, 256

@@ -63,8 +63,6 @@ class Journal:
     def close(self) -> None:
         self._base.close()
 
-    # ---- predictions -------------------------------------------------------------------------------------------------
-
     def read_predictions(self) -> dict[Point, int | str]:
         """Return for each point its cycles, or the reason why it cannot be built."""
         with self._readable():
@@ -76,8 +74,6 @@ class Journal:
         with self._write_transaction() as cursor:
             rows = [(_encode_point(point), json.dumps(prediction)) for point, prediction in found]
             cursor.executemany("INSERT OR REPLACE INTO predictions VALUES (?, ?)", rows)
-
-    # ---- trials ------------------------------------------------------------------------------------------------------
 
     def propose(self, points: Iterable[Point]) -> None:
         """Number these points before their trials; points that have a number keep it."""
@@ -105,8 +101,6 @@ class Journal:
         """Yield the selected rows, checked: SQLite stores any type in any column."""
         for row in self._base.execute(f"SELECT {selected}"):
             yield schema.read_value(wanted, row, "a row")
-
-    # ---- the file ----------------------------------------------------------------------------------------------------
 
     def _check(self, known: dict[str, str], wanted: dict[str, str]) -> None:
         """Refuse a journal that was written for another kernel, target or compiler."""

@@ -170,8 +170,7 @@ def make_report_tables(report: Report) -> Iterator[RenderableType]:
     table.add_row("waves", f"{report.predicted.waves:,}")
     fits = ", ".join(f"{count:,} by {name}" for name, count in report.fits)
     table.add_row("blocks of an SM", f"{report.together} ({fits})")
-    yield table
-    yield Text()
+    yield from (table, Text())
     levels = create_table(
         "levels, in a full wave",
         "line", "<level", "latency", "transfer", "use", "iterations", "stages", "cycles", "<bound by",
@@ -182,8 +181,7 @@ def make_report_tables(report: Report) -> Iterator[RenderableType]:
             numbers = (level.latency, level.transfer, time_of.use, level.trip_count, level.stages, time_of.cycles)
             levels.add_row(str(loop.line), level.name, *(f"{n:,}" for n in numbers), time_of.bound)
     if report.loops:
-        yield levels
-        yield Text()
+        yield from (levels, Text())
 
 
 def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[RenderableType]:
@@ -198,8 +196,7 @@ def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[Re
         table = create_table(f"{name}, simulated, under the names of Nsight Compute", "value", "<unit", "<metric")
         for each in compute_counters(found):
             table.add_row(format_amount(each.value), each.unit, each.name)
-        yield table
-        yield Text()
+        yield from (table, Text())
 
 
 def make_loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
@@ -217,5 +214,4 @@ def make_loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[Re
         longest = next(map(describe_wait, merge_waits_by_line(found)), "")
         table.add_row(str(one.place.line), one.role, place, *numbers, longest)
     if own:
-        yield table
-        yield Text()
+        yield from (table, Text())

@@ -58,8 +58,6 @@ WARP: LintStage[KernelState] = LintStage("warp")
 ASSEMBLER: LintStage[FileState] = LintStage("assembler")
 """The file with all its kernels, its `ptx`, and the assembler's remarks, `cubin.remarks`."""
 
-# ---- to add one ------------------------------------------------------------------------------------------------------
-
 _lint_codes: set[str] = set()
 
 
