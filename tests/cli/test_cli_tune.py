@@ -47,7 +47,7 @@ def test_a_search(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
         raise AssertionError("everything is known")
 
     with monkeypatch.context() as patched:
-        patched.setattr(engines.LocalEngine, "_made", never)
+        patched.setattr(engines.LocalEngine, "_make_pool", never)
         patched.setattr(engines.LocalEngine, "__init__", lambda self, processes: None)
         patched.setattr(engines.LocalEngine, "close", lambda self: None)
         patched.setattr(engines.LocalEngine, "run", lambda self, function, tasks: iter([never() for _ in tasks]))

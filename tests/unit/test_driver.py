@@ -10,9 +10,8 @@ import pytest
 
 from tilec.driver import build as driver
 from tilec.driver.build import Observer, PipelineStopped
-from tilec.driver.conditions import require_explicit_roles
 from tilec.driver.lints.assembler import assembled
-from tilec.driver.pipeline import PIPELINE, Pass
+from tilec.driver.pipeline import PIPELINE, Pass, require_explicit_roles
 from tilec.ptx.assemble import Remark
 from tilec.support import files
 from tilec.support.diagnostics import InternalError

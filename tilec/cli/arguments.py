@@ -1,6 +1,5 @@
 """The meaning of words on a command line: `@FILE`, as in gcc, clang and nvcc; and the kernel files of files, folders,
-patterns, and - for standard input.
-"""
+patterns, and - for standard input."""
 
 from __future__ import annotations
 
@@ -38,20 +37,16 @@ class _ResponseFileReader:
             f"beyond the limit of {MAX_CHARACTERS:,} characters": self._bytes > MAX_CHARACTERS,
         }
         if reasons := [reason for reason, is_so in too_much.items() if is_so]:
-            raise_error(
-                "bad-response-file", f"{path} is not read: it is {reasons[0]}", help="remove @ words from such files"
-            )
+            title = f"{path} is not read: it is {reasons[0]}"
+            raise_error("bad-response-file", title, help="remove @ words from such files")
         try:
             words = shlex.split(text, comments=True)
         except ValueError as error:
             raise_error("bad-response-file", f"{path} cannot be read: {str(error).lower()}", help="close the quotation")
         self._words += len(words)
         if self._words > MAX_WORDS:
-            raise_error(
-                "bad-response-file",
-                f"{path} is not read: it is beyond the limit of {MAX_WORDS:,} words",
-                help="compile fewer kernels at a time",
-            )
+            title = f"{path} is not read: it is beyond the limit of {MAX_WORDS:,} words"
+            raise_error("bad-response-file", title, help="compile fewer kernels at a time")
         return words
 
 

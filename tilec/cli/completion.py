@@ -1,6 +1,5 @@
 """`tilec completion SHELL`, and the answers to its script: click's completion over our table of commands, and over
-options and arguments whose values are known words.
-"""
+options and arguments whose values are known words."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def completion(shell: str) -> None:
 
 
 def print_completions(request: str) -> int:
-    """Print completions in the format of the shell in `asked`; return 1 if the shell is unknown."""
+    """Print completions in the format of the shell that `request` names; return 1 if it is unknown."""
     shell = request.partition("_")[0]
     if get_completion_class(shell) is None:
         return 1
@@ -67,6 +66,7 @@ WordCompleter = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def complete_one(words: Callable[[], Iterable[str]]) -> WordCompleter:
+    """Complete a value with the words that begin as it does."""
     return lambda _context, _parameter, begun: [word for word in words() if word.startswith(begun)]
 
 

@@ -80,9 +80,8 @@ def report_results(results: Iterable[CompileResult], *, counted: bool = False) -
         if shown:
             print(_describe_counts(shown), file=sys.stderr)
         elif sys.stderr.isatty():
-            print(
-                f"{_format_count(len({each.source.path for each in collected}), 'file')}: no mistakes", file=sys.stderr
-            )
+            paths = {each.source.path for each in collected}
+            print(f"{_format_count(len(paths), 'file')}: no mistakes", file=sys.stderr)
     if any(result.failed for result in collected):
         raise CommandExit(WRONG_KERNEL)
     return collected
@@ -112,8 +111,7 @@ def show_diagnostics(diagnostics: Iterable[Diagnostic], source: SourceFile | Non
         found = [(diagnostic, source) for diagnostic in listed]
         kept += found
         if form != "sarif":
-            write = format_json if form == "json" else format_github
-            sys.stderr.write(write(found))
+            sys.stderr.write(format_json(found) if form == "json" else format_github(found))
         return
 
     from tilec.support.render import render_diagnostic
@@ -147,13 +145,12 @@ def get_format() -> Format:
 
 
 def _get_format_state() -> tuple[Format, list[LocatedDiagnostic]]:
+    """Return the running command's format of diagnostics, and those it has shown in that format."""
     import click
 
     context = click.get_current_context(silent=True)
-    found: tuple[Format, list[LocatedDiagnostic]] = (
-        ("text", []) if context is None else context.meta.get(_META, ("text", []))
-    )
-    return found
+    meta: dict[str, tuple[Format, list[LocatedDiagnostic]]] = {} if context is None else context.meta
+    return meta.get(_META, ("text", []))
 
 
 def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool) -> None:
@@ -170,16 +167,11 @@ def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool)
         f"  tilec {shlex.join(arguments)}",
     ]
     # `driver.batch` notes the folder with the evidence.
-    lines += [
-        f"and with the files in {folder}: the traceback, and every stage before it" for folder in _list_notes(error)
-    ]
+    for folder in getattr(error, "__notes__", ()):
+        lines.append(f"and with the files in {folder}: the traceback, and every stage before it")
     if not traceback:
         lines.append("-v shows the traceback.")
     print("\n".join(lines), file=sys.stderr)
-
-
-def _list_notes(error: BaseException) -> list[str]:
-    return list(getattr(error, "__notes__", ()))
 
 
 def show_times(seconds: Sequence[tuple[str, float]], total: float) -> None:
@@ -189,6 +181,7 @@ def show_times(seconds: Sequence[tuple[str, float]], total: float) -> None:
 
 
 def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], names_target: bool = False) -> None:
+    """Print the assembler's report of each kernel: registers, barriers, stack, spills and memory."""
     manifest_of = {manifest.entry: manifest for manifest in manifests}
     for entry in entries:
         manifest = manifest_of[entry.name]
@@ -202,6 +195,7 @@ def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], 
 
 
 def fail_usage(message: str) -> NoReturn:
+    """Raise a usage error with this message."""
     import click
 
     raise click.UsageError(message)

@@ -36,6 +36,7 @@ def _dump_json(value: object, indent: int | None = None) -> str:
 
 
 def _make_record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str, Any]:
+    """Return the JSON object of a diagnostic."""
     return {
         "severity": diagnostic.severity,
         "code": diagnostic.code,
@@ -52,14 +53,8 @@ def _locate_label(label: Label | None, source: SourceFile | None) -> dict[str, A
     if label is None or source is None or label.span.line < 1:
         return None
     span = label.span
-    return {
-        "file": source.of(span).path,
-        "line": span.line,
-        "column": span.column,
-        "end_line": span.end_line,
-        "end_column": span.end_column,
-        "text": label.text,
-    }
+    place = {name: getattr(span, name) for name in ("line", "column", "end_line", "end_column")}
+    return {"file": source.of(span).path, **place, "text": label.text}
 
 
 # ---- GitHub ----------------------------------------------------------------------------------------------------------
@@ -73,6 +68,7 @@ def format_github(found: Iterable[LocatedDiagnostic]) -> str:
 
 
 def _format_command(diagnostic: Diagnostic, source: SourceFile | None) -> str:
+    """Return the workflow command of a diagnostic, with its place if it has one."""
     place = _locate_label(diagnostic.primary, source)
     properties = {"title": f"tilec[{diagnostic.code}]"}
     if place is not None:
@@ -120,6 +116,7 @@ def format_sarif(found: Sequence[LocatedDiagnostic], site: str | None = None) ->
 
 
 def _make_rule(code: str, site: str | None) -> dict[str, Any]:
+    """Return the SARIF rule of a code: its explanation, and its address on the documents' site."""
     from tilec.driver.explanations import EXPLANATIONS, build_explanation_url
 
     rule = {"id": code, "fullDescription": {"text": " ".join(EXPLANATIONS[code].split())}}
@@ -127,6 +124,7 @@ def _make_rule(code: str, site: str | None) -> dict[str, Any]:
 
 
 def _make_result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -> dict[str, Any]:
+    """Return the SARIF result of a diagnostic; `rule` is the index of its code among the rules."""
     result: dict[str, Any] = {
         "ruleId": diagnostic.code,
         "ruleIndex": rule,
@@ -142,16 +140,10 @@ def _make_result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -
 
 
 def _make_location(place: dict[str, Any]) -> dict[str, Any]:
-    region = {
-        "startLine": place["line"],
-        "startColumn": place["column"],
-        "endLine": place["end_line"],
-        "endColumn": place["end_column"],
-    }
-    return {"physicalLocation": {"artifactLocation": {"uri": _make_uri(place["file"])}, "region": region}}
-
-
-def _make_uri(file: str) -> str:
-    """Return a URI; a relative one is resolved by the reader, and must not begin with a slash."""
-    path = Path(file)
-    return path.as_uri() if path.is_absolute() else quote(file)
+    """Return a place as a SARIF location."""
+    keys = {"startLine": "line", "startColumn": "column", "endLine": "end_line", "endColumn": "end_column"}
+    region = {name: place[key] for name, key in keys.items()}
+    path = Path(place["file"])
+    # The reader resolves a relative one, which must not begin with a slash.
+    uri = path.as_uri() if path.is_absolute() else quote(place["file"])
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from tilec.cli import console
 from tilec.cli.arguments import MAX_WORDS, CommandLineChanged, expand_response_files, remember_response_files
-from tilec.cli.console import (
-    BUG,
-    LIMIT,
-    OK,
-    USAGE,
-    WRONG_KERNEL,
-    CommandExit,
-    fail_usage,
-    make_console,
-    report_mistakes,
-    show_bug,
-    show_diagnostics,
-    show_tables,
-)
 from tilec.cli.help import HELP_NAMES, GroupedCommand, show_introduction
 from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options
 from tilec.cli.limits import ResourceLimits, run_bounded
@@ -68,12 +56,14 @@ def schedule(
         from tilec.cli.commands.problem import ProblemOutputs, solve_problem_file
 
         if file is not None:
-            fail_usage("give either a kernel or --problem")
-        with report_mistakes(None):
+            console.fail_usage("give either a kernel or --problem")
+        with console.report_mistakes(None):
             solve_problem_file(problem, ProblemOutputs(as_json, output, html), time_limit, given["scheduler"])
         return
     if file is None or as_json or output is not None or time_limit is not None:
-        fail_usage("a kernel is missing" if file is None else "--json, --output and --time-limit need --problem")
+        console.fail_usage(
+            "a kernel is missing" if file is None else "--json, --output and --time-limit need --problem"
+        )
     from rich.text import Text
 
     from tilec.analysis.rings import is_pipelined
@@ -82,36 +72,35 @@ def schedule(
     from tilec.passes.memory.split_staged_stores import find_staged_stores
     from tilec.report.tables import build_decision_table, build_role_tables, build_schedule_tables, build_stores_table
 
-    with report_mistakes(None):
+    with console.report_mistakes(None):
         source = files.read_source(file)
         options = make_compile_options(given)
         if html is not None:
             files.check_outputs([html], list_input_files([file], given))
     observer = Observer()
-    with report_mistakes(source):
+    with console.report_mistakes(source):
         plan = driver.plan_kernel(source, options, observer).explain_schedules()
-        show_diagnostics(observer.warnings, source)
+        console.show_diagnostics(observer.warnings, source)
+        trace = json.loads(plan.trace)["tilec"]
         if html is not None:
-            import json
-
             from tilec.report.viewer import build_viewer_page
 
-            files.write_all({html: build_viewer_page([json.loads(plan.trace)["tilec"]]).encode()})
-    show_tables([build_decision_table(plan.kernel.name, plan.decisions)])
+            files.write_all({html: build_viewer_page([trace]).encode()})
+    console.show_tables([build_decision_table(plan.kernel.name, plan.decisions)])
     print()
     if not plan.loops:
         loops = [s for s in walk_statements(plan.kernel.body) if isinstance(s, For) and is_pipelined(s)]
         reason = f"pipelined loops run serially with strategy {options.pipeline_strategy}"
         print(f"{plan.kernel.name}: {reason if loops else 'no pipelined loop'}")
-    import json
-
-    show_tables(build_role_tables(json.loads(plan.trace)["tilec"]))
-    width = make_console().width
+    console.show_tables(build_role_tables(trace))
+    width = console.make_console().width
     for planned in plan.loops:
         line = planned.loop.loop.span.line
-        show_tables(build_schedule_tables(planned.loop.problem, planned.solution, width, line, planned.loop.kept))
+        console.show_tables(
+            build_schedule_tables(planned.loop.problem, planned.solution, width, line, planned.loop.kept)
+        )
     if stores := [store for one in plan.assignment.kernels for store in find_staged_stores(one)]:
-        show_tables((Text(), build_stores_table(stores)))
+        console.show_tables((Text(), build_stores_table(stores)))
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
@@ -122,13 +111,14 @@ def run_command_line(arguments: Sequence[str]) -> int:
             with attend_terminal():
                 return _run_words(words, read)
         except CompileError as error:
-            show_diagnostics(error.diagnostics, None)
-            return WRONG_KERNEL
+            console.show_diagnostics(error.diagnostics, None)
+            return console.WRONG_KERNEL
         except CommandLineChanged:
             continue
 
 
 def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
+    """Run the command that the words name, and return its exit code."""
     if not arguments:
         return show_introduction()
     command, rest = find_command(arguments)
@@ -138,11 +128,10 @@ def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int
             stream.reconfigure(errors="replace")  # do not fail on a terminal without →
 
     def invoke_command() -> int:
+        """Parse the options and run the command within its limits."""
         if len(arguments) > MAX_WORDS:
-            fail_usage(
-                f"the command line has {len(arguments):,} words, with those of its @FILEs"
-                f"; the limit is {MAX_WORDS:,}: compile fewer kernels at a time"
-            )
+            found = f"the command line has {len(arguments):,} words, with those of its @FILEs"
+            console.fail_usage(f"{found}; the limit is {MAX_WORDS:,}: compile fewer kernels at a time")
         # Not click's `main`, which takes every EOFError and broken pipe for the terminal's.
         path = f"tilec {name}".rstrip()
         try:
@@ -158,11 +147,12 @@ def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int
 
 
 def _invoke_limited(command: click.Command, context: click.Context, arguments: Sequence[str]) -> int:
+    """Run a command within the limits that its options set, and return its exit code."""
 
     def invoke_reported() -> int:
-        with context, report_mistakes(None):
+        with context, console.report_mistakes(None):
             command.invoke(context)
-        return OK
+        return console.OK
 
     limits = ResourceLimits.of(context.params)
     if limits is None:
@@ -171,8 +161,8 @@ def _invoke_limited(command: click.Command, context: click.Context, arguments: S
     if isinstance(ended, int):
         return ended
     with context:
-        show_diagnostics([ended], None)
-        return LIMIT
+        console.show_diagnostics([ended], None)
+        return console.LIMIT
 
 
 def _run_for_exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
@@ -181,25 +171,27 @@ def _run_for_exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int
         return work()
     except CommandLineChanged:
         raise
-    except CommandExit as ended:
+    except console.CommandExit as ended:
         return ended.code
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.UsageError as error:
-        show_diagnostics([build_usage_diagnostic(error)], None)
-        return USAGE
+        console.show_diagnostics([build_usage_diagnostic(error)], None)
+        return console.USAGE
     except Exception as error:
         if (what := find_exhausted_resource(error)) is not None:
-            show_diagnostics([_build_exhausted_diagnostic(error, what)], None)
-            return LIMIT
+            console.show_diagnostics([_build_exhausted_diagnostic(error, what)], None)
+            return console.LIMIT
         if isinstance(error, OSError) and error.errno in NO_READER_ERRORS:
             raise  # `main` handles failures of our own output
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             # The first access to the file fails, wherever it is: the system refuses the name.
-            show_diagnostics([Diagnostic("unreadable-file", f"cannot read {error.filename}: file name too long")], None)
-            return WRONG_KERNEL
-        show_bug(error, arguments, traceback=any(a in ("-v", "--verbose") for a in arguments))
-        return BUG
+            console.show_diagnostics(
+                [Diagnostic("unreadable-file", f"cannot read {error.filename}: file name too long")], None
+            )
+            return console.WRONG_KERNEL
+        console.show_bug(error, arguments, traceback=any(a in ("-v", "--verbose") for a in arguments))
+        return console.BUG
 
 
 def _build_exhausted_diagnostic(error: Exception, what: str) -> Diagnostic:

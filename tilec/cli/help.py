@@ -11,6 +11,7 @@ import textwrap
 import click
 
 from tilec.cli.console import USAGE, fail_usage
+from tilec.support.spelling import nearest_word
 
 SUMMARY = {
     "emulate": ("FILE.tl", "run the PTX on the CPU and compare with the reference"),
@@ -89,12 +90,14 @@ class GroupedCommand(click.Command):
         return list(HELP_NAMES)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's parameters, with --help-all if they need groups."""
         params = super().get_params(ctx)
         if not _needs_groups(params):
             return params
         return [*params[:-1], _help_all_option, params[-1]]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in groups, one line each; in full for --help-all or if they are few."""
         params = self.get_params(ctx)
         if not _needs_groups(params) or ctx.meta.get(_META):
             super().format_options(ctx, formatter)
@@ -114,6 +117,7 @@ _META = "tilec.help-all"
 
 
 def _show_all_options(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    """Print the help with every option and end the command, if --help-all is given."""
     if is_asked and not context.resilient_parsing:
         context.meta[_META] = True
         print(context.get_help())
@@ -156,6 +160,7 @@ def _make_row(option: click.Option, summary: str | None) -> tuple[str, str]:
 
 
 def _write_section(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str]]) -> None:
+    """Write a heading and a row for each option, its text wrapped in a column of its own."""
     if not rows:
         return
     formatter.write_paragraph()
@@ -181,12 +186,6 @@ def _shorten_spelling(spelled: str) -> str:
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def format_commands() -> str:
-    """Return a line for each command."""
-    rows = [(f"{name} {arguments}".rstrip(), purpose) for name, (arguments, purpose) in SUMMARY.items()]
-    return "\n".join(f"  tilec {row:24}{purpose}" for row, purpose in rows)
-
-
 def show_introduction() -> int:
     """Print the introduction for `tilec` without arguments."""
     print(
@@ -206,17 +205,15 @@ def help_(words: tuple[str, ...]) -> None:
     from tilec.cli.names import COMMANDS, find_command
 
     if not words:
-        print(
-            f"  tilec {'FILE.tl…':24}compile kernels: tilec --help\n{format_commands()}\n\ntilec help COMMAND: of one"
-        )
+        print(f"  tilec {'FILE.tl…':24}compile kernels: tilec --help")
+        for command, (arguments, purpose) in SUMMARY.items():
+            print(f"  tilec {f'{command} {arguments}'.rstrip():24}{purpose}")
+        print("\ntilec help COMMAND: of one")
         return
     name = " ".join(words)
     if name not in COMMANDS:
-        from tilec.support.spelling import nearest_word
-
         near = nearest_word(name, COMMANDS)
-        fail_usage(
-            f"there is no command '{name}': " + (f"did you mean '{near}'?" if near else "`tilec help` lists them")
-        )
-    command, _ = find_command(words)
-    command.make_context(f"tilec {name}", ["--help"], help_option_names=[*HELP_NAMES])
+        hint = f"did you mean '{near}'?" if near else "`tilec help` lists them"
+        fail_usage(f"there is no command '{name}': {hint}")
+    found, _ = find_command(words)
+    found.make_context(f"tilec {name}", ["--help"], help_option_names=[*HELP_NAMES])

@@ -14,6 +14,7 @@ from tilec.cli.completion import complete_several
 from tilec.cli.console import fail_usage, set_format, show_diagnostics
 from tilec.cli.diagnostics import FORMATS
 from tilec.cli.other_spellings import FormerSpellings, remember_former, take_former_spellings
+from tilec.host.machines import find_compatible_targets, parse_capability
 from tilec.support import files, options, resources
 from tilec.support.diagnostics import raise_error
 from tilec.support.option_fields import Option, deprecation_warning, find_word, parse_value
@@ -90,6 +91,7 @@ def _make_click_option(field: str, spec: Option) -> Callable[[Command], Command]
 
 
 def _get_click_type(spec: Option) -> click.ParamType[Any]:
+    """Return click's type of an option's value: one of its words, a bounded number, or a text."""
     if spec.is_closed:
         return click.Choice(list(spec.words))
     return click.STRING if spec.bounds is None else click.IntRange(*spec.bounds)
@@ -101,6 +103,7 @@ def _get_shown_default(spec: Option, default: object) -> object:
 
 
 def _format_help(spec: Option) -> str:
+    """Return the help text of an option, with its default."""
     text = spec.help.format(decides="; ".join(of.decides for of in DECISION_OPTIONS.values()))
     return f"{text}  [{spec.default_text}]" if spec.default_text else text
 
@@ -133,6 +136,7 @@ def make_compile_options(given: dict[str, Any], target: str | None = None) -> Co
 
 
 def _convert_value(field: str, spec: Option, given: Any) -> Any:
+    """Return the value of a `CompileOptions` field for what the command line gives."""
     if spec.many:
         return tuple(parse_value(spec, (), one) for one in given)
     default = getattr(_DEFAULTS, field)
@@ -161,11 +165,8 @@ def _parse_warning_word(word: str) -> str:
     code = word.removeprefix(kind)
     now = FORMER_CODES.get(code, code)
     if not kind or now not in EXPLANATIONS:
-        raise_error(
-            "unknown-code",
-            f"-W{word} is not a warning option",
-            help="write -Wno-CODE, -Wno-all, -Werror=CODE or -Werror",
-        )
+        advice = "write -Wno-CODE, -Wno-all, -Werror=CODE or -Werror"
+        raise_error("unknown-code", f"-W{word} is not a warning option", help=advice)
     if now != code:
         remember_former(f"-W{word}", f"-W{kind}{now}")
     return f"{kind}{now}"
@@ -173,15 +174,11 @@ def _parse_warning_word(word: str) -> str:
 
 def _list_all_targets() -> tuple[str, ...]:
     """Return every machine that ships, the oldest first."""
-    from tilec.host.machines import parse_capability
-
     return tuple(sorted(resources.target_names(), key=parse_capability))
 
 
 def _list_major_targets() -> tuple[str, ...]:
     """Return the oldest machine of each generation: code that is not for one machine alone runs on the others too."""
-    from tilec.host.machines import parse_capability
-
     first = {parse_capability(name)[0]: name for name in reversed(_list_all_targets())}
     return tuple(first[generation] for generation in sorted(first))
 
@@ -189,12 +186,10 @@ def _list_major_targets() -> tuple[str, ...]:
 def _find_native_target() -> tuple[str, ...]:
     """Return the best target for this machine's GPU."""
     from tilec.host import runtime
-    from tilec.host.machines import find_compatible_targets
 
     if not runtime.has_gpu():
-        raise_error(
-            "no-gpu", "--target native: there is no GPU, or no driver", help="name a machine that tilec targets lists"
-        )
+        title = "--target native: there is no GPU, or no driver"
+        raise_error("no-gpu", title, help="name a machine that tilec targets lists")
     major, minor = runtime.compute_capability()
     known = find_compatible_targets((major, minor), resources.target_names())
     if not known:

@@ -32,6 +32,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def _parse_size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """Return the bytes of a size such as 500M. Raises for another text, or where no limit can be set."""
     if value is None:
         return None
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:I?B)?", value.upper())
@@ -43,18 +44,20 @@ def _parse_size(context: click.Context, parameter: click.Parameter, value: str |
 
 
 def _check_seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Return the seconds of --time-limit. Raises where no limit can be set."""
     if value is not None:
         _check_possible(context, parameter)
     return value
 
 
 def _check_possible(context: click.Context, parameter: click.Parameter) -> None:
+    """Raise where the system cannot limit processes: elsewhere than on Linux."""
     if not (hasattr(os, "fork") and Path("/proc/self/statm").exists()):
         raise click.BadParameter("this option needs Linux", context, parameter)
 
 
 def add_limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the limit options. `Limits.of` reads them; the command itself gets neither."""
+    """Add the limit options. `ResourceLimits.of` reads them; the command itself gets neither."""
     time_limit = click.option(
         "--time-limit",
         type=click.FloatRange(0, min_open=True),
@@ -107,19 +110,13 @@ def run_bounded(work: Callable[[], int], limits: ResourceLimits) -> int | Diagno
             if code is not None:
                 return code
             if time.monotonic() - began > limits.seconds:
-                if _end_processes(child) == 0:
-                    return 0
-                return _build_limit_diagnostic(
-                    f"the time limit of {limits.seconds:g} s",
-                    messages,
-                    "raise --time-limit; --time shows which pass takes long",
-                )
-            if limits.bytes < math.inf and _measure_memory(child) > limits.bytes:
-                if _end_processes(child) == 0:
-                    return 0
-                return _build_limit_diagnostic(
-                    f"the memory limit of {_format_size(limits.bytes)}", messages, "raise --memory-limit"
-                )
+                limit = f"the time limit of {limits.seconds:g} s"
+                help_text = "raise --time-limit; --time shows which pass takes long"
+            elif limits.bytes < math.inf and _measure_memory(child) > limits.bytes:
+                limit, help_text = f"the memory limit of {_format_size(limits.bytes)}", "raise --memory-limit"
+            else:
+                continue
+            return 0 if _end_processes(child) == 0 else _build_limit_diagnostic(limit, messages, help_text)
     except KeyboardInterrupt:
         _end_processes(child, signal.SIGINT)
         raise
@@ -132,7 +129,8 @@ def run_bounded(work: Callable[[], int], limits: ResourceLimits) -> int | Diagno
 
 
 def _run_in_child(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
-    from tilec.cli.endings import run_guarded
+    """Run `work` in the forked process, report its progress to `writer`, and end with its exit code."""
+    from tilec.cli.main import run_guarded
 
     code = 3
     try:
@@ -165,7 +163,7 @@ def _end_silently(*_: object) -> None:
 
 
 def _watch_child(child: int, reader: int, messages: dict[int, str]) -> Iterator[int | None]:
-    """Yield None at intervals, and at last the child's exit code. Its progress messages are kept in `said`."""
+    """Yield None at intervals, and at last the child's exit code. Its progress messages are kept in `messages`."""
     unfinished = b""
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -213,10 +211,12 @@ def _measure_memory(process: int) -> int:
 
 
 def _build_limit_diagnostic(limit: str, messages: Mapping[int, str], help_text: str) -> Diagnostic:
+    """Return the error for a limit that is reached, with what was running then."""
     notes = tuple(f"it was running {what}" for what in messages.values())
     return Diagnostic("limit-reached", f"{limit} is reached", notes=notes, help=help_text)
 
 
 def _format_size(size: float) -> str:
+    """Return bytes in the largest unit that they fill: `4 GB`."""
     unit = next(u for u in reversed(_UNITS) if size >= _UNITS[u])
     return f"{size / _UNITS[unit]:g} {unit}B"

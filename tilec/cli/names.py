@@ -22,7 +22,7 @@ COMMANDS = {
     "explain pipeline": "commands.explain:explain_pipeline",
     "inspect": "commands.show:inspect",
     "fmt": "commands.fmt:fmt",
-    "lsp": "commands.lsp:lsp",
+    "lsp": "commands.serve:lsp",
     "serve": "commands.serve:serve",
     "new": "commands.new:new",
     "completion": "completion:completion",

@@ -1,6 +1,5 @@
 """Spellings of options that are not tilec's: those of nvcc, clang and gcc, translated or answered with ours, and former
-ones, accepted with a warning.
-"""
+ones, accepted with a warning."""
 
 from __future__ import annotations
 
@@ -83,9 +82,8 @@ def translate_words(command: click.Command, words: Sequence[str]) -> list[str]:
         elif name in _MACHINES and "--target" in known and (equals or rest):
             machines += _parse_machines(value if equals else rest.pop(0))
         elif name in _NEEDLESS and "--target" in known:
-            show_diagnostics(
-                [Diagnostic("needless-option", f"{word} is not needed: {_NEEDLESS[name]}", severity="note")], None
-            )
+            title = f"{word} is not needed: {_NEEDLESS[name]}"
+            show_diagnostics([Diagnostic("needless-option", title, severity="note")], None)
         elif name in _ALTERNATIVES and "--target" in known:
             raise click.UsageError(f"tilec has no option {name}: {_ALTERNATIVES[name]}")
         elif word in _TRANSLATIONS and _TRANSLATIONS[word][0] in known:
@@ -149,6 +147,7 @@ class FormerSpellings(click.Option):
         self.former = dict(former)
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser accept the former spellings too."""
         super().add_to_parser(parser, ctx)
         for old, new in self.former.items():
             _, *value = shlex.split(new)
@@ -157,6 +156,7 @@ class FormerSpellings(click.Option):
             parser.add_option(obj=self, opts=[old], dest=old, **action)
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """Return the option's value, from a former spelling where the present one is not given."""
         value, source = super().consume_value(ctx, opts)
         for old, new in self.former.items():
             if old in opts:

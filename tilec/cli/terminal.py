@@ -62,6 +62,7 @@ class _StatusLine:
         self._process = os.getpid()
 
     def draw(self, text: str) -> None:
+        """Draw the text as the status line, if the cursor is at the start of a line."""
         with self._lock, suppress(OSError, ValueError):
             width = os.get_terminal_size(self._out.fileno()).columns or 80  # 0 if the terminal does not know it
             text = text[: width - 1]
@@ -70,14 +71,15 @@ class _StatusLine:
                 self._shown = text
 
     def erase(self) -> None:
+        """Remove the status line from the terminal."""
         with self._lock, suppress(OSError, ValueError):
             if self._shown:
                 os.write(self._out.fileno(), _ERASE.encode())
                 self._shown = ""
 
     def before(self, text: str) -> None:
-        """Prepare for `text` by another writer. A forked process has no line, and its copy of the lock may never be
-        released."""
+        """Erase the line before `text` of another writer. A forked process has no line, and its copy of the lock may
+        never be released."""
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -116,6 +118,7 @@ class _ErasingStream(io.TextIOWrapper):
         self._line = line
 
     def write(self, text: str, /) -> int:
+        """Erase the status line and write the text."""
         self._line.before(text)
         return super().write(text)
 
@@ -138,6 +141,7 @@ class _TerminalAttendant:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
+        """Handle signals and show progress messages during the block."""
         with self._handle_signals():
             if self._line is None:
                 yield
@@ -147,6 +151,7 @@ class _TerminalAttendant:
 
     @contextmanager
     def _handle_signals(self) -> Iterator[None]:
+        """Replace Python's default handlers of ending signals during the block, in the main thread only."""
         is_ours = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -154,10 +159,8 @@ class _TerminalAttendant:
         if not is_ours:
             yield
             return
-        ours = [
-            number for number in ENDING_SIGNALS if signal.getsignal(number) in _DEFAULT_HANDLERS
-        ]  # nohup ignores one
-        known = {number: signal.getsignal(number) for number in ours}
+        known = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+        ours = [number for number in ENDING_SIGNALS if known[number] in _DEFAULT_HANDLERS]  # nohup ignores one
         before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for number in ours:
             signal.signal(number, self._note_signal)
@@ -179,12 +182,14 @@ class _TerminalAttendant:
                 os.close(pipe)
 
     def _note_signal(self, number: int, _: FrameType | None) -> None:
+        """Handle an ending signal: note its time for the thread, and raise `Interrupted`."""
         self._heard_at = time.monotonic()
         files.raise_interrupt(Interrupted(number))
 
     # ---- in the thread -----------------------------------------------------------------------------------------------
 
     def _run_thread(self) -> None:
+        """Draw progress messages, and end the process on signals that Python does not handle in time."""
         messages: dict[int, str] = {}
         unfinished = b""
         quiet_since = time.monotonic()
@@ -213,6 +218,7 @@ class _TerminalAttendant:
                 time.sleep(_STEP / 4)  # many messages may come at once
 
     def _end_unless_heard(self, number: int) -> None:
+        """End the process for a signal, unless Python handles it within `_PATIENCE` seconds."""
         until = time.monotonic() + _PATIENCE
         while time.monotonic() < until:
             if time.monotonic() - self._heard_at < 1.0:
@@ -225,11 +231,13 @@ class _TerminalAttendant:
 
 
 def _format_status(messages: dict[int, str]) -> str:
+    """Return the last message, and how many other processes are at work."""
     others = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
     return f"tilec: {list(messages.values())[-1]}{others}"
 
 
 def _open_pipe() -> tuple[int, int]:
+    """Return the reading and the writing end of a pipe that never blocks its writer."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     return reader, writer

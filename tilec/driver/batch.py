@@ -73,9 +73,7 @@ def compile_jobs(jobs: Sequence[CompileJob], processes: int = 1) -> Iterator[Com
     from concurrent.futures import ProcessPoolExecutor  # slow to import, and a single kernel needs none
     from concurrent.futures.process import BrokenProcessPool
 
-    with ProcessPoolExecutor(
-        min(processes, len(jobs)), initializer=_initialise_worker, initargs=(os.getpid(),)
-    ) as pool:
+    with ProcessPoolExecutor(min(processes, len(jobs)), None, _initialise_worker, (os.getpid(),)) as pool:
         with block_terminal_signals():
             results = pool.map(_compile_with_evidence, jobs)  # starts the processes
         started = list((pool._processes or {}).values())
@@ -88,15 +86,11 @@ def compile_jobs(jobs: Sequence[CompileJob], processes: int = 1) -> Iterator[Com
                 yield made
         except BrokenProcessPool:
             if crash := _find_crash_signal(started):
-                raise InternalError(
-                    f"a process that compiled crashed with {crash}: in the assembler (nvJitLink) or another library"
-                ) from None
-            raise_error(
-                "process-ended",
-                "a compiling process was killed",
-                notes=("the system kills processes when memory runs out",),
-                help="compile fewer files at a time, with a smaller -j",
-            )
+                where = "in the assembler (nvJitLink) or another library"
+                raise InternalError(f"a process that compiled crashed with {crash}: {where}") from None
+            notes = ("the system kills processes when memory runs out",)
+            advice = "compile fewer files at a time, with a smaller -j"
+            raise_error("process-ended", "a compiling process was killed", notes=notes, help=advice)
         except BaseException:
             # Running jobs are no longer wanted.
             for process in (pool._processes or {}).values():
@@ -126,6 +120,7 @@ def _initialise_worker(parent: int) -> None:
 
 
 def _compile_with_evidence(job: CompileJob) -> CompileResult:
+    """Compile a job; note the folder with the evidence on the exception of an internal error."""
     try:
         return compile_job(job)
     except Exception as bug:
@@ -163,6 +158,7 @@ def compile_job(job: CompileJob) -> CompileResult:
 
 
 def _compile_observed(job: CompileJob, observer: Observer) -> CompileResult:
+    """Compile or check a job, and return what the observer has seen of it."""
     result: driver.Library | None = None
     errors: tuple[Diagnostic, ...] = ()
     try:
@@ -173,15 +169,12 @@ def _compile_observed(job: CompileJob, observer: Observer) -> CompileResult:
                 result = driver.build_library(job.source, job.options, observer)
     except CompileError as error:
         errors = error.diagnostics
-    return CompileResult(
-        source=job.source,
-        texts=observer.texts,
-        manifests=result.manifests if result is not None else (),
-        entries=result.entries if result is not None else (),
-        # An erroneous kernel shows its errors only.
-        diagnostics=errors or tuple(observer.warnings),
-        seconds=tuple(observer.seconds),
-        failed=bool(errors),
-        reports=driver.build_reports(result) if job.report and result is not None else (),
-        loop_codes=driver.find_library_loop_codes(result) if job.report and result is not None else (),
-    )
+    # An erroneous kernel shows its errors only.
+    shown, seconds, failed = errors or tuple(observer.warnings), tuple(observer.seconds), bool(errors)
+    if result is None:
+        return CompileResult(job.source, observer.texts, (), (), shown, seconds, failed)
+    made = CompileResult(job.source, observer.texts, result.manifests, result.entries, shown, seconds, failed)
+    if not job.report:
+        return made
+    reports, codes = driver.build_reports(result), driver.find_library_loop_codes(result)
+    return replace(made, reports=reports, loop_codes=codes)

@@ -15,7 +15,7 @@ from tilec.driver.stages import format_trace
 from tilec.passes.loop.build_problem import PlannedLoop as PlannedLoop
 from tilec.passes.state import FileState, KernelState
 from tilec.support import progress
-from tilec.support.diagnostics import CompileError, Diagnostic, Label, raise_error
+from tilec.support.diagnostics import CompileError, Diagnostic, raise_error
 from tilec.support.options import CompileOptions
 from tilec.support.records import dataclass
 from tilec.support.resources import target_stem
@@ -103,17 +103,9 @@ def build_kernel(source: SourceFile, options: CompileOptions, observer: Observer
             file = engine.advance_kernels(engine.read_file(source, options, observer, is_single=True), observer)
         library = _make_library(engine.link_kernels(file, observer))
     (work,) = file.kernels
-    return Build(
-        kernel=work.source_kernel,
-        schedules=tuple(p.solution.schedule for p in work.loops),
-        program=work.program,
-        ptx=library.ptx,
-        cubin=library.cubin,
-        manifest=library.manifests[0],
-        entries=library.entries,
-        warnings=tuple(observer.warnings),
-        work=work,
-    )
+    schedules = tuple(planned.solution.schedule for planned in work.loops)
+    made = library.ptx, library.cubin, library.manifests[0], library.entries
+    return Build(work.source_kernel, schedules, work.program, *made, tuple(observer.warnings), work)
 
 
 def build_library(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
@@ -164,36 +156,31 @@ def assign_kernel_layouts(source: SourceFile, options: CompileOptions) -> tuple[
 
 
 def _make_plan(work: KernelState) -> Plan:
+    """Return the plan of a kernel whose loops are scheduled."""
     return Plan(work.source_kernel, work.assignment, work.target, work.loops, work.decisions, work)
 
 
 def _make_library(file: FileState) -> Library:
+    """Return the linked file as a library with manifests and plans."""
     from tilec.ir.manifest import manifests_in_module
 
-    assembled = file.cubin
-    return Library(
-        file.ptx,
-        assembled.cubin,
-        manifests_in_module(file.module),
-        assembled.entries,
-        tuple(map(_make_plan, file.kernels)),
-    )
+    manifests, plans = manifests_in_module(file.module), tuple(map(_make_plan, file.kernels))
+    return Library(file.ptx, file.cubin.cubin, manifests, file.cubin.entries, plans)
 
 
 @contextmanager
 def _observe_compilation(source: SourceFile, options: CompileOptions, observer: Observer) -> Iterator[None]:
     """Show progress, unless the caller already does, and apply the lint option at the end."""
-    if observer.of:
-        with apply_lints_at_end(options, observer):
-            yield
-        return
-    observer.of = f"{Path(source.path).name} for {target_stem(options.target)}"
+    is_ours = not observer.of
+    if is_ours:
+        observer.of = f"{Path(source.path).name} for {target_stem(options.target)}"
     try:
         with apply_lints_at_end(options, observer):
             yield
     finally:
-        observer.of = ""
-        progress.report_activity("")
+        if is_ours:
+            observer.of = ""
+            progress.report_activity("")
 
 
 @contextmanager
@@ -205,13 +192,10 @@ def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterat
         try:
             check_file(source, options, Observer())
         except CompileError as found:
-            if set(_list_error_locations(first)) <= set(_list_error_locations(found)):
+            known, all_found = ({(d.code, d.primary) for d in error.diagnostics} for error in (first, found))
+            if known <= all_found:
                 raise found from None
         raise
-
-
-def _list_error_locations(error: CompileError) -> list[tuple[str, Label | None]]:
-    return [(d.code, d.primary) for d in error.diagnostics]
 
 
 def build_reports(library: Library, sizes: Mapping[str, int] | None = None) -> tuple[Report, ...]:
@@ -234,27 +218,17 @@ def build_reports(library: Library, sizes: Mapping[str, int] | None = None) -> t
         grid = manifest.blocks(known) if is_grid_known else None
         if grid is not None and 0 in grid:
             raise_error("wrong-launch", f"{manifest.entry} has no blocks for these sizes")
-        found.append(
-            build_report(
-                planned.assignment,
-                schedules,
-                planned.target,
-                grid,
-                prod(manifest.block),
-                manifest.dynamic_smem,
-                registers[manifest.entry],
-                known,
-                assumes_sizes=not known and bool(manifest.size_scalars()),
-            )
-        )
+        threads, smem, of_thread = prod(manifest.block), manifest.dynamic_smem, registers[manifest.entry]
+        assumes_sizes = not known and bool(manifest.size_scalars())
+        kernel = planned.assignment, schedules, planned.target, grid, threads, smem, of_thread, known
+        found.append(build_report(*kernel, assumes_sizes=assumes_sizes))
     return tuple(found)
 
 
 def build_report(build: Build, sizes: Mapping[str, int] | None = None) -> Report:
     """Predict the one kernel that was built."""
-    return build_reports(
-        Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_make_plan(build.work),)), sizes
-    )[0]
+    library = Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_make_plan(build.work),))
+    return build_reports(library, sizes)[0]
 
 
 def find_library_loop_codes(library: Library) -> tuple[LoopCode, ...]:

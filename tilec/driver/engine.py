@@ -68,7 +68,8 @@ def advance_kernel(
             if state.is_checked_only:
                 return state
             if number < end:
-                _fail_without_code(state.options.opt_level)
+                without = f"-O{state.options.opt_level} ends with stage {row.gives} and makes no code"
+                raise_error("level-without-code", without, help="use -O2 or -O3")
     return state
 
 
@@ -110,6 +111,7 @@ def find_stage_form(name: str) -> Stage:
 
 
 def _find_reason_off(row: KernelPass, state: KernelState) -> str | None:
+    """Return the reason why a pass does not run on this kernel, or None if it does."""
     if state.is_checked_only and not (isinstance(row, Pass) and row.checks):
         return "it reports no errors, so `tilec check` skips it"
     why = row.when(state.options, state.target) if row.when else None
@@ -117,6 +119,7 @@ def _find_reason_off(row: KernelPass, state: KernelState) -> str | None:
 
 
 def _run_row(state: KernelState, observer: Observer, number: int, row: KernelPass, form: Stage) -> KernelState:
+    """Run one row of the table on a kernel, verify the result and report it to the observer."""
     is_unwanted = isinstance(row, Pass) and row.is_only_shown and not observer.is_wanted(row.gives, row.name)
     is_on = not is_unwanted and _find_reason_off(row, state) is None
     if row.name == _LAYOUTS_ROW:
@@ -180,7 +183,7 @@ def _time_exploring(observer: Observer) -> Explorer:
 
 
 def _answer_choice(row: Choice, asked: Any, state: KernelState) -> KernelState:
-    """Answer what a choice asks; return the state with the answer and the decisions."""
+    """Answer the questions of a choice, and return the state with the answer and the decisions."""
     from tilec.passes.choices.question import Question, answer_question, answer_questions
 
     if asked is None:
@@ -204,6 +207,7 @@ def list_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _select_part(name: str, state: KernelState, explore: Explorer) -> Any:
+    """Return what a parameter name stands for: the state, `explore`, or a part of it, its search or options."""
     if name == "state":
         return state
     if name == "explore":
@@ -226,6 +230,7 @@ def _verify_kernel(state: KernelState, stage: Stage, is_complete: bool) -> tuple
 
 
 def _run_file_passes(file: FileState, observer: Observer, *, is_front: bool) -> FileState:
+    """Run the passes over the whole file: those before the kernel passes if `is_front`, else those after."""
     first = next(number for number, _, _ in _list_kernel_passes())
     for number, row in enumerate(PIPELINE, 1):
         if isinstance(row, FilePass) and (number < first) == is_front:
@@ -255,20 +260,8 @@ def _make_observers(file: FileState, observer: Observer) -> list[Observer]:
     if len(kernels) == 1:
         return [observer]
     if single := [s for s in STAGES[1:-2] if s in observer.keep or s == observer.stop_after]:
-        raise_error(
-            "ambiguous-entry",
-            f"the file has {len(kernels)} kernels, each with its own {single[0]}",
-            kernels[0].span,
-            "one of them",
-            secondary=tuple(Label(k.span, "another") for k in kernels[1:]),
-            help="choose with --entry",
-        )
+        title = f"the file has {len(kernels)} kernels, each with its own {single[0]}"
+        others = tuple(Label(k.span, "another") for k in kernels[1:])
+        first = kernels[0].span
+        raise_error("ambiguous-entry", title, first, "one of them", secondary=others, help="choose with --entry")
     return [observer.of_kernel(kernel.name) for kernel in kernels]
-
-
-def _fail_without_code(level: int) -> None:
-    raise_error(
-        "level-without-code",
-        f"-O{level} ends with stage {LAST_STAGE[level]} and makes no code",
-        help="use -O2 or -O3",
-    )

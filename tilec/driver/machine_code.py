@@ -49,11 +49,9 @@ def find_loop_codes(works: Sequence[KernelState], ptx: str, cubin: bytes, source
         return ()
     found = find_ptx_loops(ptx)
     files = ("", *source.imported)  # as `.file` counts them
+    compiled = ((work, code.get(work.source_kernel.name)) for work in works if work.loops)
     return tuple(
-        one
-        for work in works
-        if work.loops and work.source_kernel.name in code
-        for one in _find_kernel_loop_codes(work, code[work.source_kernel.name], found, files)
+        one for work, of in compiled if of is not None for one in _find_kernel_loop_codes(work, of, found, files)
     )
 
 
@@ -101,6 +99,7 @@ def _describe_producer(wait: WarpWait) -> str:
 def _find_kernel_loop_codes(
     work: KernelState, function: Function, found: Sequence[PtxLoop], files: Sequence[str]
 ) -> Iterator[LoopCode]:
+    """Yield the machine code of each scheduled loop of a kernel that is found in its function."""
     known = find_loops(function)
     latencies = Latencies(work.target)
     for planned in work.loops:
@@ -116,6 +115,7 @@ def _find_kernel_loop_codes(
 
 
 def _name_role(code: Loop) -> str:
+    """Return the name of a loop's role by its instructions: products, copies or arithmetic."""
     kinds = {one.kind for one in code.body}
     if kinds & {"mma", "wgmma"}:
         return "products"

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilec.driver.conditions import (
-    Condition,
-    KernelCondition,
-    refuse_explicit_roles,
-    require_explicit_roles,
-    require_level,
-    require_option,
-)
-from tilec.support.options import DECIDING_LEVEL, Stage
+from tilec.support.options import DECIDING_LEVEL, CompileOptions, Stage
 from tilec.support.records import dataclass
+
+if TYPE_CHECKING:
+    from tilec.ir.tile import Kernel
+    from tilec.target.names import Feature
+    from tilec.target.table import Target
+
+Condition = Callable[[CompileOptions, "Target"], str | None]
+"""Returns why options and target turn a pass off, or None where it runs."""
+KernelCondition = Callable[["Kernel"], str | None]
+"""Returns why a pass does not apply to a kernel, or None where it does."""
 
 _KERNEL, _LAYOUTS, _PROGRAM, _STATE = ("kernel",), ("layouts",), ("warp_program",), ("state",)
 _SPLIT = ("kernel", "decisions")
@@ -111,17 +113,58 @@ class Choice(Row):
     when: Condition | None = None
 
 
+# ---- conditions: why a pass does not run -----------------------------------------------------------------------------
+
+
+def require_explicit_roles(kernel: Kernel) -> str | None:
+    """Accept kernels that assign their work to roles explicitly."""
+    from tilec.passes.explicit_roles.split_roles import has_explicit_roles
+
+    return None if has_explicit_roles(kernel) else "no explicit roles"
+
+
+def refuse_explicit_roles(kernel: Kernel) -> str | None:
+    """Accept kernels whose work the compiler assigns to roles."""
+    return None if require_explicit_roles(kernel) else "explicit roles"
+
+
+def require_option(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condition:
+    """Return a condition that accepts options where `switch` is given."""
+
+    def find_reason_off(options: CompileOptions, target: Target) -> str | None:
+        return None if is_given(options) else f"only with {switch}"
+
+    return find_reason_off
+
+
+def require_level(level: int, switch: str, needs: Feature | None = None, **fields: Any) -> Condition:
+    """Return a condition that accepts -O`level` and above, targets with feature `needs`, and options whose `fields`
+    have these values; `switch` is named where they differ."""
+
+    def find_reason_off(options: CompileOptions, target: Target) -> str | None:
+        if options.opt_level < level:
+            return f"from -O{level} on"
+        for name, value in fields.items():
+            if getattr(options, name) != value:
+                return "--schedule" if name == "schedule" else switch
+        if needs is not None and not target.has(needs):
+            return f"{target.name} has no {needs}"
+        return None
+
+    return find_reason_off
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
 _OPERATION_CHECKS = ("explicit_roles.check_cta_pairs", "layout.check_tensor_memory")
-_ROLE_CHECKS = tuple(
-    f"explicit_roles.{name}"
-    for name in ("check_role_registers", "check_stage_counts", "check_barriers", "check_role_races")
-)
+_ROLE_CHECK_NAMES = ("check_role_registers", "check_stage_counts", "check_barriers", "check_role_races")
+_ROLE_CHECKS = tuple(f"explicit_roles.{name}" for name in _ROLE_CHECK_NAMES)
 _LAUNCH_DECISIONS = ("programmatic dependent launch",)
+_OCCUPANCY = ("--no-stages-by-occupancy",)
 _WARP_DECISIONS = ("consumer warpgroups", "loads", "arrivals", "product")
-_ENDS, _REWRITING, _ANALYSIS, _LINTS = "driver.ends", "rewriting", "analysis", "driver.lints"
+_ENDS, _LINTS, _REWRITING, _ANALYSIS, _LOWER = "driver.ends", "driver.lints", "rewriting", "analysis", "passes.lower"
 _LAYOUT, _MEMORY, _LOOP, _GRID = "passes.layout", "passes.memory", "passes.loop", "passes.grid"
-_ROLES, _CHOICES, _LOWER = "passes.explicit_roles", "passes.choices", "passes.lower"
-_SCHEDULING = "passes.scheduling"
+_ROLES, _CHOICES, _SCHEDULING = "passes.explicit_roles", "passes.choices", "passes.scheduling"
 
 _WITH_CONSUMERS = require_option("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = require_option("--cluster none", lambda options: options.cluster == (1, 1, 1))
@@ -176,11 +219,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("check-registers", _LAYOUT, checks=True),
     Choice("choose-subtile", decides=("subtile",), switches=("--subtile",)),
     Choice(
-        "choose-stages-by-occupancy",
-        gives="layout",
-        decides=("stages",),
-        switches=("--no-stages-by-occupancy",),
-        when=_MAY_LIMIT_STAGES,
+        "choose-stages-by-occupancy", gives="layout", decides=("stages",), switches=_OCCUPANCY, when=_MAY_LIMIT_STAGES
     ),
     Choice("choose-ping-pong", decides=("ping-pong",), switches=("--no-ping-pong",)),
     Pass("build-problems", _SCHEDULING, gives="problem", writes=_STATE, checks=True),

@@ -36,6 +36,7 @@ def show_pipeline(options: CompileOptions, target: Target, kernels: Sequence[Ker
 def _find_reason_off(
     row: FilePass | Pass | Choice, options: CompileOptions, target: Target, kernels: Sequence[Kernel]
 ) -> str | None:
+    """Return the reason why a row runs on none of these kernels, or None if it runs."""
     if isinstance(row, FilePass):
         return None
     why = row.when(options, target) if row.when else None
@@ -46,6 +47,7 @@ def _find_reason_off(
 
 
 def _describe_results(row: FilePass | Pass | Choice) -> str:
+    """Return what a row gives and decides, and by which options it is fixed."""
     parts = [f"gives {row.gives}"] if row.gives else []
     if isinstance(row, Choice | Pass) and row.decides:
         parts.append(f"decides {', '.join(row.decides)}")

@@ -33,15 +33,14 @@ def simulate_build(
     build: Build, target: Target, *, sizes: Mapping[str, int] | None = None, blocks: int = 0, draws: bool = False
 ) -> Simulation:
     """Simulate a built kernel, on tensors of zeros."""
-    return _simulate_kernel(
-        build.work, build.manifest, build.ptx, build.entries, target, sizes or {}, blocks, draws=draws
-    )
+    kernel = build.work, build.manifest, build.ptx, build.entries
+    return _simulate_kernel(*kernel, target, sizes or {}, blocks, draws=draws)
 
 
 def simulate_library(
     library: Library, target: Target, sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, Simulation | str]]:
-    """Of each kernel by its name, or why it cannot be: nothing says how large it is."""
+    """Yield each kernel's name with its simulation, or with the reason why it cannot be simulated."""
     for plan, manifest in zip(library.plans, library.manifests, strict=True):
         try:
             yield manifest.entry, _simulate_kernel(plan.work, manifest, library.ptx, library.entries, target, sizes, 0)
@@ -60,14 +59,14 @@ def _simulate_kernel(
     *,
     draws: bool = False,
 ) -> Simulation:
+    """Simulate a compiled kernel, launched with these sizes on tensors of zeros."""
     arguments = emulate.make_blank_arguments(work.source_kernel, manifest, sizes)
     grid, arguments, _ = emulate.prepare_launch(manifest, arguments)
     if 0 in grid:
         raise_error("wrong-launch", f"{manifest.entry} has no blocks for these sizes", help="give --size NAME=N")
     report = next(entry for entry in entries if entry.name == manifest.entry)
-    resident = _count_resident_blocks(
-        target, report.smem_bytes + manifest.dynamic_smem, report.registers, math.prod(manifest.block)
-    )
+    smem = report.smem_bytes + manifest.dynamic_smem
+    resident = _count_resident_blocks(target, smem, report.registers, math.prod(manifest.block))
     launch = Launch(
         ptx, manifest.entry, grid, manifest.block, manifest.cluster, manifest.dynamic_smem,
         tuple(emulate.build_launch_arguments(manifest, arguments)), resident,

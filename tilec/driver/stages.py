@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -58,8 +59,6 @@ def format_stage(stage: Stage, value: FileState | KernelState) -> str | bytes:
 
 def _format_problems(loops: tuple[LoopProblem, ...]) -> str:
     """Return the problems as the JSON that `tilec schedule --problem` reads."""
-    import json
-
     from tilec.sched.text import problem_to_json
 
     return json.dumps([problem_to_json(loop.problem) for loop in loops], indent=1, ensure_ascii=False) + "\n"
@@ -92,6 +91,7 @@ def _record_inputs(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
 
 
 def _format_file(stage: Stage, file: FileState) -> str | bytes:
+    """Return the text of a whole file at this stage: cubin, PTX, syntax tree or source."""
     if stage == "cubin":
         return file.cubin.cubin
     if stage == "ptx":
@@ -103,19 +103,15 @@ def _format_file(stage: Stage, file: FileState) -> str | bytes:
     return unparse_module(file.tree)
 
 
+_STAGE_VALUES: dict[Stage, str] = {
+    "layout": "assignment", "problem": "problems", "schedule": "loops", "expand": "program", "warp": "program",
+}  # fmt: skip
+"""The attribute of a kernel's state that passes rewrite at a stage; before those it is the kernel."""
+
+
 def get_stage_value(stage: Stage, work: KernelState) -> object:
     """Return the value that passes rewrite while a kernel has this form."""
-    match stage:
-        case "layout":
-            return work.assignment
-        case "problem":
-            return work.problems
-        case "schedule":
-            return work.loops
-        case "expand" | "warp":
-            return work.program
-        case _:
-            return work.kernel
+    return getattr(work, _STAGE_VALUES.get(stage, "kernel"))
 
 
 def find_violations(stage: Stage, work: KernelState, *, is_complete: bool, everything: bool) -> Iterable[str]:

@@ -46,12 +46,11 @@ def describe_slots() -> dict[str, str]:
     for name in resources.target_names():
         for slot, entry in tomllib.loads(resources.target_text(name))["slots"].items():
             machines.setdefault(slot, {}).setdefault(entry["what"], []).append(name)
-    return {
-        slot: next(iter(texts))
-        if len(texts) == 1
-        else "; ".join(f"on {', '.join(targets)}: {what}" for what, targets in texts.items())
-        for slot, texts in machines.items()
-    }
+    described = {}
+    for slot, texts in machines.items():
+        several = "; ".join(f"on {', '.join(targets)}: {what}" for what, targets in texts.items())
+        described[slot] = several if len(texts) > 1 else next(iter(texts))
+    return described
 
 
 @lru_cache(maxsize=1)
@@ -61,7 +60,7 @@ def glossary() -> dict[str, str]:
     return {found[1]: found[2].replace("*", "") for found in entries}
 
 
-def _term(name: str) -> str | None:
+def _find_glossary_term(name: str) -> str | None:
     """Return the glossary's term for a word, which may be its plural or be written with hyphens or capitals."""
     word = " ".join(re.split(r"[\s_-]+", name.lower()))
     terms = {term.lower().replace("-", " "): term for term in glossary()}
@@ -82,7 +81,7 @@ def explain_term(name: str) -> str | None:
         shown = entry.signature if isinstance(entry.signature, str) else format_signature(entry.signature)
         found = find_example(*entry.names)
         return f"{shown}\n\n{format_meaning(entry)}" + (f"\n\nExample:\n\n{found.rstrip()}" if found else "")
-    if (term := _term(name)) is not None:
+    if (term := _find_glossary_term(name)) is not None:
         return f"{term}\n\n{glossary()[term]}"
     return None
 

@@ -14,7 +14,6 @@ from tilec.support.options import Stage
 if TYPE_CHECKING:
     from tilec.ir.tile import Kernel
     from tilec.passes.layout.assign_layouts import LayoutAssignment
-    from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
 
 
 def find_stage_violations(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[str]:
@@ -25,18 +24,19 @@ def find_stage_violations(stage: Stage, value: Any, *, everything: bool = True) 
         case "layout":
             yield from _check_assignment(value)
         case "problem":
-            yield from _check_problems(value)
-        case "schedule":
-            yield from _check_schedules(value)
-        case "expand":
+            from tilec.sched.check import find_problem_faults
+
+            yield from (fault for loop in value for fault in find_problem_faults(loop.problem))
+        case "schedule":  # of any origin
+            from tilec.sched.verify import find_violations
+
+            for planned in value:
+                yield from find_violations(planned.loop.problem, planned.solution.schedule)
+        case "expand" | "warp":
             from tilec.ir.warp_verify.declarations import declaration_violations
 
             yield from declaration_violations(value)
-        case "warp":
-            from tilec.ir.warp_verify.declarations import declaration_violations
-
-            yield from declaration_violations(value)
-            if everything:  # interprets the barriers: a third of the compile time of attention
+            if stage == "warp" and everything:  # interprets the barriers: a third of the compile time of attention
                 from tilec.ir.warp_verify.verify import program_violations
 
                 yield from program_violations(value)
@@ -63,6 +63,7 @@ def find_rewritten_violations(kernel: Kernel) -> Iterator[str]:
 
 
 def _check_kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
+    """Yield a kernel's violations; with `everything`, also one if its text does not read back the same."""
     yield from find_kernel_violations(kernel)
     if everything:
         from tilec.ir.read import read_kernel
@@ -80,22 +81,5 @@ def _check_assignment(assignment: LayoutAssignment) -> Iterator[str]:
     yield from find_rewritten_violations(assignment.kernel)
     for part in assignment.roles:
         yield from (f"role {part.name}: {fault}" for fault in find_rewritten_violations(part.assignment.kernel))
-    for assignment_part in assignment.kernels:
-        yield from layout_violations(
-            assignment_part.kernel, assignment_part.fragments, assignment_part.shared, assignment_part.nest_layout
-        )
-
-
-def _check_problems(loops: tuple[LoopProblem, ...]) -> Iterator[str]:
-    from tilec.sched.check import find_problem_faults
-
-    for loop in loops:
-        yield from find_problem_faults(loop.problem)
-
-
-def _check_schedules(planned: tuple[PlannedLoop, ...]) -> Iterator[str]:
-    """Yield the violations of every schedule, whatever its origin."""
-    from tilec.sched.verify import find_violations
-
-    for loop in planned:
-        yield from find_violations(loop.loop.problem, loop.solution.schedule)
+    for one in assignment.kernels:
+        yield from layout_violations(one.kernel, one.fragments, one.shared, one.nest_layout)

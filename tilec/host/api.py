@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 from tilec.driver import build as driver
 from tilec.host import notebook
 from tilec.host.arrays import CPU, GPU, View, dense_strides, view_array
+from tilec.host.header_calls import ALIGNMENT
 from tilec.ir.elements import fill_with_poison, is_poison, numpy_storage_type, storage_shape
+from tilec.ir.expr import integer_range
 from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, extract_from_cubin, extract_from_ptx
 from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT8_E8M0, TYPES_BY_NAME, UINT8, DType
@@ -41,9 +43,6 @@ Device = Literal["cuda", "emulator"]
 Number = int | float
 
 _SCRATCH = ("workspace", "zeroed")
-
-_ALIGNMENT = 16
-"""The alignment of every tensor in bytes: tensor maps and the widest accesses need it."""
 
 
 def compile(
@@ -89,12 +88,7 @@ def compile(
     return Kernel(build.manifest, build.cubin, build, is_emulated=device == "emulator")
 
 
-def load(
-    cubin: str | os.PathLike[str] | bytes,
-    entry: str | None = None,
-    *,
-    device: Device = "cuda",
-) -> Kernel:
+def load(cubin: str | os.PathLike[str] | bytes, entry: str | None = None, *, device: Device = "cuda") -> Kernel:
     """Return the kernel in a cubin that tilec made (the name of a file, or its bytes); `entry` selects one of several.
     It launches on a GPU of the cubin's target only, and has neither `ptx` nor `trace`.
 
@@ -114,10 +108,8 @@ def load(
         raise error.with_traceback(None) from None
     chosen = [manifest for manifest in found if entry in (None, manifest.entry)]
     if len(chosen) != 1:
-        listed = ", ".join(manifest.entry for manifest in found)
-        raise ValueError(
-            f"the cubin has no kernel {entry}, but {listed}" if entry else f"name the kernel with entry=: {listed}"
-        )
+        what = f"the cubin has no kernel {entry}, but" if entry else "name the kernel with entry=:"
+        raise ValueError(f"{what} {', '.join(manifest.entry for manifest in found)}")
     return Kernel(chosen[0], data) if ptx is None else Kernel(chosen[0], None, ptx=ptx, is_emulated=True)
 
 
@@ -127,6 +119,7 @@ def _check_device(device: str) -> None:
 
 
 def _decode_ptx(data: bytes) -> str:
+    """Return the data as text. Raises `ValueError` for machine code."""
     if data.startswith(b"\x7fELF"):
         raise ValueError(
             "the emulator does not run machine code, and this is a cubin: give load the PTX that --emit ptx writes, "
@@ -136,6 +129,7 @@ def _decode_ptx(data: bytes) -> str:
 
 
 def _check_constant(name: str, value: object) -> options.Value:
+    """Return a constant of a kernel as a Python value. Raises `TypeError` for another kind."""
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, options.Value):
@@ -144,6 +138,7 @@ def _check_constant(name: str, value: object) -> options.Value:
 
 
 def _check_switches(switches: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the switches by their present names. Raises `ValueError` for one that does not exist."""
     for name in ("target", "entry", "defines"):
         if name in switches:
             raise ValueError(f"{name} is not a switch: it is an argument of compile itself")
@@ -168,13 +163,12 @@ def _current_codes(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _read_source(source: object) -> SourceFile:
+    """Return the kernel's source: a text with several lines itself, else the file of that name."""
     if isinstance(source, str) and "\n" in source:
         return SourceFile("kernel.tl", source)
     if not isinstance(source, str | os.PathLike):
-        kind = type(source).__name__
-        raise TypeError(
-            f"a kernel is the name of a file, or the text of one, not {kind}; Python functions are not read"
-        )
+        kind = f"not {type(source).__name__}; Python functions are not read"
+        raise TypeError(f"a kernel is the name of a file, or the text of one, {kind}")
     try:
         return files.read_source(os.fspath(source))
     except CompileError as error:
@@ -210,9 +204,8 @@ def _default_target(device: Device) -> str:
 
 def _draw_error(error: CompileError, source: SourceFile) -> CompileError:
     """Return the error with its text drawn, and with the path of the kernel file in its places."""
-    text = "\n".join(_render_text(diagnostic, source) for diagnostic in error.diagnostics)
     located = error.with_main_path(source.path)
-    located.shown = text
+    located.shown = "\n".join(_render_text(diagnostic, source) for diagnostic in error.diagnostics)
     return located
 
 
@@ -221,22 +214,24 @@ def _in_words_of_python(error: CompileError, source: SourceFile) -> CompileError
     if not any(d.code.endswith("-define") for d in error.diagnostics):
         return error
 
-    def reworded(text: str) -> str:
+    def reword_text(text: str) -> str:
         return re.sub(r"-D (\w+=…)", r"\1 among the arguments of tilec.compile", text).replace("-D ", "")
 
-    def one(found: Diagnostic) -> Diagnostic:
+    def reword_diagnostic(found: Diagnostic) -> Diagnostic:
+        """Return a diagnostic about a constant with its texts in words of Python."""
         if not found.code.endswith("-define"):
             return found
-        help_text = None if found.help is None else reworded(found.help)
+        help_text = None if found.help is None else reword_text(found.help)
         name = found.title.split()[1]
         if found.code == "unknown-define" and re.search(rf"\b{re.escape(name)}\s*:\s*T\.", source.text):
             help_text = f"{name} is a parameter of the kernel: pass it when you call what tilec.compile returns"
-        return replace(found, title=reworded(found.title), help=help_text)
+        return replace(found, title=reword_text(found.title), help=help_text)
 
-    return CompileError(*map(one, error.diagnostics))
+    return CompileError(*map(reword_diagnostic, error.diagnostics))
 
 
 def _render_text(diagnostic: Diagnostic, source: SourceFile) -> str:
+    """Return the drawn diagnostic as plain text."""
     from tilec.support.render import render_diagnostic
 
     return str(render_diagnostic(diagnostic, source).plain)
@@ -354,9 +349,8 @@ class Kernel:
         positional = [name for name in order if name not in named]
         strange = [name for name in named if name not in self.parameters()]
         if len(args) != len(positional) or strange:
-            raise TypeError(
-                f"{self.manifest.entry}() {self._explain_mismatch(args, named, order)}; it is {self.signature()}"
-            )
+            why = self._explain_mismatch(args, named, order)
+            raise TypeError(f"{self.manifest.entry}() {why}; it is {self.signature()}")
         return dict(zip(positional, args, strict=True)) | dict(named)
 
     def _explain_mismatch(self, args: tuple[object, ...], named: Mapping[str, object], order: tuple[str, ...]) -> str:
@@ -377,6 +371,7 @@ class Kernel:
         return {name for tensor in self.manifest.tensors for size in tensor.shape for name in scalar_names(size)}
 
     def _make_view(self, name: str, value: object, stream: int) -> View:
+        """Return the place of an array. Raises where it cannot be used, or is on the wrong device."""
         try:
             found = view_array(value, stream)
         except (BufferError, ValueError) as error:
@@ -387,10 +382,8 @@ class Kernel:
         if found.device[0] != kind:
             wanted = "the CPU, since the emulator runs there"
             if kind == GPU:
-                instead = (
-                    "compile for device='emulator'" if self._build is not None else "a cubin does not run on the CPU"
-                )
-                wanted = f"the GPU; {instead}"
+                wanted = "the GPU; a cubin does not run on the CPU"
+                wanted = wanted if self._build is None else "the GPU; compile for device='emulator'"
             raise ValueError(f"{name} of {self.manifest.entry} must be on {wanted}")
         # Two four-bit numbers are one byte, whether the array's bytes are signed or not.
         return replace(found, dtype="uint8") if found.dtype == "int8" and name in self._four_bit_tensors() else found
@@ -401,20 +394,19 @@ class Kernel:
         return {p.name for p in params if isinstance(p, Buffer) and p.dtype.per_byte == 2}
 
     def _check_memory(self, tensor: TensorInfo, one: View) -> None:
+        """Raise where an array to be written is read-only, or does not begin at an aligned address."""
         if one.is_read_only and tensor.role != "in":
             raise ValueError(f"{tensor.name} of {self.manifest.entry} is written, and the array is read-only")
-        if one.address % _ALIGNMENT and 0 not in one.shape:
-            raise ValueError(
-                f"{tensor.name} of {self.manifest.entry} does not begin at a multiple of {_ALIGNMENT} bytes"
-            )
+        if one.address % ALIGNMENT and 0 not in one.shape:
+            name = f"{tensor.name} of {self.manifest.entry}"
+            raise ValueError(f"{name} does not begin at a multiple of {ALIGNMENT} bytes")
 
     def _emulate(self, views: Mapping[str, View], scalars: dict[str, Number]) -> None:
+        """Run the kernel in the emulator, on arrays in CPU memory."""
         from tilec.driver.emulation import emulate
 
-        tensors = {t.name: t for t in self.manifest.tensors}
-        arrays = {
-            name: one.as_numpy(numpy_storage_type(TYPES_BY_NAME[tensors[name].dtype])) for name, one in views.items()
-        }
+        storage = {t.name: numpy_storage_type(TYPES_BY_NAME[t.dtype]) for t in self.manifest.tensors}
+        arrays = {name: one.as_numpy(storage[name]) for name, one in views.items()}
         shared = self._warn_of_shared_memory(arrays)
         # The emulator's launcher copies strided tensors to their layout.
         arguments = emulate.KernelArguments(arrays, scalars)
@@ -463,6 +455,7 @@ class Kernel:
                 warnings.warn(f"{text}: check the grid and the indices of the stores", stacklevel=5)
 
     def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
+        """Launch the kernel on the GPU where its arrays are; its cubin is loaded there at the first launch."""
         from tilec.host import runtime
 
         places = {one.device[1]: name for name, one in views.items()}
@@ -486,9 +479,7 @@ def _check_scalar(name: str, value: object, manifest: Manifest) -> Number:
         return value
     if isinstance(value, float):
         raise TypeError(f"{name} of {manifest.entry} is {dtype.name}, not {value!r}")
-    lowest, highest = (
-        (0, (1 << dtype.bits) - 1) if dtype.kind == "uint" else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
-    )
+    lowest, highest = integer_range(dtype)
     if not lowest <= value <= highest:
         raise ValueError(f"{name} of {manifest.entry} is {dtype.name}, and {value} does not fit")
     return value
@@ -501,11 +492,11 @@ def _element_shape(tensor: TensorInfo, one: View) -> tuple[int, ...]:
 
 
 def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
+    """Raise unless an array has the dtype, shape and strides that the kernel declares."""
     dtype = TYPES_BY_NAME[tensor.dtype]
     storage = numpy_storage_type(dtype)
-    scales = (FLOAT8_E8M0.name,) * (
-        dtype == UINT8
-    )  # a manifest calls tensors of this type uint8, as kernels store them
+    # A manifest calls tensors of this type uint8, as kernels store them.
+    scales = (FLOAT8_E8M0.name,) * (dtype == UINT8)
     if one.dtype not in (dtype.name, storage.name, *scales):
         raised = f" (or its bits, {storage.name})" if storage.name != dtype.name else ""
         raise TypeError(f"{tensor.name} is {one.dtype}, the kernel takes {dtype.name}{raised}")
@@ -518,6 +509,7 @@ def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None
 
 
 def _stream_handle(stream: object, values: Any) -> int:
+    """Return the handle of a stream: the given one, else the current one of the arrays' library."""
     if stream is None:
         return _current_stream(values)
     if isinstance(stream, int):

@@ -75,9 +75,6 @@ def view_array(array: object, stream: int = 0) -> View | None:
     return None
 
 
-# ---- numpy -----------------------------------------------------------------------------------------------------------
-
-
 _NARROW = ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4")
 """Types of ml_dtypes that store each number in a byte of its own; kernels store several in one."""
 
@@ -94,19 +91,14 @@ def _view_numpy(array: NDArray[Any]) -> View:
     return View(array.ctypes.data, name, array.shape, steps, (CPU, 0), not array.flags.writeable)
 
 
-# ---- __cuda_array_interface__, version 3 -----------------------------------------------------------------------------
-
-
 def _view_cuda_interface(record: dict[str, Any]) -> View:
+    """Return the place of an array from its `__cuda_array_interface__`, version 3."""
     shape = tuple(map(int, record["shape"]))
     dtype = np.dtype(record["typestr"])
     given = record.get("strides")
     steps = dense_strides(shape) if given is None else tuple(int(step) // dtype.itemsize for step in given)
     address, is_read_only = record["data"]
     return View(int(address or 0), dtype.name, shape, steps, (GPU, 0), bool(is_read_only))
-
-
-# ---- DLPack ----------------------------------------------------------------------------------------------------------
 
 
 class _Device(ctypes.Structure):
@@ -121,14 +113,10 @@ class _Tensor(ctypes.Structure):
     """`DLTensor`, the first field of a `DLManagedTensor`."""
 
     _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", _Device),
-        ("rank", ctypes.c_int32),
-        ("dtype", _DataType),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("data", ctypes.c_void_p), ("device", _Device), ("rank", ctypes.c_int32), ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("offset", ctypes.c_uint64),
-    )
+    )  # fmt: skip
 
 
 _pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
@@ -137,6 +125,7 @@ _pointer_in.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 def _view_dlpack(array: Any, stream: int) -> View:
+    """Return the place of an array from its DLPack capsule."""
     kind, number = (int(part) for part in array.__dlpack_device__())
     # 1 is the default stream there, and 0 is not allowed.
     capsule = array.__dlpack__(stream=stream or 1) if kind in (GPU, _MANAGED) else array.__dlpack__()

@@ -22,23 +22,21 @@ from tilec.host.header_calls import (
 )
 from tilec.host.header_driver import DRIVER
 from tilec.host.machines import is_portable, newest_portable, parse_capability, preference_key
-from tilec.ir.manifest import Manifest, PointerParam, ScalarInfo, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ir.manifest import Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
 from tilec.support.records import dataclass
 from tilec.support.sizes import Size, format_size, scalar_names
 
 
 def describe_sizes(manifest: Manifest, spelled: Mapping[str, str]) -> str:
     """Return a comment that says what each size is; empty if there are none. `spelled` are the names in C."""
-    lines = [f" *   {spelled[name]}: {_description(name, manifest, spelled)}\n" for name in manifest.size_scalars()]
+    lines = []
+    for name in manifest.size_scalars():
+        places = ", ".join(dict.fromkeys(_list_places(name, manifest, spelled)))
+        lines.append(f" *   {spelled[name]}: {places or 'what the number of blocks is computed from'}\n")
     return f"/* Sizes, in this order:\n{''.join(lines)} */\n" if lines else ""
 
 
-def _description(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> str:
-    places = dict.fromkeys(_places(name, manifest, spelled))
-    return ", ".join(places) or "what the number of blocks is computed from"
-
-
-def _places(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> Iterator[str]:
+def _list_places(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> Iterator[str]:
     """Yield each dimension and stride that is computed from a size, with the unit in which the size counts it."""
     for tensor in manifest.tensors:
         if tensor.name not in spelled:
@@ -53,6 +51,7 @@ def _places(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> Iterat
 
 
 def _dimension(axis: int, rank: int) -> str:
+    """Return the name of a tensor's dimension for people: elements, rows, columns or its number."""
     if rank > 2:
         return f"dimension {axis}"
     return "elements" if rank == 1 else ("rows", "columns")[axis]
@@ -178,7 +177,7 @@ def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
     translates, where a variant is portable."""
     stem = _c_identifier(file.partition(".")[0])
     known = sorted(variants, key=lambda v: preference_key(v.target), reverse=True)
-    shown = "".join(c if c.isprintable() else "_" for c in file)
+    file_name = "".join(c if c.isprintable() else "_" for c in file)
     portable = newest_portable(variant.target for variant in known)
     kernels = [
         _build_kernel(stem, entry, [(v.target, m) for v in known for m in v.manifests if m.entry == entry], portable)
@@ -188,26 +187,20 @@ def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
     images += [_image_array(f"{stem}_{v.target}_ptx", v.ptx + b"\0") for v in known if v.target == portable]
     name = "_".join(["TILEC", *style.namespace, stem]).upper()
     opened, closed = _namespace_lines(style)
-    parts = [
-        _head_comment(shown, known, style),
-        f"#ifndef {name}_H\n#define {name}_H\n",
-        _INCLUDES,
-        _CASTS,
-        DRIVER,
-        _TYPES,
-    ]
-    parts.append(opened)
+    guard = f"#ifndef {name}_H\n#define {name}_H\n"
+    parts = [_head_comment(file_name, known, style), guard, _INCLUDES, _CASTS, DRIVER, _TYPES, opened]
     if not style.only_declares:
         parts += images
-    for kernel in kernels:
-        parts.append(kernel.type)
-        parts += [f.declare() if style.only_declares else f.define(is_static=True) for f in kernel.shown(style)]
-        parts.append(kernel.owner)
+    for kernel_type, functions, owner in kernels:
+        shown = [function for function in functions if function.is_public or not style.only_declares]
+        parts.append(kernel_type)
+        parts += [f.declare() if style.only_declares else f.define(is_static=True) for f in shown]
+        parts.append(owner)
     parts += [closed, _END_OF_CASTS, f"#endif /* {name}_H */\n"]
     if style.only_declares:
         parts.append(f"#if defined(TILEC_DEFINITIONS) && !defined({name}_DEFINED)\n#define {name}_DEFINED\n")
         parts += [_CASTS, opened, *images]
-        parts += [function.define(is_static=False) for kernel in kernels for function in kernel.functions]
+        parts += [function.define(is_static=False) for _, functions, _ in kernels for function in functions]
         parts += [closed, _END_OF_CASTS, f"#endif /* {name}_DEFINED */\n"]
     return "\n".join(part for part in parts if part)
 
@@ -225,17 +218,17 @@ def _namespace_lines(style: Style) -> tuple[str, str]:
 
 
 def _c_identifier(text: str) -> str:
+    """Return the text as a C identifier."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def _head_comment(file: str, variants: Sequence[Variant], style: Style) -> str:
+    """Return the comment at the head of a header, which says what its functions do."""
     targets = ", ".join(v.target for v in variants)
-    where = (
-        "Include it in any source file, and define TILEC_DEFINITIONS before in exactly one of them"
-        if style.only_declares
-        else "Include it in one source file"
-    )
+    where = "Include it in one source file"
+    if style.only_declares:
+        where = "Include it in any source file, and define TILEC_DEFINITIONS before in exactly one of them"
     return f"""\
 /* The kernels of {file} for {targets}. Made by tilec: change that file instead of this one.
  *
@@ -281,22 +274,10 @@ def _image_array(name: str, data: bytes) -> str:
 # ---- a kernel --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _KernelDeclarations:
-    """The declarations of one kernel: the type of a loaded one, its functions, and the C++ class that owns one."""
-
-    type: str
-    functions: tuple[Function, ...]
-    owner: str
-
-    def shown(self, style: Style) -> list[Function]:
-        """Return the functions that programs see."""
-        return [function for function in self.functions if function.is_public or not style.only_declares]
-
-
 def _build_kernel(
     stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None
-) -> _KernelDeclarations:
+) -> tuple[str, list[Function], str]:
+    """Return the type of a loaded kernel, its functions, which choose among its variants, and its C++ owner."""
     arguments = _collect_arguments([manifest for _, manifest in variants], (f"{entry}_", f"{stem}_"))
     declared = ", ".join(a.declared for a in arguments.values())
     passed = ", ".join(a.name for a in arguments.values())
@@ -313,12 +294,10 @@ typedef struct {{
 }} {entry}_kernel;
 """
     functions = [_unload_function(entry), _load_function(stem, entry, variants, portable)]
+    names, first = {name: a.name for name, a in arguments.items()}, f"const {entry}_kernel *kernel"
     for target, manifest in variants:
-        names = {name: a.name for name, a in arguments.items()}
         functions.append(check_function(f"{entry}_{target}_check", declared, manifest, names))
-        functions.append(
-            launch_function(f"{entry}_{target}_launch", f"const {entry}_kernel *kernel", declared, manifest, names)
-        )
+        functions.append(launch_function(f"{entry}_{target}_launch", first, declared, manifest, names))
     for tensor in scratch_tensors([manifest for _, manifest in variants]):
         functions.append(scratch_function(entry, tensor, arguments, variants))
     checks = "\n".join(f"    case {i}: return {entry}_{t}_check({passed});" for i, (t, _) in enumerate(variants))
@@ -338,15 +317,15 @@ typedef struct {{
     default: return CUDA_ERROR_INVALID_VALUE;
     }}
 """
-    first = f"const {entry}_kernel *kernel"
     functions.append(Function(f"const char *{entry}_check({first}{comma}{declared})", checked))
-    sizes = describe_sizes(variants[0][1], {name: a.name for name, a in arguments.items()})
+    sizes = describe_sizes(variants[0][1], names)
     signature = f"CUresult {entry}_launch({first}, CUstream stream{comma}{declared})"
     functions.append(Function(signature, launched, comment=sizes))
-    return _KernelDeclarations(kernel_type, tuple(functions), _owner_class(entry, declared, passed))
+    return kernel_type, functions, _owner_class(entry, declared, passed)
 
 
 def _owner_class(entry: str, declared: str, passed: str) -> str:
+    """Return the C++ class that loads a kernel when it is made and unloads it when it goes."""
     comma = ", " if declared else ""
     return f"""\
 #ifdef __cplusplus
@@ -380,8 +359,8 @@ def _collect_arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...])
                     tensor = manifest.tensor(name)
                     into = lent if tensor.role in ("workspace", "zeroed") else own
                     into.setdefault(name, Argument(name, _pointer_type(tensor)))
-                case ScalarParam(name):
-                    own.setdefault(name, Argument(name, _scalar_type(scalars[name])))
+                case ScalarParam(name):  # 16-bit floats are passed as their bits
+                    own.setdefault(name, Argument(name, _NUMBERS.get(scalars[name].dtype, "uint16_t")))
                 case TensorMapParam():
                     pass
     both = own | lent
@@ -406,18 +385,15 @@ def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
 
 
 def _pointer_type(tensor: TensorInfo) -> str:
+    """Return the C type of a pointer to the tensor's elements."""
     if tensor.role in ("workspace", "zeroed"):
         return "void *"
     element = _NUMBERS.get(tensor.dtype) or _ELEMENTS.get(tensor.dtype, "void")
     return f"const {element} *" if tensor.role == "in" else f"{element} *"
 
 
-def _scalar_type(scalar: ScalarInfo) -> str:
-    """Return the C type of a scalar; 16-bit floats are passed as their bits."""
-    return _NUMBERS.get(scalar.dtype, "uint16_t")
-
-
 def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Function:
+    """Return the C function that loads the variant for the GPU of the current context."""
     choices, images = [], []
     for i, (target, manifest) in enumerate(variants):
         major, minor = parse_capability(target)
@@ -467,6 +443,7 @@ def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest
 
 
 def _unload_function(entry: str) -> Function:
+    """Return the C function that releases what a loaded kernel holds."""
     body = """\
     CUresult status = CUDA_SUCCESS;
     if (kernel->zeros != 0) status = kernel->driver->cuMemFree(kernel->zeros);

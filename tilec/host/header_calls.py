@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from tilec.ir.expr import integer_range
 from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
-from tilec.ir.types import TYPES_BY_NAME, DType
+from tilec.ir.types import INT64, TYPES_BY_NAME
 from tilec.support import sizes
 from tilec.support.records import dataclass
 from tilec.support.sizes import Shape, Size
@@ -14,10 +15,10 @@ from tilec.support.sizes import Shape, Size
 EMPTY_BYTES = 16
 """The bytes of the stand-in for an empty tensor in a tensor map, whose strides are multiples of it."""
 
-_ALIGNMENT = 16
+ALIGNMENT = 16
 """The alignment of every tensor in bytes: tensor maps and the widest accesses need it."""
 
-_MAP_TYPES = {
+MAP_TYPES = {
     "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
     "int32": "INT32", "int64": "INT64", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
     "int16": "UINT16", "uint8": "UINT8", "int8": "UINT8", "bool": "UINT8",
@@ -54,6 +55,7 @@ class Argument:
 
     @property
     def declared(self) -> str:
+        """Return the parameter's declaration in C."""
         return f"{self.type}{'' if self.type.endswith('*') else ' '}{self.name}"
 
 
@@ -65,19 +67,11 @@ def check_function(function: str, declared: str, manifest: Manifest, names: Mapp
     checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
     # The first check of each condition.
     lines = [*{wrong: (wrong, message) for wrong, message in reversed(checks)}.values()][::-1]
-    used = _mark_unused(list(names.values()), lines)
-    body = [
-        *used,
-        *(f"    if ({wrong}) return {_c_string(message)};" for wrong, message in lines),
-        "    return NULL;\n",
-    ]
-    return Function(f"const char *{function}({declared or 'void'})", "\n".join(body), is_public=False)
-
-
-def _mark_unused(names: Sequence[str], lines: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield statements that mark unused parameters for the compiler."""
     looked_at = {word for wrong, _ in lines for word in re.findall(r"\w+", wrong)}
-    return (f"    (void){name};" for name in names if name not in looked_at)
+    body = [f"    (void){name};" for name in names.values() if name not in looked_at]
+    body += [f"    if ({wrong}) return {_c_string(message)};" for wrong, message in lines]
+    body.append("    return NULL;\n")
+    return Function(f"const char *{function}({declared or 'void'})", "\n".join(body), is_public=False)
 
 
 def _c_string(text: str) -> str:
@@ -85,68 +79,51 @@ def _c_string(text: str) -> str:
 
 
 def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the conditions in C under which sizes are wrong, with their messages."""
     divisors = {b for size in manifest.extents() for b in _find_divisors(size)}
     for divisor in sorted(divisors, key=sizes.format_size):
         yield f"{_c_expression(divisor, names)} == 0", f"{sizes.format_size(divisor)} is 0, and a size is divided by it"
     for tensor in manifest.tensors:
         for axis, size in enumerate(tensor.shape):
-            if _lowest_value(size, manifest) < 0:
+            if _value_range(size, manifest)[0] < 0:
                 what = f"{sizes.format_size(size)}, extent {axis} of {tensor.name}, is negative"
                 yield f"{_c_expression(size, names)} < 0", what
             for part in sizes.nested_sizes(size):
-                if _highest_value(part, manifest) > sizes.MOST_ELEMENTS:
-                    what = f"{sizes.format_size(part)}, of extent {axis} of {tensor.name}, "
-                    what += f"is more than {sizes.MOST_ELEMENTS}"
-                    yield f"{_c_expression(part, names)} > {sizes.MOST_ELEMENTS}", what
-
-
-def _lowest_value(size: Size, manifest: Manifest) -> int:
-    """Return the least value of a size by its type alone: compilers warn of comparisons that are always true."""
-    return _value_range(size, manifest)[0]
-
-
-def _highest_value(size: Size, manifest: Manifest) -> int:
-    return _value_range(size, manifest)[1]
+                if _value_range(part, manifest)[1] > sizes.MOST_ELEMENTS:
+                    what = f"{sizes.format_size(part)}, of extent {axis} of {tensor.name},"
+                    wrong = f"{_c_expression(part, names)} > {sizes.MOST_ELEMENTS}"
+                    yield wrong, f"{what} is more than {sizes.MOST_ELEMENTS}"
 
 
 def _value_range(size: Size, manifest: Manifest) -> tuple[int, int]:
+    """Return the bounds of a size by its type alone: compilers warn of comparisons that are always true."""
     if isinstance(size, int):
         return size, size
     if not isinstance(size, str):
-        return -(1 << 63), (1 << 63) - 1
-    number = _scalar_dtype(size, manifest)
-    return (
-        (0, (1 << number.bits) - 1) if number.kind == "uint" else (-(1 << number.bits - 1), (1 << number.bits - 1) - 1)
-    )
-
-
-def _scalar_dtype(name: str, manifest: Manifest) -> DType:
-    (dtype,) = (s.dtype for s in manifest.scalars if s.name == name)
-    return TYPES_BY_NAME[dtype]
+        return integer_range(INT64)
+    (dtype,) = (TYPES_BY_NAME[s.dtype] for s in manifest.scalars if s.name == size)
+    return integer_range(dtype)
 
 
 def _find_divisors(size: Size) -> Iterator[Size]:
-    if isinstance(size, tuple):
-        name, a, b = size
-        if name in ("floordiv", "floormod") and not isinstance(b, int):
-            yield b
-        yield from _find_divisors(a)
-        yield from _find_divisors(b)
+    """Yield the sizes by which a size, or one in it, is divided."""
+    for part in sizes.nested_sizes(size):
+        if isinstance(part, tuple) and part[0] in ("floordiv", "floormod") and not isinstance(part[2], int):
+            yield part[2]
 
 
 def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the conditions in C under which tensors cannot be used, with their messages."""
     for tensor in _passed_tensors(manifest):
         name, there = names[tensor.name], _non_emptiness_prefix(tensor, names)
         yield f"{there}{name} == NULL", f"{tensor.name} is NULL"
-        yield f"{there}(uintptr_t){name} % {_ALIGNMENT} != 0", f"{tensor.name} is not aligned to {_ALIGNMENT} bytes"
+        yield f"{there}(uintptr_t){name} % {ALIGNMENT} != 0", f"{tensor.name} is not aligned to {ALIGNMENT} bytes"
     for tensor in (t for t in manifest.tensors if any(_tensor_maps(manifest, t))):
         there, bytes_each = _non_emptiness_prefix(tensor, names), TYPES_BY_NAME[tensor.dtype].bytes
         for axis, size in enumerate(tensor.shape):
-            if _highest_value(size, manifest) > 1 << 32:
-                yield (
-                    f"{there}{_c_expression(size, names)} > 4294967296",
-                    f"extent {axis} of {tensor.name} is larger than 2**32",
-                )
+            if _value_range(size, manifest)[1] > 1 << 32:
+                what = f"extent {axis} of {tensor.name} is larger than 2**32"
+                yield f"{there}{_c_expression(size, names)} > 4294967296", what
         for axis, step in enumerate(_element_strides(tensor)[:-1]):
             if isinstance(step, int):
                 continue
@@ -157,13 +134,12 @@ def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tup
 
 
 def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the conditions in C under which the grid cannot be launched, with their messages."""
     most = (2147483647, 65535, 65535)
     for axis, size, cluster, limit in zip("xyz", manifest.grid, manifest.cluster, most, strict=True):
-        if _highest_value(size, manifest) > limit:
-            yield (
-                f"{_c_expression(size, names)} > {limit}",
-                f"more than {limit} blocks along {axis}: {sizes.format_size(size)}",
-            )
+        if _value_range(size, manifest)[1] > limit:
+            what = f"more than {limit} blocks along {axis}: {sizes.format_size(size)}"
+            yield f"{_c_expression(size, names)} > {limit}", what
         if cluster > 1 and not isinstance(size, int):
             what = f"{sizes.format_size(size)} blocks along {axis} are not made of clusters of {cluster}"
             yield f"tilec_max({_c_expression(size, names)}, 0) % {cluster} != 0", what
@@ -175,6 +151,7 @@ def _passed_tensors(manifest: Manifest) -> list[TensorInfo]:
 
 
 def _tensor_maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
+    """Return the kernel's parameters that are tensor maps of this tensor."""
     return (p for p in manifest.params if isinstance(p, TensorMapParam) and p.tensor == tensor.name)
 
 
@@ -200,10 +177,9 @@ def _non_emptiness_prefix(tensor: TensorInfo, names: Mapping[str, str]) -> str:
 
 def launch_function(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
     """Return the C function that fills in the parameters of a kernel and launches it."""
-    grid = [
-        f"tilec_max({_c_expression(size, names)}, 0)" if not isinstance(size, int) else str(size)
-        for size in manifest.grid
-    ]
+    extents = (
+        size if isinstance(size, int) else f"tilec_max({_c_expression(size, names)}, 0)" for size in manifest.grid
+    )
     maps = [(i, manifest.tensor(p.tensor), p) for i, p in enumerate(manifest.params) if isinstance(p, TensorMapParam)]
     values = []
     for i, param in enumerate(manifest.params):
@@ -213,14 +189,16 @@ def launch_function(function: str, first: str, declared: str, manifest: Manifest
             case TensorMapParam():
                 values.append(f"&map_{i}")
     attributes = list(_launch_attributes(manifest))
+    # The other arguments are for another target's variant.
+    taken = {p.name if isinstance(p, ScalarParam) else p.tensor for p in manifest.params}
     lines = [
-        f"    const int64_t grid[3] = {{{', '.join(grid)}}};",
+        f"    const int64_t grid[3] = {{{', '.join(map(str, extents))}}};",
         *(f"    CUtensorMap map_{i};" for i, _, _ in maps),
         f"    void *values[] = {{{', '.join(values) or 'NULL'}}};",
         *([f"    CUlaunchAttribute attributes[{len(attributes)}];"] if attributes else []),
         "    CUlaunchConfig config;",
         *(["    CUresult status;"] if maps or any(t.role == "zeroed" for t in manifest.tensors) else []),
-        *(f"    (void){name};" for name in _unpassed_parameters(manifest, names)),
+        *(f"    (void){name};" for given, name in names.items() if given not in taken),
         "    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return CUDA_SUCCESS; /* nothing to do */",
         *(line for tensor in manifest.tensors if tensor.role == "zeroed" for line in _clear_tensor(tensor, names)),
         *(line for i, tensor, param in maps for line in _encode_map(i, tensor, param, names)),
@@ -238,12 +216,6 @@ def launch_function(function: str, first: str, declared: str, manifest: Manifest
     return Function(f"CUresult {function}({parameters})", "\n".join(lines), is_public=False)
 
 
-def _unpassed_parameters(manifest: Manifest, names: Mapping[str, str]) -> list[str]:
-    """Return the arguments that only another target's variant takes."""
-    taken = {p.name if isinstance(p, ScalarParam) else p.tensor for p in manifest.params}
-    return [name for given, name in names.items() if given not in taken]
-
-
 def _launch_attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
     """Yield the assignments of each launch attribute."""
     if manifest.cluster != (1, 1, 1):
@@ -257,6 +229,7 @@ def _launch_attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
 
 
 def _clear_tensor(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the lines of C that set a zeroed tensor's memory to 0."""
     return (
         f"    status = kernel->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t){names[tensor.name]}, 0, "
         f"(size_t)({_byte_count(tensor, names)}), stream);",
@@ -279,7 +252,7 @@ def _encode_map(index: int, tensor: TensorInfo, param: TensorMapParam, names: Ma
         extents = [f"empty ? {one} : {extent}" for one, extent in zip(row, extents, strict=True)]
         strides = [f"empty ? {EMPTY_BYTES} : {stride}" for stride in strides]
         address = f"empty ? (void *)(uintptr_t)kernel->zeros : {address}"
-    common = f"CU_TENSOR_MAP_DATA_TYPE_{_MAP_TYPES[param.dtype]}, {rank},\n            {address}, extents, strides"
+    common = f"CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[param.dtype]}, {rank},\n            {address}, extents, strides"
     swizzle = "NONE" if param.swizzle == 0 else f"{param.swizzle}B"
     modes = (
         f"CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_{swizzle},\n            "
@@ -331,19 +304,16 @@ def scratch_function(
     cases = "\n".join(f"    case {i}: return (size_t)({_byte_count(t, names)});" for i, t in found)
     comment = f"/* What `{name}` of {entry}_launch must have room for; what it holds does not matter. */\n"
     signature = f"size_t {entry}_{name}_bytes(const {entry}_kernel *kernel{declared})"
-    return Function(
-        signature, f"    switch (kernel->variant) {{\n{cases}\n    default: return 0;\n    }}\n", comment=comment
-    )
+    body = f"    switch (kernel->variant) {{\n{cases}\n    default: return 0;\n    }}\n"
+    return Function(signature, body, comment=comment)
 
 
 def _byte_count(tensor: TensorInfo, names: Mapping[str, str]) -> str:
-    product = " * ".join(
-        [str(TYPES_BY_NAME[tensor.dtype].bytes), *(_c_expression(size, names) for size in tensor.shape)]
-    )
+    """Return the bytes of a tensor as a C expression, at least `EMPTY_BYTES`."""
+    factors = (TYPES_BY_NAME[tensor.dtype].bytes, *tensor.shape)
+    product = " * ".join(_c_expression(factor, names) for factor in factors)
     return f"tilec_max({product}, {EMPTY_BYTES})"
 
-
-# ---- sizes -----------------------------------------------------------------------------------------------------------
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 
@@ -362,15 +332,12 @@ def _c_expression(size: Size, names: Mapping[str, str]) -> str:
 
 
 def _element_strides(tensor: TensorInfo) -> Shape:
+    """Return the tensor's strides in elements: those that the kernel declares, or a row-major array's."""
     if tensor.strides is not None:
         return tensor.strides
     steps: list[Size] = [1]
     for extent in reversed(tensor.shape[1:]):
-        steps.append(_multiply_sizes(extent, steps[-1]))
+        step = steps[-1]
+        product = extent * step if isinstance(extent, int) and isinstance(step, int) else ("mul", extent, step)
+        steps.append(extent if step == 1 else product)
     return tuple(reversed(steps))
-
-
-def _multiply_sizes(a: Size, b: Size) -> Size:
-    if isinstance(a, int) and isinstance(b, int):
-        return a * b
-    return a if b == 1 else ("mul", a, b)

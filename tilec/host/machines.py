@@ -30,14 +30,10 @@ def preference_key(target: str) -> tuple[bool, int, int]:
 
 def find_compatible_targets(device: tuple[int, int], targets: Iterable[str]) -> list[str]:
     """Return the targets whose cubins run on a GPU of this compute capability, the best first."""
-    fitting = [
-        t
-        for t in targets
-        if parse_capability(t) == device or (is_portable(t) and _is_older(parse_capability(t), device))
-    ]
-    return sorted(fitting, key=preference_key, reverse=True)
 
+    def runs_there(target: str) -> bool:
+        major, minor = parse_capability(target)
+        is_older = is_portable(target) and major == device[0] and minor <= device[1]
+        return is_older or (major, minor) == device
 
-def _is_older(code: tuple[int, int], device: tuple[int, int]) -> bool:
-    """Return whether code runs on a device: of the same generation, and no newer."""
-    return code[0] == device[0] and code[1] <= device[1]
+    return sorted(filter(runs_there, targets), key=preference_key, reverse=True)

@@ -19,11 +19,7 @@ def kernel_html(
 ) -> str:
     """Return a kernel as HTML. `parameters` have name, type and role; `loops` are the pipelined loops of the kernel's
     schedule trace (docs/trace.md)."""
-    launch = (
-        " × ".join(map(str, manifest.grid)),
-        " × ".join(map(str, manifest.block)),
-        manifest.dynamic_smem,
-    )
+    launch = (" × ".join(map(str, manifest.grid)), " × ".join(map(str, manifest.block)), manifest.dynamic_smem)
     parts = [
         f"<b>{escape(signature)}</b> for {escape(manifest.target)}",
         _table_html(_PARAMETERS, parameters),
@@ -34,6 +30,7 @@ def kernel_html(
 
 
 def _loop_html(loop: Mapping[str, Any]) -> str:
+    """Return one pipelined loop as HTML: its interval, and tables of statements and rings."""
     binding = "; ".join(bound["culprit"] for bound in loop["bounds"] if bound["binds"])
     summary = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"
     statements = ([op["name"], *(op[each] for each in _STATEMENTS[1:])] for op in loop["ops"])

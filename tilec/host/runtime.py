@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilec.host.arrays import dense_strides
+from tilec.host.header_calls import EMPTY_BYTES as EMPTY_BYTES, MAP_TYPES
 from tilec.ir.manifest import (
     Im2colMapParam,
     Manifest,
@@ -24,13 +26,6 @@ from tilec.support.records import dataclass
 from tilec.support.sizes import evaluate_shape
 
 Array = NDArray[Any]
-
-_MAP_TYPES = {
-    "uint8": "UINT8", "int8": "UINT8", "bool": "UINT8", "uint16": "UINT16", "int16": "UINT16",
-    "uint32": "UINT32", "int32": "INT32", "uint64": "UINT64", "int64": "INT64",
-    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
-    "float8_e4m3fn": "UINT8", "float8_e5m2": "UINT8",
-}  # fmt: skip
 _ELEMENT_BYTES = {"UINT8": 1, "UINT16": 2, "FLOAT16": 2, "BFLOAT16": 2, "UINT32": 4, "INT32": 4, "FLOAT32": 4}
 
 _SCALARS: dict[str, Any] = {
@@ -38,9 +33,6 @@ _SCALARS: dict[str, Any] = {
     "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
     "float32": ctypes.c_float, "float64": ctypes.c_double, "bool": ctypes.c_bool,
 }  # fmt: skip
-
-EMPTY_BYTES = 16
-"""The bytes of the stand-in for an empty tensor in a tensor map, whose strides are multiples of it."""
 
 
 class GpuError(RuntimeError):
@@ -66,12 +58,18 @@ def compute_capability() -> tuple[int, int]:
     """Return the compute capability of the first GPU: (9, 0) for sm_90."""
     from cuda.bindings import driver
 
-    _check_status(driver.cuInit(0))
-    device = _check_status(driver.cuDeviceGet(0))
-    attribute = driver.CUdevice_attribute
-    major = _check_status(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
-    minor = _check_status(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+    device, known = _open_device(), driver.CUdevice_attribute
+    major = _check_status(driver.cuDeviceGetAttribute(known.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
+    minor = _check_status(driver.cuDeviceGetAttribute(known.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
     return int(major), int(minor)
+
+
+def _open_device(number: int = 0) -> Any:
+    """Return the driver's handle of a GPU."""
+    from cuda.bindings import driver
+
+    _check_status(driver.cuInit(0))
+    return _check_status(driver.cuDeviceGet(number))
 
 
 @contextmanager
@@ -80,8 +78,7 @@ def hold_primary_context() -> Iterator[None]:
     own."""
     from cuda.bindings import driver
 
-    _check_status(driver.cuInit(0))
-    device = _check_status(driver.cuDeviceGet(0))
+    device = _open_device()
     _check_status(driver.cuCtxSetCurrent(_check_status(driver.cuDevicePrimaryCtxRetain(device))))
     try:
         yield
@@ -109,14 +106,14 @@ def describe_gpu() -> GpuDescription:
     """Return the driver's description of GPU 0. Raises `GpuError` where the driver fails."""
     from cuda.bindings import driver
 
-    _check_status(driver.cuInit(0))
-    device = _check_status(driver.cuDeviceGet(0))
+    device = _open_device()
     name = bytes(_check_status(driver.cuDeviceGetName(128, device))).partition(b"\0")[0].decode()
     sms = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     return GpuDescription(name, _driver_version(), int(_check_status(driver.cuDeviceGetAttribute(sms, device))))
 
 
 def _driver_version() -> str:
+    """Return the driver's version by nvidia-smi, or else the newest CUDA that it supports."""
     import subprocess
 
     from cuda.bindings import driver
@@ -180,8 +177,7 @@ class Kernel:
         if len(chosen) != 1:
             raise ValueError(f"which kernel? the cubin has {', '.join(m.entry for m in found)}")
         self.manifest: Manifest = chosen[0]
-        _check_status(driver.cuInit(0))
-        self._device = _check_status(driver.cuDeviceGet(number))
+        self._device = _open_device(number)
         self._context = _check_status(driver.cuDevicePrimaryCtxRetain(self._device))
         _check_status(driver.cuCtxSetCurrent(self._context))
         self._module = _check_status(driver.cuModuleLoadData(cubin))
@@ -191,6 +187,7 @@ class Kernel:
             _check_status(driver.cuFuncSetAttribute(self._function, limit, self.manifest.dynamic_smem))
 
     def close(self) -> None:
+        """Release the module and the GPU's primary context."""
         from cuda.bindings import driver
 
         _check_status(driver.cuModuleUnload(self._module))
@@ -327,7 +324,7 @@ def encode_tensor_map(manifest: Manifest, param: TensorMapParam, address: int, s
 
     shape = evaluate_shape(manifest.tensor(param.tensor).shape, sizes)
     rank = len(shape)
-    element = _MAP_TYPES[param.dtype]
+    element = MAP_TYPES[param.dtype]
     size = _ELEMENT_BYTES.get(element, 8)
     steps = _element_strides(manifest.tensor(param.tensor), sizes)
     if 0 in shape:
@@ -359,6 +356,7 @@ def encode_tensor_map(manifest: Manifest, param: TensorMapParam, address: int, s
 
 
 def _copy_with_strides(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
+    """Return a copy of the array with the tensor's strides in memory."""
     from tilec.ir.elements import copy_with_strides
 
     try:
@@ -368,15 +366,14 @@ def _copy_with_strides(tensor: TensorInfo, array: Array, sizes: Mapping[str, int
 
 
 def _element_strides(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the tensor's strides in elements: those that the kernel declares, or a row-major array's."""
     if tensor.strides is not None:
         return evaluate_shape(tensor.strides, sizes)
-    steps = [1]
-    for extent in reversed(evaluate_shape(tensor.shape, sizes)[1:]):
-        steps.append(steps[-1] * extent)
-    return tuple(reversed(steps))
+    return dense_strides(evaluate_shape(tensor.shape, sizes))
 
 
 def _byte_count(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
+    """Return the bytes of a tensor of these sizes, at least `EMPTY_BYTES`."""
     from tilec.ir.types import TYPES_BY_NAME
 
     return max(math.prod(evaluate_shape(tensor.shape, sizes)) * TYPES_BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)
@@ -398,20 +395,21 @@ def launch_attributes(manifest: Manifest) -> Iterator[Any]:
     """Yield the attributes of the launch."""
     from cuda.bindings import driver
 
-    known = driver.CUlaunchAttributeID
-    if manifest.cluster != (1, 1, 1):
+    def make_attribute(name: str) -> Any:
         attribute = driver.CUlaunchAttribute()
-        attribute.id = known.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.id = getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
+        return attribute
+
+    if manifest.cluster != (1, 1, 1):
+        attribute = make_attribute("CLUSTER_DIMENSION")
         dims = attribute.value.clusterDim
         dims.x, dims.y, dims.z = manifest.cluster
         yield attribute
     if "cooperative" in manifest.attributes:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = known.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        attribute = make_attribute("COOPERATIVE")
         attribute.value.cooperative = 1
         yield attribute
     if "dependent" in manifest.attributes:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = known.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute = make_attribute("PROGRAMMATIC_STREAM_SERIALIZATION")
         attribute.value.programmaticStreamSerializationAllowed = 1
         yield attribute

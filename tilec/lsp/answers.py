@@ -11,6 +11,7 @@ from lsprotocol import types
 
 from tilec.frontend.language import format_meaning
 from tilec.frontend.syntax import ast
+from tilec.ir.types import TYPES_BY_NAME
 from tilec.lsp import findings, vocabulary
 from tilec.lsp.documents import Document, Documents
 from tilec.lsp.hover import describe_place as describe_place
@@ -19,25 +20,16 @@ from tilec.lsp.positions import CodeUnits
 from tilec.support.records import dataclass
 from tilec.support.source import Span
 
+_ITEM, _SYMBOL = types.CompletionItemKind, types.SymbolKind
 _KINDS: dict[Kind, types.CompletionItemKind] = {
-    "constant": types.CompletionItemKind.Constant,
-    "variable": types.CompletionItemKind.Variable,
-    "buffer": types.CompletionItemKind.Variable,
-    "function": types.CompletionItemKind.Function,
-    "kernel": types.CompletionItemKind.Function,
-    "macro": types.CompletionItemKind.Function,
-    "parameter": types.CompletionItemKind.Variable,
-    "module": types.CompletionItemKind.Module,
-    "imported": types.CompletionItemKind.Reference,
-}
+    "constant": _ITEM.Constant, "variable": _ITEM.Variable, "buffer": _ITEM.Variable, "parameter": _ITEM.Variable,
+    "function": _ITEM.Function, "kernel": _ITEM.Function, "macro": _ITEM.Function,
+    "module": _ITEM.Module, "imported": _ITEM.Reference,
+}  # fmt: skip
 _SYMBOLS: dict[Kind, types.SymbolKind] = {
-    "constant": types.SymbolKind.Constant,
-    "buffer": types.SymbolKind.Array,
-    "function": types.SymbolKind.Function,
-    "kernel": types.SymbolKind.Class,
-    "macro": types.SymbolKind.Function,
-    "parameter": types.SymbolKind.Variable,
-}
+    "constant": _SYMBOL.Constant, "buffer": _SYMBOL.Array, "function": _SYMBOL.Function, "kernel": _SYMBOL.Class,
+    "macro": _SYMBOL.Function, "parameter": _SYMBOL.Variable,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +63,12 @@ class AnswerContext:
 
 
 def _first_place(document: Document, symbol: Symbol | None) -> tuple[Document, Span]:
+    """Return a file and the first definition of a symbol there; its beginning for the file itself."""
     return document, Span(1, 1, 1, 1) if symbol is None else symbol.places[0]
 
 
 def hover(desk: AnswerContext, document: Document, params: types.HoverParams) -> types.Hover | None:
+    """Answer what the place under the cursor is, as Markdown."""
     place = desk.units.place(params.position, document.source.lines)
     found = describe_place(document, desk.documents, *place)
     if found is None:
@@ -87,15 +81,14 @@ def hover(desk: AnswerContext, document: Document, params: types.HoverParams) ->
 def completion(
     desk: AnswerContext, document: Document, params: types.CompletionParams
 ) -> list[types.CompletionItem] | None:
+    """Answer the words that may follow at a place: dtypes, names of the language, keywords, own names."""
     line, column = desk.units.place(params.position, document.source.lines)
     text = document.source.text
     context = vocabulary.find_context(text, document.offset(line, column))
     if context.kind == "comment":
         return None
     if context.kind == "string":
-        return [
-            types.CompletionItem(name, kind=types.CompletionItemKind.EnumMember) for name in vocabulary.dtype_names()
-        ]
+        return [types.CompletionItem(name, kind=types.CompletionItemKind.EnumMember) for name in TYPES_BY_NAME]
     head, dot, _ = context.written.rpartition(".")
     if dot:
         return [
@@ -122,6 +115,7 @@ def completion(
 def signature_help(
     desk: AnswerContext, document: Document, params: types.SignatureHelpParams
 ) -> types.SignatureHelp | None:
+    """Answer the signature of the call around a place, and which parameter is being written."""
     line, column = desk.units.place(params.position, document.source.lines)
     text = document.source.text
     call = vocabulary.find_context(text, document.offset(line, column)).call
@@ -129,11 +123,8 @@ def signature_help(
         return None
     entry = vocabulary.find_name(call.name, text)
     if entry is not None:
-        label, shown, documentation = (
-            vocabulary.signature_text(entry),
-            vocabulary.parameter_texts(entry),
-            format_meaning(entry),
-        )
+        label, documentation = vocabulary.signature_text(entry), format_meaning(entry)
+        shown = vocabulary.parameter_texts(entry)
     else:
         symbol = document.names.visible(line, column).get(call.name)
         if symbol is None or symbol.node is None:
@@ -151,11 +142,13 @@ def signature_help(
 
 
 def definition(desk: AnswerContext, document: Document, params: types.DefinitionParams) -> types.Location | None:
+    """Return the definition of the name under the cursor, in whatever file it is."""
     found = desk.definition(document, *desk.units.place(params.position, document.source.lines))
     return None if found is None else desk.location(*found)
 
 
 def references(desk: AnswerContext, document: Document, params: types.ReferenceParams) -> list[types.Location] | None:
+    """Answer all places of the name under the cursor."""
     found = document.names.at(*desk.units.place(params.position, document.source.lines))
     if found is None:
         return None
@@ -167,6 +160,7 @@ def references(desk: AnswerContext, document: Document, params: types.ReferenceP
 def document_symbols(
     desk: AnswerContext, document: Document, params: types.DocumentSymbolParams
 ) -> list[types.DocumentSymbol]:
+    """Answer the outline of a file."""
     return _outline_symbols(document.names.module.body, document.names, document, desk.units, top=True)
 
 
@@ -198,11 +192,13 @@ def _outline_symbols(
 
 
 def prepare_rename(desk: AnswerContext, document: Document, params: types.PrepareRenameParams) -> types.Range | None:
+    """Return the range of the name under the cursor, if it can be renamed."""
     found = _find_renamable(desk, document, params.position)
     return None if found is None else desk.units.range(found[1], document.source.lines)
 
 
 def rename(desk: AnswerContext, document: Document, params: types.RenameParams) -> types.WorkspaceEdit | None:
+    """Answer the edits that rename a name everywhere in the file; None if that is not safe."""
     found, name = _find_renamable(desk, document, params.position), params.new_name
     if found is None or not name.isidentifier() or iskeyword(name):
         return None
@@ -227,6 +223,7 @@ def _find_renamable(desk: AnswerContext, document: Document, position: types.Pos
 
 
 def code_actions(desk: AnswerContext, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:
+    """Answer the fixes for diagnostics in a range."""
     lines, units = document.source.lines, desk.units
     found = document.checked.diagnostics if document.checked is not None else ()
     listed = []
@@ -246,6 +243,7 @@ def code_actions(desk: AnswerContext, document: Document, params: types.CodeActi
 async def formatting(
     desk: AnswerContext, document: Document, params: types.DocumentFormattingParams
 ) -> list[types.TextEdit] | None:
+    """Answer the edit that formats the whole file; none if it is formatted, or has changed meanwhile."""
     from tilec.frontend.syntax.formatting import format_kernel
 
     source, edition = document.source, document.edition

@@ -29,17 +29,20 @@ class Document:
     _names: Names | None = None
 
     def change(self, text: str) -> None:
+        """Replace the text, and forget all results for the old one."""
         self.source = SourceFile(self.source.path, text)
         self.edition += 1
         self.checked = self.scheduled = self._names = None
 
     @property
     def names(self) -> Names:
+        """Return the names of the text, resolved at first use."""
         if self._names is None:
             self._names = _resolve_document(self.source)
         return self._names
 
     def offset(self, line: int, column: int) -> int:
+        """Return the index of a place in the text."""
         return sum(len(text) + 1 for text in self.source.lines[: line - 1]) + column - 1
 
     def find_note(self, notes: Notes, span: Span) -> str | None:
@@ -58,40 +61,29 @@ def path_of(uri: str) -> str:
 
 
 def _resolve_document(source: SourceFile) -> Names:
+    """Return the names of a source; none if it cannot be parsed at all."""
     try:
         return resolve_names(*parse_repaired(source))
     except (CompileError, RecursionError):
         return resolve_names(ast.Module((), span=Span(1, 1, 1, 1)), is_whole=False)
 
 
-class Documents:
+class Documents(dict[str, Document]):
     """The open files, by their URIs."""
 
-    def __init__(self) -> None:
-        self._open: dict[str, Document] = {}
-
     def open(self, uri: str, text: str) -> Document:
-        document = self._open[uri] = Document(uri, SourceFile(path_of(uri), text))
+        """Add a file that the editor has opened."""
+        document = self[uri] = Document(uri, SourceFile(path_of(uri), text))
         return document
 
-    def close(self, uri: str) -> Document | None:
-        return self._open.pop(uri, None)
-
-    def get(self, uri: str) -> Document | None:
-        return self._open.get(uri)
-
-    def all(self) -> list[Document]:
-        return list(self._open.values())
-
     def is_current(self, document: Document, edition: int) -> bool:
-        return self._open.get(document.uri) is document and document.edition == edition
-
-    # ---- other files -------------------------------------------------------------------------------------------------
+        """Return whether the file is still open with the text of this edition."""
+        return self.get(document.uri) is document and document.edition == edition
 
     def beside(self, document: Document, path: str) -> Document | None:
         """Return the file that a document imports by this path: the open one, else the one on the disk."""
         place = Path(document.source.path).parent / path
-        for other in self._open.values():
+        for other in self.values():
             if Path(other.source.path) == place:
                 return other
         try:

@@ -33,6 +33,7 @@ def convert_diagnostics(
 def _convert_diagnostic(
     found: Diagnostic, source: SourceFile, uri: str, units: CodeUnits, site: str | None
 ) -> types.Diagnostic:
+    """Return a diagnostic in the protocol's type, at a line of this file."""
     labels = [label for label in (found.primary, *found.secondary) if label is not None and label.span.line > 0]
     # An error in another file is shown at the line of this file through which it is reached.
     shown = next((label for label in labels if not label.span.file), None)
@@ -64,6 +65,7 @@ def _import_line(labels: list[Label], source: SourceFile) -> int:
 
 
 def _message_text(found: Diagnostic, shown: Label | None) -> str:
+    """Return title, label, notes and help of a diagnostic as lines."""
     label = shown if shown is not None else found.primary
     lines = [found.title, *([label.text] if label is not None and label.text else [])]
     lines += [f"note: {note}" for note in found.notes]
@@ -71,14 +73,12 @@ def _message_text(found: Diagnostic, shown: Label | None) -> str:
 
 
 def _convert_location(label: Label, source: SourceFile, uri: str, units: CodeUnits) -> types.Location:
+    """Return the place of a label, in this file or in an imported one."""
     if not label.span.file:
         return types.Location(uri, units.range(label.span, source.lines))
     file = source.of(label.span)
     place = Path(file.path)
     return types.Location(place.as_uri() if place.is_absolute() else uri, units.range(label.span, file.lines))
-
-
-# ---- fixes -----------------------------------------------------------------------------------------------------------
 
 
 def find_fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tuple[Diagnostic, Span, str]]:
@@ -91,6 +91,7 @@ def find_fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tupl
 
 
 def _find_only_place(word: str, span: Span, source: SourceFile) -> Span | None:
+    """Return the span of a word within another span; None unless it occurs there exactly once."""
     whole = rf"(?<![\w.]){re.escape(word)}(?!\w)"
     places = [
         (number, found.start() + 1)

@@ -48,6 +48,7 @@ class WorkerClient:
             return None
 
     async def _answer(self, question: Question) -> Answer:
+        """Send a question to the worker, which is started if none runs, and return its answer."""
         if self._process is None or self._process.returncode is not None:
             self._process = await _start_worker()
             self._watch = asyncio.create_task(_watch_process(self._process))
@@ -67,6 +68,7 @@ class WorkerClient:
             self.stop()
 
     def stop(self) -> None:
+        """Kill the worker, if one runs."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -74,6 +76,7 @@ class WorkerClient:
 
 
 async def _start_worker() -> Process:
+    """Start a worker process with pipes for questions and answers."""
     # Without the current folder (-P): it is the editor's, and may contain any Python.
     ours = str(Path(tilec.__file__).parents[1])
     program = f"import sys; sys.path.insert(0, {ours!r}); from tilec.lsp.worker import main; main()"

@@ -41,6 +41,7 @@ def describe_place(document: Document, documents: Documents, line: int, column: 
 
 
 def _describe_symbol(document: Document, documents: Documents, symbol: Symbol, place: Span) -> Iterator[str]:
+    """Yield the kind and value of a name, its definition, and the layout of a buffer."""
     entry = find_name(symbol.name, document.source.text) if symbol.kind == "module" else None
     value = document.find_note(document.checked.values, place) if document.checked is not None else None
     yield f"**{symbol.name}** ({symbol.kind}){': ' + value if value and symbol.kind != 'module' else ''}"
@@ -72,8 +73,6 @@ def _describe_definition(document: Document, symbol: Symbol) -> Iterator[str]:
         match symbol.node.body[0]:
             case ast.Evaluate(ast.String(text)):
                 yield " ".join(text.split())
-            case _:
-                pass
 
 
 def _explain_diagnostics(document: Document, line: int, column: int) -> Iterator[str]:
@@ -87,20 +86,16 @@ def _explain_diagnostics(document: Document, line: int, column: int) -> Iterator
                 yield f"**{found.severity}[{found.code}]** {' '.join(EXPLANATIONS.get(found.code, '').split())}"
 
 
-# ---- schedules -------------------------------------------------------------------------------------------------------
-
-
 def _is_statement(document: Document, line: int) -> bool:
-    """Return whether the line belongs to a function."""
+    """Return whether the line lies in a function, and so may have a schedule."""
     return any(is_in_span(scope.span, line, 1) or scope.span.line == line for scope in document.names.scopes[1:])
 
 
 def _describe_schedules(document: Document, line: int, column: int) -> Iterator[str]:
-    if document.checked is None:
-        yield f"Schedule: {_UNSCHEDULED}"
-    elif not document.checked.is_clean:
+    """Yield the schedules of the innermost statements around a place, or that there are none yet."""
+    if document.checked is not None and not document.checked.is_clean:
         return
-    elif document.scheduled is None:
+    if document.checked is None or document.scheduled is None:
         yield f"Schedule: {_UNSCHEDULED}"
     else:
         notes = [text for span, text in _innermost_notes(document.scheduled.schedules, line, column)]
@@ -110,8 +105,7 @@ def _describe_schedules(document: Document, line: int, column: int) -> Iterator[
 def _innermost_notes(notes: Notes, line: int, column: int) -> Iterator[tuple[Span, str]]:
     """Yield the notes on the statements around a place that begin last. A place on a statement's line counts as inside
     it."""
-    at = [
-        (span, text) for span, text in notes if not span.file and (is_in_span(span, line, column) or span.line == line)
-    ]
+    own = ((span, text) for span, text in notes if not span.file)
+    at = [(span, text) for span, text in own if is_in_span(span, line, column) or span.line == line]
     latest = max(((span.line, span.column) for span, _ in at), default=None)
     yield from ((span, text) for span, text in at if (span.line, span.column) == latest)

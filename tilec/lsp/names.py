@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import field
-from typing import Literal
+from typing import Any, Literal
 
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.imports import is_relative_import, list_import_paths
@@ -63,6 +63,7 @@ class Scope:
     symbols: dict[str, Symbol] = field(default_factory=dict)
 
     def find(self, name: str) -> Symbol | None:
+        """Return the symbol that a name means here, from this scope or an outer one."""
         if name in self.symbols:
             return self.symbols[name]
         return None if self.parent is None else self.parent.find(name)
@@ -94,6 +95,7 @@ class Names:
         return self.scopes[0]
 
     def symbols(self) -> Iterator[Symbol]:
+        """Yield the symbols of all scopes."""
         for scope in self.scopes:
             yield from scope.symbols.values()
 
@@ -106,9 +108,11 @@ class Names:
         return None
 
     def member_at(self, line: int, column: int) -> Member | None:
+        """Return the `base.name` whose name is at a place."""
         return next((m for m in self.members if is_in_span(m.span, line, column)), None)
 
     def unresolved_at(self, line: int, column: int) -> str | None:
+        """Return the name at a place, if no scope defines it."""
         return next((name for span, name in self.unresolved.items() if is_in_span(span, line, column)), None)
 
     def visible(self, line: int, column: int) -> dict[str, Symbol]:
@@ -153,6 +157,7 @@ class _NameResolver:
         """`name=` in calls of functions of the file: that function's parameters."""
 
     def open_scope(self, span: Span, parent: Scope | None) -> Scope:
+        """Add a scope to the file's and return it."""
         scope = Scope(span, parent)
         self.names.scopes.append(scope)
         return scope
@@ -160,6 +165,7 @@ class _NameResolver:
     # ---- bindings ----------------------------------------------------------------------------------------------------
 
     def bind_all(self, body: tuple[ast.Stmt, ...], scope: Scope) -> None:
+        """Define in a scope all names that its statements bind, those of nested blocks too."""
         for node in body:
             match node:
                 case ast.Assign(targets=targets, value=value):
@@ -189,11 +195,13 @@ class _NameResolver:
                     pass
 
     def _bind_name(self, name: str, span: Span, kind: Kind, scope: Scope) -> Symbol:
+        """Add a definition of a name to a scope, and return its symbol."""
         symbol = scope.symbols.setdefault(name, Symbol(name, kind, scope))
         symbol.places.append(span)
         return symbol
 
     def _bind_target(self, target: ast.Expr | ast.Starred, kind: Kind, scope: Scope) -> None:
+        """Define the names of an assignment's target."""
         match target:
             case ast.Name(id=name, span=span):
                 self._bind_name(name, span, kind, scope)
@@ -204,6 +212,7 @@ class _NameResolver:
                 pass
 
     def _bind_import(self, node: ast.Import, scope: Scope) -> None:
+        """Define the names that an import binds, with the files that they come from."""
         origins: dict[Span, Origin] = {}
         for alias, file, itself in list_import_paths(node, "") if is_relative_import(node) else ():
             if alias.name == "*":
@@ -218,12 +227,8 @@ class _NameResolver:
                 continue
             # The last word where it has another name here, else the first.
             at = alias.span
-            width = len(local)
-            span = (
-                Span(at.end_line, at.end_column - width, at.end_line, at.end_column)
-                if alias.alias
-                else Span(at.line, at.column, at.line, at.column + width)
-            )
+            line, column = (at.end_line, at.end_column - len(local)) if alias.alias else (at.line, at.column)
+            span = Span(line, column, line, column + len(local))
             origin = origins.get(alias.span)
             is_name = origin.name is not None if origin is not None else node.module is not None
             symbol = self._bind_name(local, span, "imported" if is_name else "module", scope)
@@ -232,6 +237,7 @@ class _NameResolver:
     # ---- uses --------------------------------------------------------------------------------------------------------
 
     def visit_node(self, node: ast.Node, scope: Scope) -> None:
+        """Record the uses of names in a node, in the scope that it opens or is in."""
         match node:
             case ast.Name(id=name, span=span):
                 symbol = scope.find(name)
@@ -263,18 +269,17 @@ class _NameResolver:
             case _:
                 self._visit_parts(node, scope)
 
-    def _visit_parts(self, node: ast.Node, scope: Scope) -> None:
-        for part in dataclasses.fields(node):
-            self._visit_value(getattr(node, part.name), scope)
-
-    def _visit_value(self, value: object, scope: Scope) -> None:
-        if isinstance(value, tuple):
-            for item in value:
-                self._visit_value(item, scope)
-        elif isinstance(value, ast.Node):
-            self.visit_node(value, scope)
+    def _visit_parts(self, node: Any, scope: Scope) -> None:
+        """Visit the nodes directly inside a node or a tuple."""
+        parts = node if isinstance(node, tuple) else [getattr(node, f.name) for f in dataclasses.fields(node)]
+        for part in parts:
+            if isinstance(part, tuple):
+                self._visit_parts(part, scope)
+            elif isinstance(part, ast.Node):
+                self.visit_node(part, scope)
 
     def _visit_function(self, node: ast.Function, scope: Scope) -> None:
+        """Open the scope of a function, bind its names and visit its parts."""
         inner = self.functions[IdentityKey(node)] = self.open_scope(node.span, scope)
         self._bind_parameters(node.params, scope, inner)
         self.bind_all(node.body, inner)
@@ -284,6 +289,7 @@ class _NameResolver:
             self.visit_node(statement, inner)
 
     def _bind_parameters(self, params: tuple[ast.Parameter, ...], scope: Scope, inner: Scope) -> None:
+        """Define a function's parameters; defaults are evaluated in the scope around it."""
         for p in params:
             if not p.name:
                 continue
@@ -295,6 +301,7 @@ class _NameResolver:
                     self.visit_node(part, inner if part is p.annotation else scope)
 
     def _note_keywords(self, keywords: tuple[ast.Keyword, ...], called: ast.Function) -> None:
+        """Keep `name=` arguments of a call as uses of the called function's parameters."""
         names = {p.name for p in called.params}
         for keyword in keywords:
             if keyword.name in names:
@@ -304,6 +311,7 @@ class _NameResolver:
 
 
 def _kind_of_value(value: ast.Expr, scope: Scope) -> Kind:
+    """Return the kind of a name that is assigned a value: buffer, constant or variable."""
     function = value.function if isinstance(value, ast.Call) else value
     if isinstance(function, ast.Attribute) and function.name.startswith(("alloc_", "Tensor", "StridedTensor", "empty")):
         return "buffer"
@@ -311,6 +319,7 @@ def _kind_of_value(value: ast.Expr, scope: Scope) -> Kind:
 
 
 def _kind_of_function(node: ast.Function) -> Kind:
+    """Return the kind of a function by its decorators: kernel, macro or function."""
     for decorator in node.decorators:
         function = decorator.function if isinstance(decorator, ast.Call) else decorator
         name = function.name if isinstance(function, ast.Attribute) else getattr(function, "id", "")
@@ -322,6 +331,7 @@ def _kind_of_function(node: ast.Function) -> Kind:
 
 
 def _find_word(span: Span, name: str, text: str) -> Span:
+    """Return the span of a name in unparsed text, outside of decorators and comments."""
     for down, line in enumerate(text.split("\n")):
         if not line.startswith(("@", "#")) and name in line:
             column = line.index(name) + 1

@@ -19,6 +19,7 @@ class CodeUnits:
     encoding: str = "utf-16"
 
     def length(self, text: str) -> int:
+        """Return the number of the editor's code units in a text."""
         codec, width = _CODECS[self.encoding]
         return len(text.encode(codec, "surrogatepass")) // width
 
@@ -29,6 +30,7 @@ class CodeUnits:
         return types.Range(start, max(start, end, key=lambda at: (at.line, at.character)))
 
     def _position(self, line: int, column: int, lines: Sequence[str]) -> types.Position:
+        """Return a place in the editor's count; the nearest end of the text for one outside of it."""
         if not 1 <= line <= len(lines):
             return types.Position(0, 0) if line < 1 else types.Position(len(lines), 0)
         return types.Position(line - 1, self.length(lines[line - 1].rstrip("\r")[: max(column - 1, 0)]))

@@ -34,6 +34,7 @@ class _Protocol(LanguageServerProtocol):
     """Also answers malformed requests, because their sender waits."""
 
     def structure_message(self, data: dict[str, Any]) -> Any:
+        """Return the parsed message; answer a malformed request with an error."""
         try:
             return super().structure_message(data)
         except JsonRpcException as error:
@@ -77,6 +78,7 @@ class Server(LanguageServer):
         task.add_done_callback(self._looking.discard)
 
     async def _analyse(self, document: Document, edition: int, pause: float) -> None:
+        """Check a text after a pause, publish the result, then schedule it and publish again."""
         is_current = functools.partial(self.documents.is_current, document, edition)
         await asyncio.sleep(pause)
         options = _relevant_options(document, self.options)
@@ -97,6 +99,7 @@ class Server(LanguageServer):
             self.publish(document)
 
     def publish(self, document: Document) -> None:
+        """Send the editor all diagnostics of a file that are known so far."""
         found = [d for answer in (document.checked, document.scheduled) if answer for d in answer.diagnostics]
         source = document.checked.source if document.checked is not None else document.source
         listed = findings.convert_diagnostics(found, source, document.uri, self.units, self.site)
@@ -137,28 +140,19 @@ def register_requests(server: Server) -> None:
     feature(types.TEXT_DOCUMENT_DID_CHANGE)(functools.partial(_did_change, server))
     feature(types.TEXT_DOCUMENT_DID_SAVE)(functools.partial(_did_save, server))
     feature(types.TEXT_DOCUMENT_DID_CLOSE)(functools.partial(_did_close, server))
+    completion = types.CompletionOptions(trigger_characters=[".", '"', "'", "(", ","])
+    signature_help = types.SignatureHelpOptions(trigger_characters=["(", ","])
+    code_actions = types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix])
     for name, handler, options in (
         (types.TEXT_DOCUMENT_HOVER, answers.hover, None),
-        (
-            types.TEXT_DOCUMENT_COMPLETION,
-            answers.completion,
-            types.CompletionOptions(trigger_characters=[".", '"', "'", "(", ","]),
-        ),
-        (
-            types.TEXT_DOCUMENT_SIGNATURE_HELP,
-            answers.signature_help,
-            types.SignatureHelpOptions(trigger_characters=["(", ","]),
-        ),
+        (types.TEXT_DOCUMENT_COMPLETION, answers.completion, completion),
+        (types.TEXT_DOCUMENT_SIGNATURE_HELP, answers.signature_help, signature_help),
         (types.TEXT_DOCUMENT_DEFINITION, answers.definition, None),
         (types.TEXT_DOCUMENT_REFERENCES, answers.references, None),
         (types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, answers.document_symbols, None),
         (types.TEXT_DOCUMENT_PREPARE_RENAME, answers.prepare_rename, None),
         (types.TEXT_DOCUMENT_RENAME, answers.rename, types.RenameOptions(prepare_provider=True)),
-        (
-            types.TEXT_DOCUMENT_CODE_ACTION,
-            answers.code_actions,
-            types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
-        ),
+        (types.TEXT_DOCUMENT_CODE_ACTION, answers.code_actions, code_actions),
         (types.TEXT_DOCUMENT_FORMATTING, answers.formatting, None),
     ):
         feature(name, options)(_make_request_handler(server, handler))
@@ -191,6 +185,7 @@ def _did_open(server: Server, params: types.DidOpenTextDocumentParams) -> None:
 
 
 def _did_change(server: Server, params: types.DidChangeTextDocumentParams) -> None:
+    """Replace the text of an open file, and analyse it after a pause."""
     document = server.documents.get(params.text_document.uri)
     if document is not None and params.content_changes:
         document.change(params.content_changes[-1].text)
@@ -200,7 +195,7 @@ def _did_change(server: Server, params: types.DidChangeTextDocumentParams) -> No
 def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
     """Analyse the files that import the saved one again."""
     saved = server.documents.get(params.text_document.uri)
-    for document in server.documents.all():
+    for document in list(server.documents.values()):
         imported = document.checked.source.imported.values() if document.checked is not None else ()
         if saved is not None and any(file.path == saved.source.path for file in imported):
             document.change(document.source.text)
@@ -208,7 +203,8 @@ def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
 
 
 def _did_close(server: Server, params: types.DidCloseTextDocumentParams) -> None:
-    document = server.documents.close(params.text_document.uri)
+    """Forget a closed file, and remove its diagnostics from the editor."""
+    document = server.documents.pop(params.text_document.uri, None)
     if document is not None:
         server.scheduler.abandon_file(document.source.path)
         server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(document.uri, []))

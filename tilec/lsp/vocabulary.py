@@ -14,7 +14,6 @@ from tilec.frontend.language import (
     format_signature,
     list_documented_names,
 )
-from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops.language.signature import Signature
 from tilec.ops.language.values import WARP_POLICIES
 from tilec.support.records import dataclass
@@ -84,6 +83,7 @@ def find_context(text: str, offset: int) -> Context:
 
 
 def _is_closed(token: str) -> bool:
+    """Return whether a string literal has its closing quote; a comment never has."""
     if token.startswith("#"):
         return False
     quote = token[:3] if token[:3] in ('"""', "'''") else token[0]
@@ -124,7 +124,7 @@ def signature_text(name: LanguageEntry) -> str:
 
 
 def to_markdown(name: LanguageEntry) -> str:
-    """What there is to say of a name: how it is written, what it means, and an example."""
+    """Return a name's notation, its meaning and an example as Markdown."""
     found = find_example(*name.names)
     fenced = f"\n\n```python\n{found.rstrip()}\n```" if found else ""
     return f"```python\n{signature_text(name)}\n```\n{format_meaning(name)}{fenced}"
@@ -160,7 +160,3 @@ def parameter_texts(entry: LanguageEntry) -> tuple[str, ...]:
         return ()
     shown = ("*args",) if entry.signature.variadic else ()
     return (*shown, *(format_parameter(p) for p in entry.signature.parameters if p.supported))
-
-
-def dtype_names() -> tuple[str, ...]:
-    return tuple(TYPES_BY_NAME)

@@ -48,10 +48,12 @@ class Answer:
 
     @property
     def is_clean(self) -> bool:
+        """Return whether there is neither an error nor a bug."""
         return self.bug is None and not any(d.severity == "error" for d in self.diagnostics)
 
 
 def answer_question(question: Question) -> Answer:
+    """Check or schedule a text, and return the results; errors and bugs are results too."""
     try:
         return _check_file(question) if question.step == "check" else _schedule_file(question)
     except CompileError as error:
@@ -67,9 +69,10 @@ _MAX_VALUES = 4
 
 
 def _check_file(question: Question) -> Answer:
+    """Find the errors of a text, and the values of its names."""
     from tilec.driver.build import check_file
     from tilec.driver.observer import Observer
-    from tilec.ops.language.values import PoisonedValue, Value
+    from tilec.ops.language.values import PoisonedValue, Value, describe_value
 
     given: dict[Span, list[Value]] = {}
 
@@ -84,14 +87,11 @@ def _check_file(question: Question) -> Answer:
         check_file(question.source, question.options, observer)
     except CompileError as error:
         found = error.diagnostics
-    notes = tuple((span, text) for span, values in given.items() if (text := _describe_values(values)))
+    texts = {
+        span: dict.fromkeys(_constant_text(v) or describe_value(v) for v in found) for span, found in given.items()
+    }
+    notes = tuple((span, ", or ".join(several)) for span, several in texts.items() if several)
     return Answer(question.source, (*found, *observer.warnings), notes)
-
-
-def _describe_values(values: list[Any]) -> str:
-    from tilec.ops.language.values import describe_value
-
-    return ", or ".join(dict.fromkeys(_constant_text(value) or describe_value(value) for value in values))
 
 
 def _constant_text(value: Any) -> str | None:
@@ -108,6 +108,7 @@ def _constant_text(value: Any) -> str | None:
 
 
 def _schedule_file(question: Question) -> Answer:
+    """Plan the kernels of a text, and describe their schedules and layouts."""
     from tilec.driver.build import plan_kernels
     from tilec.driver.observer import Observer
     from tilec.ir.tile import Buffer
@@ -127,6 +128,7 @@ def _schedule_file(question: Question) -> Answer:
 
 
 def _schedule_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
+    """Yield the schedule of each loop and statement, by its place."""
     from tilec.sched.trace import record_loop
 
     of = f" on {plan.target.name}"
@@ -134,23 +136,19 @@ def _schedule_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
         loop = record_loop(planned.loop.problem, planned.solution)
         span = planned.loop.loop.span
         rings = "".join(f"\n- {ring['name']}: {ring['depth']} versions" for ring in loop["rings"])
-        yield (
-            span.first_line(),
-            f"an iteration every {loop['ii']} cycles{of}, {loop['stages']} stages, "
-            f"{loop['status']}: {loop['proof']}{rings}",
-        )
+        pace = f"an iteration every {loop['ii']} cycles{of}"
+        yield span.first_line(), f"{pace}, {loop['stages']} stages, {loop['status']}: {loop['proof']}{rings}"
         for op in planned.loop.own:
-            record, stmt = loop["ops"][op], planned.loop.statements[op]
+            record = loop["ops"][op]
             role = f", role {record['role']}" if record["role"] else ""
-            yield (
-                stmt.span,
-                f"stage {record['stage']}, order {record['order']}{role}: begins {record['start']} cycles after "
-                f"its iteration, issues for {record['issue']} cycles, done after {record['latency']}; "
-                f"an iteration every {loop['ii']} cycles{of}",
-            )
+            place = f"stage {record['stage']}, order {record['order']}{role}"
+            begin = f"begins {record['start']} cycles after its iteration"
+            end = f"issues for {record['issue']} cycles, done after {record['latency']}"
+            yield planned.loop.statements[op].span, f"{place}: {begin}, {end}; {pace}"
 
 
 def _layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
+    """Yield the layout of each tile, by the place of its allocation."""
     from tilec.ir.warp_text import show_fragment, show_shared
 
     for assignment in plan.assignment.kernels:
@@ -165,6 +163,7 @@ def _layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
 
 
 def _serve_questions(questions: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer pickled questions until their stream ends."""
     while len(head := questions.read(LENGTH.size)) == LENGTH.size:
         (length,) = LENGTH.unpack(head)
         body = questions.read(length)
@@ -176,6 +175,7 @@ def _serve_questions(questions: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def main() -> None:
+    """Answer questions from standard input on standard output; other output goes to standard error."""
     # Output of libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

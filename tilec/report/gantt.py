@@ -52,6 +52,7 @@ def draw_gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
 
 
 def _draw_row(problem: Problem, schedule: Schedule, ops: Sequence[int], after: int, cycles: int, columns: int) -> Text:
+    """Draw the statements of one role in one iteration, a letter or line for each column."""
     holders: list[list[int]] = [[] for _ in range(columns)]
     flying: list[int | None] = [None] * columns
     for op in ops:
@@ -77,4 +78,5 @@ def _find_held_cycles(op: Op, start: int) -> tuple[int, int]:
 
 
 def _list_columns(first: int, end: int, cycles: int, columns: int) -> range:
+    """Return the columns that the cycles `first` to `end` fall into."""
     return range(min(first // cycles, columns), min(-(-end // cycles), columns))

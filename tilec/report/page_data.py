@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from tilec.support.diagnostics import Diagnostic
     from tilec.support.options import CompileOptions
 
-
 _LOC = re.compile(r"\s*\.loc (\d+) (\d+) \d+")
 _LINE_INFO = re.compile(r'\s*//## File "(.*)", line (\d+)')
 _MANIFEST = re.compile(r"(\.visible \.global .* __tilec_manifest_\w+\[\d+\] = )\{.*\};")
-
 _CODE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/")
 _FUNCTION = re.compile(r"\s*\.section\s+\.text\.(\w+),")
 _MAX_WAITS = 5
@@ -60,9 +58,7 @@ def build_page_data(
         "file": named_source.path,
         "target": options.target,
         "optimisation_level": options.opt_level,
-        "warnings": [
-            {"severity": each.severity, "text": render_diagnostic(each, named_source).plain} for each in found
-        ],
+        "warnings": [{"severity": d.severity, "text": render_diagnostic(d, named_source).plain} for d in found],
         "predictions": [
             _build_prediction(report, entries[report.kernel], plan.target.limit("sms"))
             for report, plan in zip(reports, library.plans, strict=True)
@@ -147,11 +143,8 @@ def _build_code(source: SourceFile, library: Library, options: CompileOptions) -
         cubin = assemble_module(library.ptx, target, opt_level=level, line_info=True).cubin
         sass = disassemble_cubin(cubin)
     code = read_functions(cubin)
-    lines = (
-        _place_decoded_lines(code)
-        if sass is None
-        else _place_sass_lines(sass, [quote_text(name) for name in files], code)
-    )
+    names = [quote_text(name) for name in files]
+    lines = _place_decoded_lines(code) if sass is None else _place_sass_lines(sass, names, code)
     return {
         "files": [{"name": name, "lines": list(file.lines)} for name, file in files.items()],
         "ptx": _merge_lines(_place_ptx_lines(library.ptx)),
@@ -161,10 +154,9 @@ def _build_code(source: SourceFile, library: Library, options: CompileOptions) -
 
 
 def _merge_lines(lines: Iterable[PlacedLine]) -> list[dict[str, Any]]:
-    return [
-        {"at": place, "text": "".join(f"{line}\n" for _, line in run)}
-        for place, run in groupby(lines, key=lambda line: line[0])
-    ]
+    """Return the lines in runs of one place."""
+    runs = groupby(lines, key=lambda line: line[0])
+    return [{"at": place, "text": "".join(f"{line}\n" for _, line in run)} for place, run in runs]
 
 
 def _place_ptx_lines(ptx: str) -> Iterator[PlacedLine]:
@@ -196,12 +188,9 @@ def _place_sass_lines(sass: str, files: Sequence[str], code: Iterable[Function])
             text = line.expandtabs().rstrip()
             at = _CODE.match(text)
             control = controls.get((function, int(at[1], 16))) if at is not None else None
-            yield (
-                place,
-                text
-                if control is None or at is None
-                else _format_instruction(at[1], control, text[at.end() :].strip()),
-            )
+            if control is not None and at is not None:
+                text = _format_instruction(at[1], control, text[at.end() :].strip())
+            yield place, text
 
 
 def _place_decoded_lines(code: Iterable[Function]) -> Iterator[PlacedLine]:
@@ -222,16 +211,15 @@ def summarise_report(report: Report, spilled_bytes: int, sms: int) -> tuple[str,
     """Return the prediction, what binds it, and one piece of advice."""
     kernel = f"{report.kernel} on {report.machine}{report.assumption}"
     first = f"{report.at(report.predicted):,.1f} µs predicted for {report.counted_blocks} of {kernel}."
-    near = (
-        "the prediction is the roofline itself"
-        if report.is_a_bound
-        else f"{show_share(report.achieved)} of the roofline's rate"
-    )
+    near = f"{show_share(report.achieved)} of the roofline's rate"
+    if report.is_a_bound:
+        near = "the prediction is the roofline itself"
     second = f"Bound by {report.bound}; {near if report.roofline else 'no roofline is known'}."
     return first, second, f"Advice: {_choose_advice(report, spilled_bytes, sms)}."
 
 
 def _choose_advice(report: Report, spilled_bytes: int, sms: int) -> str:
+    """Return one piece of advice, by what binds the kernel's predicted time."""
     if spilled_bytes:
         return "registers are spilled to memory: use a smaller tile, or more threads"
     if report.bound == "DRAM bandwidth":

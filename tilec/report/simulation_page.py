@@ -25,25 +25,21 @@ def build_simulation_page(
 ) -> str:
     """Return the page of a simulation whose replay was drawn. `scheduled` are the solved initiation intervals,
     `predicted` the microseconds that the cost model predicts."""
-    first, *lines = text.format_summary(found, name, target, predicted)
+    units = ((unit, show_share(part)) for unit, part in text.measure_busy_units(found))
+    counters = ((each.name, format_amount(each.value), each.unit) for each in compute_counters(found))
+    sections = {
+        "The replay": f'<div class="scroll">{draw_picture(found, name)}</div>',
+        "Intervals": _build_paragraphs(text.format_intervals(found, scheduled)),
+        "Where the time of warps goes": _build_waits(found),
+        "Units of a multiprocessor": _build_table(("unit", ">of the time"), units),
+        "Under the names of Nsight Compute": _build_table(("metric", ">value", "unit"), counters),
+    }
     return Template(read_template("simulation.html")).substitute(
         title=escape(f"{name} on {target}"),
         style=read_template("report.css"),
-        summary="\n".join(f"<p>{escape(line.strip())}</p>" for line in (first, *lines)),
-        sections="\n".join(
-            [
-                _build_section("The replay", f'<div class="scroll">{draw_picture(found, name)}</div>'),
-                _build_section("Intervals", _build_paragraphs(text.format_intervals(found, scheduled))),
-                _build_section("Where the time of warps goes", _build_waits(found)),
-                _build_section("Units of a multiprocessor", _build_units(found)),
-                _build_section("Under the names of Nsight Compute", _build_counters(found)),
-            ]
-        ),
+        summary=_build_paragraphs(line.strip() for line in text.format_summary(found, name, target, predicted)),
+        sections="\n".join(f"<section>\n<h2>{escape(h)}</h2>\n{body}\n</section>" for h, body in sections.items()),
     )
-
-
-def _build_section(heading: str, body: str) -> str:
-    return f"<section>\n<h2>{escape(heading)}</h2>\n{body}\n</section>"
 
 
 def _build_paragraphs(lines: Iterable[str]) -> str:
@@ -63,20 +59,10 @@ def _build_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _build_waits(found: Simulation) -> str:
+    """Return a table of what each role does with its time: issue instructions, or wait, and for what."""
     rows: list[Sequence[str]] = []
     for role, warps in text.group_warps_by_work(found):
         rows.append((role, show_share(text.measure_issuing_fraction(found, warps)), "issues", ""))
         shown = [each for each in text.rank_stall_causes(found, warps) if each[2] >= _MIN_SHARE]
         rows += ((role, show_share(part), f"waits for {cause}", place) for cause, place, part in shown)
     return _build_table(("role", ">of its time", "what it does", "at"), rows)
-
-
-def _build_units(found: Simulation) -> str:
-    return _build_table(
-        ("unit", ">of the time"), ((unit, show_share(part)) for unit, part in text.measure_busy_units(found))
-    )
-
-
-def _build_counters(found: Simulation) -> str:
-    rows = ((each.name, format_amount(each.value), each.unit) for each in compute_counters(found))
-    return _build_table(("metric", ">value", "unit"), rows)

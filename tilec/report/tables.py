@@ -53,11 +53,7 @@ def build_decision_table(kernel: str, decisions: Sequence[Decision]) -> Renderab
 
 
 def build_schedule_tables(
-    problem: Problem,
-    solution: Solution,
-    width: int,
-    line: int | None = None,
-    kept: Sequence[tuple[int, str]] = (),
+    problem: Problem, solution: Solution, width: int, line: int | None = None, kept: Sequence[tuple[int, str]] = ()
 ) -> Iterator[RenderableType]:
     """Yield everything that a loop's schedule decides, and its bounds, in lines of `width` columns. `line` is the
     loop's line in the kernel, if known; `kept` are statements without a choice of role, and the reasons."""
@@ -69,15 +65,13 @@ def build_schedule_tables(
         yield Text(solution.warning, "yellow")
     yield Text()
     if solution.bounds.each:
-        yield _build_bounds_table(solution)
-        yield Text()
+        yield from (_build_bounds_table(solution), Text())
     if solution.attempts:
-        yield _build_attempts_table(solution)
-        yield Text()
+        yield from (_build_attempts_table(solution), Text())
     refuted = record_refutation(solution)
     if refuted is not None:
-        yield Text(f"II {refuted['ii']} is impossible because of: {', '.join(refuted['families']) or refuted['why']}")
-        yield Text()
+        families = ", ".join(refuted["families"]) or refuted["why"]
+        yield from (Text(f"II {refuted['ii']} is impossible because of: {families}"), Text())
     if not problem.ops:
         return
     yield _build_ops_table(problem, schedule)
@@ -87,16 +81,13 @@ def build_schedule_tables(
     yield from _describe_alternatives(problem, solution)
     yield Text()
     if problem.rings:
-        yield _build_rings_table(problem, schedule)
-        yield Text()
+        yield from (_build_rings_table(problem, schedule), Text())
     if problem.pools:
         yield _build_pools_table(problem, schedule)
         if any(pool.name == "named_barriers" for pool in problem.pools):
             yield Text("named_barriers: counts barrier numbers, not the waits at them")
         yield Text()
-    yield _draw_reservations(problem, schedule, width)
-    yield Text()
-    yield draw_gantt(problem, schedule, width)
+    yield from (_draw_reservations(problem, schedule, width), Text(), draw_gantt(problem, schedule, width))
 
 
 def build_stores_table(stores: Sequence[StagedStore]) -> Table:
@@ -118,8 +109,7 @@ def build_role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
             numbers = (f"{pipeline[key]:,}" for key in ("stages", "bytes", "total_bytes"))
             ends = (", ".join(pipeline[side]) for side in ("producers", "consumers"))
             made.add_row(Text(pipeline["name"]), Text(", ".join(pipeline["tiles"])), *numbers, *map(Text, ends))
-        yield made
-        yield Text()
+        yield from (made, Text())
     for role in record.get("roles", ()):
         last = role["first_warp"] + role["warps"] - 1
         yield Text(f"{role['name']}, warps {role['first_warp']} to {last}: statements, as they run", "bold")
@@ -127,11 +117,11 @@ def build_role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
         made.title = None
         for statement in role["statements"]:
             made.add_row(str(statement["line"]), Text("  " * statement["depth"] + statement["name"]))
-        yield made
-        yield Text()
+        yield from (made, Text())
 
 
 def _build_bounds_table(solution: Solution) -> Table:
+    """Return a table of the lower bounds on the interval, the highest first."""
     table = create_table("bounds on the interval", "II ≥", "<kind", "<because")
     bounds = solution.bounds
     for bound in sorted(bounds.each, key=lambda b: -b.ii):
@@ -141,6 +131,7 @@ def _build_bounds_table(solution: Solution) -> Table:
 
 
 def _build_attempts_table(solution: Solution) -> Table:
+    """Return a table of the intervals that the solver tried, and their outcomes."""
     table = create_table("intervals tried", "II", "<outcome", "<how", "<why")
     for first, last in solution.ranges:
         table.add_row(format_interval_range(first, last), last.outcome, last.how, Text(last.why))
@@ -163,11 +154,9 @@ def _describe_role_choices(problem: Problem, solution: Solution) -> Iterator[Tex
     for op, (spec, role) in enumerate(zip(problem.ops, schedule.role, strict=True)):
         if len(spec.roles) > 1 and role is not None:
             others = ", ".join(problem.roles[r].name for r in spec.roles if r != role)
-            because = (
-                f"II {schedule.ii:,}, at least {by_rule:,} with the roles by rule"
-                if schedule.ii < by_rule
-                else f"no smaller II with {others}"
-            )
+            because = f"no smaller II with {others}"
+            if schedule.ii < by_rule:
+                because = f"II {schedule.ii:,}, at least {by_rule:,} with the roles by rule"
             yield Text(f"{op} {spec.name} is run by {problem.roles[role].name}, not {others}: {because}")
 
 
@@ -184,9 +173,9 @@ def _describe_alternatives(problem: Problem, solution: Solution) -> Iterator[Tex
 
 
 def _build_ops_table(problem: Problem, schedule: Schedule) -> Table:
-    table = create_table(
-        "statements, as they issue", "#", "<statement", "<role", "line", "stage", "start", "issue", "latency"
-    )
+    """Return a table of the statements in the order in which they issue."""
+    heads = ("#", "<statement", "<role", "line", "stage", "start", "issue", "latency")
+    table = create_table("statements, as they issue", *heads)
     for op in schedule.order:
         spec = problem.ops[op]
         line = f"{spec.file}:{spec.line}" if spec.file else str(spec.line)
@@ -196,6 +185,7 @@ def _build_ops_table(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _build_rings_table(problem: Problem, schedule: Schedule) -> Table:
+    """Return a table of the rings, with lifetime, depth and bytes."""
     table = create_table("rings", "<ring", "lifetime", "depth", "bytes each", "bytes")
     for ring, depth in zip(problem.rings, schedule.depth, strict=True):
         last = max((schedule.start[c] + problem.ops[c].latency for c in ring.consumers), default=0)
@@ -206,9 +196,9 @@ def _build_rings_table(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _build_pools_table(problem: Problem, schedule: Schedule) -> Table:
-    table = create_table(
-        "pools, at the worst moment", "<pool", "reserved", "rings", "values", "peak", "capacity", "carried"
-    )
+    """Return a table of what each pool holds at its fullest moment."""
+    heads = ("<pool", "reserved", "rings", "values", "peak", "capacity", "carried")
+    table = create_table("pools, at the worst moment", *heads)
     for index, pool in enumerate(problem.pools):
         held = record_pool(problem, schedule, index)
         numbers = (f"{held[amount]:,}" for amount in ("reserved", "rings", "values", "peak"))
@@ -283,6 +273,7 @@ def _list_columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
 
 
 def build_target_list() -> Table:
+    """Return a table of all targets that ship, with their features."""
     table = create_table("", "<target", "<PTX", "shared memory", "<features")
     table.title = None
     for name in resources.target_names():
@@ -309,20 +300,17 @@ def build_target_details(name: str, calibration: str) -> Group:
     pools = create_table("pools", "<pool", "capacity")
     for pool in machine.pools:
         pools.add_row(pool.name, f"{pool.capacity:,}")
-    shared = create_table(
-        f"cycles that the kinds share, calibration {calibration}", "<name", "cycles", "<source", "<where"
-    )
+    title = f"cycles that the kinds share, calibration {calibration}"
+    shared = create_table(title, "<name", "cycles", "<source", "<where")
     for number_kind, numbers in (("family", machine.families), ("ceiling", machine.ceilings)):
         for number in numbers:
             source = number.source
             shared.add_row(f"{number_kind} {number.name}", f"{number.value:,}", source.kind, Text(source.where))
-    kinds = create_table(
-        f"instruction kinds, calibration {calibration}", "<kind", "<uses", "<issue", "<latency", "<source", "<where"
-    )
+    heads = ("<kind", "<uses", "<issue", "<latency", "<source", "<where")
+    kinds = create_table(f"instruction kinds, calibration {calibration}", *heads)
     for kind in machine.kinds:
-        uses = "; ".join(
-            f"{slot} for {cycles}" + (f" at {offset}" if offset != "0" else "") for slot, cycles, offset in kind.uses
-        )
+        offsets = ("" if offset == "0" else f" at {offset}" for _, _, offset in kind.uses)
+        uses = "; ".join(f"{use[0]} for {use[1]}{at}" for use, at in zip(kind.uses, offsets, strict=True))
         source = kind.source
         kinds.add_row(kind.name, Text(uses), Text(kind.issue), Text(kind.latency), source.kind, Text(source.where))
     weights = machine.weights
@@ -330,6 +318,6 @@ def build_target_details(name: str, calibration: str) -> Group:
         f"score of a layout: {weights.smem_transactions:g} × shared-memory transactions + {weights.tmem_cycles:g} × "
         f"tensor-memory cycles (0 for shared tiles) + {weights.live_registers:g} × live registers"
     )
-    first: list[RenderableType] = [Text("features: " + ", ".join(machine.features))]
     parts: list[RenderableType] = [limits, gpus, slots, pools, Text(score), shared, kinds]
-    return Group(*first, *(line for part in parts for line in (Text(""), part)))
+    features = Text(f"features: {', '.join(machine.features)}")
+    return Group(features, *(line for part in parts for line in (Text(""), part)))

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilec.support import files
-from tilec.support.records import dataclass
 
 _NEW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\.tl")
 _CONSTANT = re.compile(r"[A-Za-z_]\w*=\S+")
@@ -19,12 +18,8 @@ _TIME_LIMIT_SECONDS = 120
 """The time limit of one compilation: an error in a kernel must not keep the machine busy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The output of a compilation, `said`, and the report page if there is one."""
-
-    said: str
-    page: bytes | None
+Outcome = tuple[str, bytes | None]
+"""The output of a compilation, and the report page if there is one."""
 
 
 class KernelFolder:
@@ -39,6 +34,7 @@ class KernelFolder:
         return sorted(path.relative_to(self.folder).as_posix() for path in found)
 
     def _is_ours(self, path: Path) -> bool:
+        """Return whether a path is a file that lies in the folder, after following links."""
         return path.is_file() and path.resolve().is_relative_to(self.folder)
 
     def read(self, name: str) -> str | None:
@@ -65,7 +61,7 @@ class KernelFolder:
         """Run `tilec report` in a process of its own, so that its failure does not end the server."""
         assert name in self.names()
         if strange := [word for word in constants if not _CONSTANT.fullmatch(word)]:
-            return Outcome(f"{strange[0]} is not a constant: write NAME=VALUE\n", None)
+            return f"{strange[0]} is not a constant: write NAME=VALUE\n", None
         with tempfile.TemporaryDirectory() as scratch:
             page = Path(scratch, "report.html")
             given = [word for constant in constants for word in ("-D", constant)]
@@ -82,12 +78,9 @@ class KernelFolder:
                     timeout=_TIME_LIMIT_SECONDS,
                 )
             except subprocess.TimeoutExpired:
-                return Outcome(
-                    f"compilation took more than {_TIME_LIMIT_SECONDS} s; run `tilec {name} --time` to see where\n",
-                    None,
-                )
+                advice = f"run `tilec {name} --time` to see where"
+                return f"compilation took more than {_TIME_LIMIT_SECONDS} s; {advice}\n", None
             # A page contains the tables of the report.
-            is_made = page.exists()
-            return Outcome(
-                done.stderr if is_made else done.stdout + done.stderr, page.read_bytes() if is_made else None
-            )
+            if page.exists():
+                return done.stderr, page.read_bytes()
+            return done.stdout + done.stderr, None

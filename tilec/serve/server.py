@@ -61,6 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        """Answer with the page, its files, the kernels or a report."""
         if self._is_foreign():
             return
         path = unquote(urlsplit(self.path).path)
@@ -78,6 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
+        """Save and compile a kernel for a request with the page's token."""
         if self._is_foreign():
             return
         if not secrets.compare_digest(self.headers.get("X-Tilec-Token", "").encode(), self.server.token.encode()):
@@ -105,19 +107,21 @@ class _Handler(BaseHTTPRequestHandler):
             except CompileError as error:
                 self._send_json({"said": f"{error}\n", "report": None})
                 return
-            outcome = server.kernels.compile(name, request["target"], request["constants"].split())
+            said, page = server.kernels.compile(name, request["target"], request["constants"].split())
             server.reports.pop(name, None)
-            if outcome.page is not None:
-                server.reports[name] = outcome.page
-        self._send_json({"said": outcome.said, "report": None if outcome.page is None else f"/reports/{name}"})
+            if page is not None:
+                server.reports[name] = page
+        self._send_json({"said": said, "report": None if page is None else f"/reports/{name}"})
 
     def _is_foreign(self) -> bool:
+        """Refuse a request that names another host than this server, and return whether it does."""
         if self.headers.get("Host") in self.server.hosts:
             return False
         self._refuse(HTTPStatus.FORBIDDEN)
         return True
 
     def _start_page(self) -> bytes:
+        """Return the playground's page with the token and the targets filled in."""
         targets = "".join(
             f"<option{' selected' if name == self.server.target else ''}>{name}</option>" for name in target_names()
         )
@@ -125,6 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         return page.substitute(token=self.server.token, targets=targets).encode()
 
     def _send_kernel(self, name: str) -> None:
+        """Send the text of a kernel, or the reason why it cannot be read."""
         try:
             text = self.server.kernels.read(name)
         except CompileError as error:
@@ -139,10 +144,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(json.dumps(value).encode(), "application/json", _PAGE_POLICY)
 
     def _refuse(self, status: HTTPStatus) -> None:
+        """Send an error, and close the connection."""
         self.close_connection = True  # the rest of the request has not been read
         self._send(status.phrase.encode(), "text/plain", _PAGE_POLICY, status)
 
     def _send(self, body: bytes, kind: str, policy: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+        """Send a response of this type, with headers that forbid all other use."""
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

@@ -108,6 +108,7 @@ def _format_in_one_line(diagnostic: Diagnostic) -> str:
 
 
 def _add_call(diagnostic: Diagnostic, call: Label) -> Diagnostic:
+    """Return the diagnostic with the call as a label, unless a call in that file is there already."""
     primary, calls = diagnostic.primary, [label.span.file for label in diagnostic.secondary if label.text == call.text]
     if primary is None or (calls and call.span.file in (primary.span.file, *calls)):
         return diagnostic
@@ -115,6 +116,8 @@ def _add_call(diagnostic: Diagnostic, call: Label) -> Diagnostic:
 
 
 def _move_to_file(diagnostic: Diagnostic, path: str, only_unnamed: bool = False) -> Diagnostic:
+    """Return the diagnostic with its labels in a file; with `only_unnamed`, those without one."""
+
     def move_label(label: Label) -> Label:
         if only_unnamed and label.span.file:
             return label
@@ -153,6 +156,7 @@ class ErrorCollector:
         return any(code in codes for code, _ in self.found)
 
     def join(self, others: ErrorCollector) -> None:
+        """Add the errors of another collector."""
         if others.met:
             self.add(CompileError(*others.found.values()))
 

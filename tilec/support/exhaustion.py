@@ -35,6 +35,7 @@ def find_exhausted_resource(error: BaseException) -> str | None:
 
 
 def _exception_chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and the errors that it was raised from, each once."""
     seen: list[BaseException] = []
     while error is not None and not any(error is one for one in seen):
         seen.append(error)
@@ -43,6 +44,7 @@ def _exception_chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _resource_of_error(error: BaseException) -> str | None:
+    """Return the resource whose exhaustion one error reports, by its number or its words."""
     if isinstance(error, MemoryError):
         return "memory"
     # A full pipe raises BlockingIOError too, with the number of characters written.

@@ -1,6 +1,5 @@
 """Reads and writes the files that a command names: kernels are read as `SourceFile`, files of another kind are
-recognised, outputs appear whole or not at all.
-"""
+recognised, outputs appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -39,6 +38,7 @@ def read_source(path: str) -> SourceFile:
 
 
 def read_text(path: str, largest: int = LARGEST_TEXT) -> str:
+    """Return the text of a file. Raises `CompileError` where it cannot be read or is not UTF-8."""
     return decode_text(path, read_bytes(path, largest))
 
 
@@ -48,20 +48,19 @@ def decode_text(path: str, data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise_error(
-            "not-utf8", f"{path} is not UTF-8 text: byte 0x{data[error.start]:02x} on line {line} cannot be read"
-        )
+        place = f"byte 0x{data[error.start]:02x} on line {line}"
+        raise_error("not-utf8", f"{path} is not UTF-8 text: {place} cannot be read")
 
 
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
+    """Return the contents of a file. Raises `CompileError` where it cannot be read or is larger than allowed."""
     record_read(path)
     try:
         with FileIO(path, opener=_open_without_blocking) as file:
             # /dev/fd/63, as shells name a pipe, leads to no name in a folder.
             if S_ISFIFO(os.fstat(file.fileno()).st_mode) and Path(path).resolve().exists():
-                raise_error(
-                    "not-a-file", f"{path} is a pipe, not a file", help=f"write - instead, and < {path} at the end"
-                )
+                advice = f"write - instead, and < {path} at the end"
+                raise_error("not-a-file", f"{path} is a pipe, not a file", help=advice)
             os.set_blocking(file.fileno(), True)
             data = _read_at_most(largest + 1, file)
     except FileNotFoundError:
@@ -275,6 +274,7 @@ def _block_ending_signals() -> Iterator[None]:
 
 
 def make_folder(path: str) -> None:
+    """Make a folder and those above it. Raises `CompileError` where that fails."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -328,9 +328,7 @@ def refuse_other_languages(path: str, text: str) -> None:
     if _PTX.match(text):
         raise_error("not-a-kernel", f"{path} is PTX, not a kernel file", help="use tilec emulate FILE.ptx to run it")
     if _C.match(text):
-        language = "CUDA C++" if "__global__" in text else "C, C++ or CUDA"
-        raise_error(
-            "not-a-kernel", f"{path} is {language}, not a kernel file", help="use tilec new NAME to make a kernel file"
-        )
+        title = f"{path} is {'CUDA C++' if '__global__' in text else 'C, C++ or CUDA'}, not a kernel file"
+        raise_error("not-a-kernel", title, help="use tilec new NAME to make a kernel file")
     if text.lstrip().startswith("{"):
         raise_error("not-a-kernel", f"{path} is JSON, not a kernel file", help="pass a schedule trace by --schedule")

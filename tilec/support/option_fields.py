@@ -26,7 +26,7 @@ class Option:
 
     switch    the long spelling on the command line; a switch that is on by default has --no-… beside it
     help      its line in `--help`; {decides} stands for what the compiler decides from -O3 on
-    usual     what `--help` says of the default, where the value alone does not
+    default_text  what `--help` says of the default, where the value alone does not
     short     other spellings that are as good
     former    older spellings, and what is written now instead: hidden, taken with a warning that names the new one
     words     the words that it takes, with the values they stand for
@@ -103,6 +103,7 @@ def parse_value(option: Option, default: object, given: object) -> Any:
 
 
 def _check_number(option: Option, given: object) -> int:
+    """Return a whole number within the option's bounds. Raises `ValueError` for anything else."""
     assert option.bounds is not None
     least, most = option.bounds
     if isinstance(given, bool) or not isinstance(given, int) or given < least or (most is not None and given > most):
@@ -158,20 +159,16 @@ def parse_cluster(text: str) -> tuple[int, int, int]:
 
 
 def parse_rasterisation(text: str) -> int:
-    """Return the rows of a panel."""
+    """Return the rows of a panel that --rasterisation gives. Raises for any other text."""
     if not (text.isdecimal() and int(text)):
-        raise_error(
-            "bad-rasterisation",
-            f"--rasterisation {text} is not a panel height",
-            help="write auto, none, or the rows of a panel, as in --rasterisation 8",
-        )
+        advice = "write auto, none, or the rows of a panel, as in --rasterisation 8"
+        raise_error("bad-rasterisation", f"--rasterisation {text} is not a panel height", help=advice)
     return int(text)
 
 
 def parse_subtile(text: str) -> int:
-    """Return a number of parts."""
+    """Return the number of parts that --subtile gives. Raises for any other text."""
     if not (text.isdecimal() and int(text)):
-        raise_error(
-            "bad-subtile", f"--subtile {text} is not a number of parts", help="write auto, none, or --subtile 2"
-        )
+        advice = "write auto, none, or --subtile 2"
+        raise_error("bad-subtile", f"--subtile {text} is not a number of parts", help=advice)
     return int(text)

@@ -106,6 +106,7 @@ def call_isolated(work: Callable[[], Any]) -> Any:
 
 
 def _send_result(work: Callable[[], Any], writer: int, parent: int) -> NoReturn:
+    """Run `work` in the forked process, write its result to the pipe, and end the process."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

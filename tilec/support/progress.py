@@ -52,6 +52,7 @@ def report_detail(what: str) -> None:
 
 
 def _send_message(what: str) -> None:
+    """Write a message to all listeners, with this process's number."""
     if not _listeners:
         return
     text = b"%d %b" % (os.getpid(), what.replace("\n", " ").encode(errors="replace"))

@@ -72,6 +72,7 @@ def parse_python_expression(text: str) -> ast.expr:
 
 
 def _check_depth(value: Any) -> None:
+    """Raise `ValueError` where containers are nested deeper than `DEEPEST`."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(DEEPEST):
         inner = (part for v in level for part in (v.values() if isinstance(v, dict) else v))

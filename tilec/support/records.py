@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, slots, frozen=False, eq=True, kw_only=False):
-        """Only the slotted kind, and none that is frozen and compared by identity."""
+        """Make a class with slots a record. None may be both frozen and compared by identity."""
         assert slots and (eq or not frozen), "use dataclasses.dataclass"
         if cls is None:
             return lambda decorated: _make_class(decorated, frozen, eq, kw_only)
@@ -30,6 +30,7 @@ else:
 
 
 def _make_class(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> Any:
+    """Return the class with slots, with the shared methods and an `__init__` to be compiled at first use."""
     own = _own_fields(cls, kw_only)
     inherited = [base.__dataclass_fields__ for base in cls.__mro__[-1:0:-1] if "__dataclass_fields__" in vars(base)]
     fields: dict[str, Field[Any]] = {name: f for above in inherited for name, f in above.items()} | own
@@ -52,6 +53,7 @@ def _make_class(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> 
 
 
 def _own_fields(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
+    """Return the fields that the class itself declares, by name."""
     found: dict[str, Field[Any]] = {}
     for name, annotation in vars(cls).get("__annotations__", {}).items():
         if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
@@ -80,6 +82,7 @@ class _LazyInit:
 
 
 def _compile_init(cls: Any) -> Callable[..., None]:
+    """Compile the `__init__` of a class from its fields."""
     fields: dict[str, Field[Any]] = cls.__dataclass_fields__
     is_frozen = cls.__setattr__ is _refuse_setattr
     given: dict[str, Any] = {"_set": object.__setattr__, "_absent": _ABSENT}
@@ -125,6 +128,7 @@ _ABSENT = _Absent()
 
 
 def _compare_fields(self: Any, other: Any) -> Any:
+    """Return whether two records of one class have equal compared fields."""
     if self is other:
         return True
     if type(self) is not type(other):
@@ -137,6 +141,7 @@ _HASH = "_known_hash"
 
 
 def _cached_hash(self: Any) -> int:
+    """Return the hash of the compared fields, computed once for each record."""
     try:
         known: int = self._known_hash
     except AttributeError:

@@ -10,12 +10,11 @@ from rich.text import Text
 
 from tilec.support.diagnostics import Diagnostic, Label, Severity
 from tilec.support.display import make_printable
-from tilec.support.source import SourceFile, Span
+from tilec.support.source import SourceFile
 
 _COLOUR: dict[Severity, str] = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 _FRAME = "blue"
 _SECONDARY = "cyan"
-
 _TAB = "    "
 _WIDEST = 160
 """The longest line shown; a longer one is cropped around its label."""
@@ -64,31 +63,24 @@ def _draw_file(out: Text, file: SourceFile, labels: list[tuple[Label, bool]], wi
 
 
 def _draw_line(out: Text, line: str, number: int, labels: list[tuple[Label, bool]], width: int, colour: str) -> None:
+    """Draw a source line, and under it each label with its marks and text."""
     line = line.rstrip("\r")
-    left = _omitted_characters(line, labels[0][0].span)
+    left = max(labels[0][0].span.column - 1 - _BEFORE, 0) if len(line) > _WIDEST else 0
+    first = _cell_offset(line, left)
     out.append(f"\n{number:>{width}} | ", _FRAME)
-    out.append(_crop_line(_make_printable(line), _cell_offset(line, left)))
+    out.append(_make_printable(line)[first : first + _WIDEST].rstrip())
     # From left to right, in the order of the text; the primary label comes last in a tie.
     for label, is_primary in sorted(labels, key=lambda item: (item[0].span.column, item[1])):
         span = label.span
         end = span.end_column if span.end_line == span.line else len(line) + 1
         start = _cell_offset(line, span.column - 1)
         length = max(_cell_offset(line, end - 1) - start, 1)
-        indent = max(start - _cell_offset(line, left), 0)
+        indent = max(start - first, 0)
         style = colour if is_primary else _SECONDARY
         out.append(f"\n{' ' * width} | ", _FRAME)
         out.append(" " * indent + ("^" if is_primary else "-") * min(length, _WIDEST), style)
         if label.text:
             out.append(f" {_make_printable(label.text)}", style)
-
-
-def _omitted_characters(line: str, span: Span) -> int:
-    """Return the number of characters omitted at the start of a line."""
-    return max(span.column - 1 - _BEFORE, 0) if len(line) > _WIDEST else 0
-
-
-def _crop_line(text: str, cells: int) -> str:
-    return text[cells : cells + _WIDEST].rstrip()
 
 
 def _cell_offset(line: str, characters: int) -> int:

@@ -10,6 +10,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 @cache
 def _data_folder(name: str) -> Path:
+    """Return the folder of this name: inside the package, as in a wheel, or beside it."""
     # A wheel carries the folders inside the package (see pyproject.toml); in a checkout they lie beside it.
     installed = _PACKAGE / "_data" / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
@@ -42,6 +43,7 @@ def target_stem(name: str) -> str:
 
 
 def target_text(name: str) -> str:
+    """Return the text of a target file."""
     return target_file(name).read_text(encoding="utf-8")
 
 

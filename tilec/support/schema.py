@@ -61,6 +61,7 @@ class Conversion:
     by: Callable[[Any], Any]
 
     def read(self, value: object, place: str) -> Any:
+        """Return the converted value of a field."""
         given = read_value(self.of, value, place)
         try:
             return self.by(given)
@@ -102,9 +103,8 @@ def read_value(wanted: Any, value: object, place: str) -> Any:
             _raise_mismatch(place, "an object or table", value)
         return {name: read_value(arguments[1], member, _member_place(place, name)) for name, member in value.items()}
     if isinstance(wanted, type) and _is_dataclass(wanted):
-        return (
-            value if isinstance(value, wanted) else read_record(typing.cast(Callable[..., Any], wanted), value, place)
-        )
+        make: Callable[..., Any] = wanted
+        return value if isinstance(value, wanted) else read_record(make, value, place)
     if isinstance(wanted, type) and issubclass(wanted, tuple):
         return _read_named_tuple(wanted, value, place)
     if wanted is float and type(value) is int:
@@ -137,9 +137,8 @@ def read_record(wanted: Callable[..., T], value: object, place: str) -> T:
     for name in required:
         if name not in value:
             raise SchemaError(f"{prefix}'{name}' is missing")
-    return wanted(
-        **{name: read_value(hints[name], member, _member_place(place, name)) for name, member in value.items()}
-    )
+    members = {name: read_value(hints[name], member, _member_place(place, name)) for name, member in value.items()}
+    return wanted(**members)
 
 
 def check_schema_version(value: object, *known: int) -> dict[str, Any]:
@@ -164,6 +163,7 @@ def to_plain(value: object) -> Any:
 
 
 def _default_value(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field, made anew where it has a factory."""
     made = field.default_factory
     return field.default if made is dataclasses.MISSING else made()
 
@@ -176,6 +176,7 @@ def find_faults(value: Any, place: str) -> Iterator[str]:
 
 
 def _find_faults(hint: Any, value: Any, place: str) -> Iterator[str]:
+    """Yield the mismatches between a value and its type; what passes a quick test has none."""
     if _make_quick_test(hint)(value):
         return
     if _is_dataclass(value.__class__):
@@ -219,6 +220,7 @@ def _make_quick_test(hint: Any) -> Callable[[Any], bool]:
 
 @cache
 def _make_member_tests(kind: Callable[..., Any]) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
+    """Return the name and the quick test of each field of a dataclass."""
     return tuple((name, _make_quick_test(hint)) for name, hint in _field_types(kind)[0].items())
 
 
@@ -234,14 +236,14 @@ def _is_dataclass(kind: type) -> bool:
 
 
 def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any:
+    """Return the value as the first alternative that fits; the message of the only possible one else."""
     if value is None and types.NoneType in alternatives:
         return None
     others = [one for one in alternatives if one is not types.NoneType]
     kinds = {one.KIND: one for one in others if hasattr(one, "KIND")}
     if kinds and isinstance(value, dict):
-        return read_record(
-            kinds[_check_known((*kinds,), value.get("kind"), _member_place(place, "kind"))], value, place
-        )
+        kind = _check_known((*kinds,), value.get("kind"), _member_place(place, "kind"))
+        return read_record(kinds[kind], value, place)
     # Only one alternative may fit an array, or anything else: then its message names the place inside.
     meant = [one for one in others if (_type_parts(one)[0] is tuple) == isinstance(value, list)]
     if len(others) == 1 or len(meant) == 1:
@@ -257,18 +259,21 @@ def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any
 
 
 def _check_known(known: tuple[Any, ...], value: Any, place: str) -> Any:
+    """Return the value if it is one of the known ones, of the same type."""
     if not any(type(value) is type(one) and value == one for one in known):
         _raise_mismatch(place, f"one of {', '.join(map(repr, known))}", value)
     return value
 
 
 def _type_name(wanted: Any) -> str:
+    """Return the name of a type in messages."""
     if _type_parts(wanted)[0] is tuple:
         return "an array"
     return _NAMES.get(wanted, getattr(wanted, "__name__", str(wanted)))
 
 
 def _read_array(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any, ...]:
+    """Return an array as a tuple of these types: one for each member, or one for all."""
     if not isinstance(value, list | tuple):
         _raise_mismatch(place, "an array", value)
     if len(arguments) == 2 and arguments[1] is Ellipsis:
@@ -280,6 +285,7 @@ def _read_array(arguments: tuple[Any, ...], value: object, place: str) -> tuple[
 
 
 def _read_named_tuple(wanted: Any, value: object, place: str) -> Any:
+    """Return an array as a named tuple, a member for each of its fields."""
     if not isinstance(value, list | tuple) or len(value) != len(wanted._fields):
         _raise_mismatch(place, f"[{', '.join(wanted._fields)}]", value)
     hints = typing.get_type_hints(wanted, include_extras=True)
@@ -293,6 +299,7 @@ def _member_place(place: str, name: str) -> str:
 
 @cache
 def _field_types(wanted: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the types of a dataclass's fields, and the names of those without a default."""
     hints = typing.get_type_hints(wanted, include_extras=True)
     fields = dataclasses.fields(wanted)
     optional = {f.name for f in fields if f.default is not f.default_factory}
@@ -304,6 +311,7 @@ def _raise_mismatch(place: str, wanted: str, found: object) -> NoReturn:
 
 
 def _show_value(found: object) -> str:
+    """Return a value as text, cut where it is long."""
     if not isinstance(found, int) or -(1 << 64) <= found <= 1 << 64:
         return f"{found!r:.{_LONGEST_SHOWN}}"
     return f"a number of {found.bit_length()} bits"

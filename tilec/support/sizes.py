@@ -18,9 +18,7 @@ OPERATIONS: dict[str, tuple[Callable[[int, int], int], str]] = {
 }  # fmt: skip
 """Python's integer operations, with their notation."""
 
-
 _LARGEST = 1 << 63
-
 MOST_ELEMENTS = (1 << 31) - 1
 """The largest extent of a tensor, and the largest intermediate value of its computation: kernels count in int32."""
 

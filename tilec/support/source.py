@@ -28,7 +28,7 @@ class Span:
         return Span(self.line, self.column, other.end_line, other.end_column, self.file)
 
     def first_line(self) -> Span:
-        """Return the span, or only its first character where it has several lines."""
+        """Return the span itself, or only its first character where it has several lines."""
         if self.line == self.end_line:
             return self
         return Span(self.line, self.column, self.line, self.column + 1, self.file)

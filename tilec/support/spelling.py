@@ -14,9 +14,7 @@ def nearest_word(name: str, candidates: Iterable[str]) -> str | None:
     lowered = {candidate.lower(): candidate for candidate in candidates}
     word = name.lower()
     most = min(max(len(word) // 3, 1 if len(word) > 2 else 0), _MOST)
-    slips = {
-        candidate: edit_distance(word, candidate) for candidate in lowered if abs(len(candidate) - len(word)) <= most
-    }
+    slips = {other: edit_distance(word, other) for other in lowered if abs(len(other) - len(word)) <= most}
     found = min(slips, key=lambda candidate: slips[candidate], default=None)
     if found is not None and slips[found] <= most:
         return lowered[found]

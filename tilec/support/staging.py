@@ -62,11 +62,13 @@ class Staging:
         os.rename(str(number), name, src_dir_fd=self._private, dst_dir_fd=self._parent)
 
     def remove_files(self) -> None:
+        """Remove the files that were written and not placed."""
         for number in range(self._count):
             with suppress(OSError):
                 os.unlink(str(number), dir_fd=self._private)
 
     def _stat(self, name: str) -> os.stat_result | None:
+        """Return the status of a name in the destination folder; None if it is free."""
         try:
             return os.stat(name, dir_fd=self._parent, follow_symlinks=False)
         except FileNotFoundError:
@@ -119,6 +121,7 @@ def _try_lock(private: int) -> bool:
 
 
 def _is_private(private: int) -> bool:
+    """Return whether the open folder belongs to this user, and nobody else may look into it."""
     found = os.fstat(private)
     return found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
@@ -186,6 +189,7 @@ def add_seal(data: bytes, key: str) -> bytes:
 
 
 def _make_seal(data: bytes, key: str) -> bytes:
+    """Return a hash of data, key and version, as a line."""
     return sha256(repr((__version__, key)).encode() + b"\n" + data).hexdigest().encode() + b"\n"
 
 

@@ -10,10 +10,10 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache, lru_cache
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn, TypeVar
 
 from tilec.sched.problem import Count, Cycles, Pool, Slot
 from tilec.support import files, readers, resources, schema
@@ -24,6 +24,7 @@ from tilec.support.spelling import nearest_word
 from tilec.target.names import UNIVERSAL_FEATURES, Feature, InstructionKind
 
 SourceKind = Literal["vendor", "measured", "derived", "guess"]
+Named = TypeVar("Named", "Limit", Slot, Pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class Target:
         return feature in self.features
 
     def without(self, feature: Feature) -> Target:
+        """Return the machine without a feature."""
         return replace(self, features=tuple(f for f in self.features if f != feature))
 
     def of(self, gpu: Gpu) -> Target:
@@ -133,24 +135,24 @@ class Target:
         return replace(self, limits=limits, families=families, kinds=kinds, gpu=gpu.name)
 
     def limit(self, name: str) -> int:
-        found = next((limit for limit in self.limits if limit.name == name), None)
-        if found is None:
-            raise InternalError(f"target {self.name} has no limit '{name}'")
-        return found.value
+        """Return the value of a hard limit of the machine."""
+        return self._find_named(self.limits, name, "limit").value
 
     def slot(self, name: str) -> Slot:
-        found = next((slot for slot in self.slots if slot.name == name), None)
-        if found is None:
-            raise InternalError(f"target {self.name} has no slot '{name}'")
-        return found
+        return self._find_named(self.slots, name, "slot")
 
     def pool(self, name: str) -> Pool:
-        found = next((pool for pool in self.pools if pool.name == name), None)
+        return self._find_named(self.pools, name, "pool")
+
+    def _find_named(self, things: Iterable[Named], name: str, what: str) -> Named:
+        """Return the one with this name. Raises `InternalError` where there is none."""
+        found = next((thing for thing in things if thing.name == name), None)
         if found is None:
-            raise InternalError(f"target {self.name} has no pool '{name}'")
+            raise InternalError(f"target {self.name} has no {what} '{name}'")
         return found
 
     def prices(self, kind: str) -> bool:
+        """Return whether the machine prices instructions of this kind."""
         return any(known.name == kind for known in self.kinds)
 
     def price(self, kind: InstructionKind, **parameters: int) -> Timing:
@@ -166,18 +168,16 @@ class Target:
 
 @lru_cache(maxsize=4096)
 def _evaluate_price(kind: Kind, arguments: tuple[int, ...]) -> Timing:
+    """Return the price of a kind with these values of its parameters."""
     values: dict[str, float] = {family.name: family.value for family in kind.families}
     values |= zip(kind.parameters, arguments, strict=True)
-    uses = tuple(
-        (slot, round_up_cycles(evaluate_formula(cycles, values)), round_up_cycles(evaluate_formula(offset, values)))
-        for slot, cycles, offset in kind.uses
-    )
+
+    def count_cycles(formula: str) -> int:
+        return round_up_cycles(evaluate_formula(formula, values))
+
+    uses = tuple((slot, count_cycles(cycles), count_cycles(offset)) for slot, cycles, offset in kind.uses)
     values["occupancy"] = max((offset + cycles for _, cycles, offset in uses), default=0)
-    return Timing(
-        uses,
-        round_up_cycles(evaluate_formula(kind.issue, values)),
-        round_up_cycles(evaluate_formula(kind.latency, values)),
-    )
+    return Timing(uses, count_cycles(kind.issue), count_cycles(kind.latency))
 
 
 # --- closed forms ---
@@ -188,16 +188,14 @@ class FormulaError(ValueError):
 
 
 _BINARY_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
 _FORMULA_FUNCTIONS: dict[str, Callable[..., float]] = {"max": max, "min": min, "ceil": math.ceil}
 
 
 @lru_cache(maxsize=1024)
 def _parse_formula(formula: str) -> ast.expr:
+    """Return the syntax tree of a closed form. Raises `FormulaError` where it cannot be parsed."""
     try:
         return readers.parse_python_expression(formula)
     except ValueError as error:
@@ -211,6 +209,7 @@ def evaluate_formula(formula: str, values: Mapping[str, float]) -> float:
 
 
 def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:
+    """Return the value of a node of a closed form. Raises `FormulaError` for one that is not allowed."""
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return number
@@ -230,6 +229,7 @@ def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:
 
 
 def round_up_cycles(value: float) -> int:
+    """Return the next whole number of cycles."""
     # Rounding errors of decimals must not cost a cycle: 0.1 * 30 is 3.0000000000000004.
     return math.ceil(value - 1e-9)
 
@@ -359,12 +359,8 @@ class _RequiredNames:
     kinds: Mapping[InstructionKind, tuple[str, ...]] = field(default_factory=dict)
 
 
-_BYTES, _TRANSFER, _COMPUTE, _PRODUCT = (
-    ("bytes",),
-    ("bytes", "threads"),
-    ("ops", "elements", "threads"),
-    ("m", "n", "count"),
-)
+_BYTES, _TRANSFER = ("bytes",), ("bytes", "threads")
+_COMPUTE, _PRODUCT = ("ops", "elements", "threads"), ("m", "n", "count")
 _REQUIRED_NAMES: Mapping[Feature | Literal[""], _RequiredNames] = {
     "": _RequiredNames(
         ("clock_mhz", "ctas_per_cluster", "ctas_per_sm", "dram_bytes_per_cycle", "l2_bytes", "l2_bytes_per_cycle",
@@ -395,6 +391,7 @@ _REQUIRED_NAMES: Mapping[Feature | Literal[""], _RequiredNames] = {
 
 
 def _find_absent_names(target: Target) -> Iterator[str]:
+    """Yield what a target lacks of the features, limits, pools and prices that the compiler needs."""
     for feature in UNIVERSAL_FEATURES:
         if not target.has(feature):
             yield f"features: '{feature}' is missing; every supported machine has it"
@@ -471,9 +468,8 @@ def refuse_target(name: str) -> NoReturn:
     help_text = _suggest_target_with_gpu(name) or _suggest_by_generation(name) or _suggest_by_number(name, known)
     if help_text is None and (near := nearest_word(name, known)):
         help_text = f"did you mean '{near}'?"
-    raise_error(
-        "unknown-target", f"unknown target '{name}'", notes=(f"known targets: {', '.join(known)}",), help=help_text
-    )
+    notes = (f"known targets: {', '.join(known)}",)
+    raise_error("unknown-target", f"unknown target '{name}'", notes=notes, help=help_text)
 
 
 def _refuse_gpu(target: Target, gpu: str) -> NoReturn:
@@ -562,6 +558,7 @@ def parse_target(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Ta
 
 
 def _build_target(given: _TargetFile, calibration: str) -> Target:
+    """Return the target that a file describes, under one calibration."""
     chosen: _Calibration = getattr(given.calibrations, calibration)
     families = _build_limits(chosen.families)
     weights = (given.layout.smem_transactions, given.layout.tmem_cycles, given.layout.live_registers)
@@ -573,9 +570,7 @@ def _build_target(given: _TargetFile, calibration: str) -> Target:
         limits=_build_limits(given.limits),
         slots=tuple(Slot(name, slot.width) for name, slot in given.slots.items()),
         pools=tuple(_build_pool(name, pool.limit, given.limits) for name, pool in given.pools.items()),
-        kinds=tuple(
-            _build_kind(name, timing, calibration, families, given.slots) for name, timing in given.timing.items()
-        ),
+        kinds=tuple(_build_kind(name, row, calibration, families, given.slots) for name, row in given.timing.items()),
         calibration=calibration,
         families=families,
         ceilings=_build_limits(chosen.ceilings),
@@ -585,29 +580,30 @@ def _build_target(given: _TargetFile, calibration: str) -> Target:
 
 
 def _build_limits(numbers: Mapping[str, _Limit] | Mapping[str, _Cycles]) -> tuple[Limit, ...]:
+    """Return the limits of a table of the file."""
     return tuple(Limit(name, number.value, number.source) for name, number in numbers.items())
 
 
 def _build_gpu(name: str, gpu: _Gpu, given: _TargetFile, calibration: str) -> Gpu:
+    """Return a GPU of the file. Raises for limits and families that it must not have."""
     # A pool is as large as its limit in the file: every product of an architecture has the same room for a block.
     absent = next((limit for limit in gpu.limits if limit not in given.limits), None)
     if absent is not None:
         raise schema.SchemaError(f"gpus.{name}.limits: there is no limit '{absent}'")
     fixed = next((pool.limit for pool in given.pools.values() if pool.limit in gpu.limits), None)
     if fixed is not None:
-        raise schema.SchemaError(
-            f"gpus.{name}.limits: '{fixed}' is the size of a pool and must not differ between GPUs of a target"
-        )
+        what = f"'{fixed}' is the size of a pool and must not differ between GPUs of a target"
+        raise schema.SchemaError(f"gpus.{name}.limits: {what}")
     known = given.calibrations.silicon.families
     absent = next((family for family in gpu.families if family not in known), None)
     if absent is not None:
         raise schema.SchemaError(f"gpus.{name}.families: the silicon calibration has no family '{absent}'")
-    return Gpu(
-        name, gpu.what, _build_limits(gpu.limits), _build_limits(gpu.families) if calibration == "silicon" else ()
-    )
+    families = _build_limits(gpu.families) if calibration == "silicon" else ()
+    return Gpu(name, gpu.what, _build_limits(gpu.limits), families)
 
 
 def _build_pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:
+    """Return a pool with the capacity of the limit that it names."""
     if limit not in limits:
         raise schema.SchemaError(f"pools.{name}: there is no limit '{limit}'")
     return Pool(name, limits[limit].value)
@@ -616,6 +612,7 @@ def _build_pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:
 def _build_kind(
     name: str, timing: _Timing, calibration: str, families: tuple[Limit, ...], slots: Mapping[str, _Slot]
 ) -> Kind:
+    """Return a priced kind, after a trial price. Raises for unknown names and impossible numbers."""
     place, row = f"timing.{name}.{calibration}", getattr(timing, calibration)
     absent = next((use.slot for use in row.uses if use.slot not in slots), None)
     if absent is not None:

@@ -14,7 +14,6 @@ from tilec.frontend.syntax import ast
 from tilec.tune.space import Space, Value, build_space
 
 ConstantRole = Literal["tile", "stages", "threads"]
-
 STAGE_COUNTS = (2, 3, 4, 6)
 THREAD_COUNTS = (128, 256)
 MIN_TILE_EDGE, MAX_TILE_EDGE = 16, 256
@@ -68,6 +67,7 @@ def find_literal_stages(module: ast.Module) -> list[tuple[int, int]]:
 
 
 def _list_values(role: ConstantRole, written: Value | None) -> Sequence[int]:
+    """Return the values to try for a constant of this role, the written one among them."""
     assert isinstance(written, int), "only whole numbers have roles"
     match role:
         case "stages":
@@ -80,6 +80,7 @@ def _list_values(role: ConstantRole, written: Value | None) -> Sequence[int]:
 
 
 def _find_roles_in_call(call: ast.Call) -> Iterator[tuple[str, ConstantRole]]:
+    """Yield the names among a call's arguments whose place gives them a role."""
     for keyword in call.keywords:
         if isinstance(keyword.value, ast.Name):
             if keyword.name in ("num_stages", "stage"):
@@ -129,10 +130,12 @@ def _find_shape_names(node: ast.Call | ast.Subscript) -> set[str]:
 
 
 def _collect_names(node: ast.Node) -> set[str]:
+    """Return all names that occur in a node."""
     return {part.id for part in ast.walk_nodes(node) if isinstance(part, ast.Name)}
 
 
 def _get_callee_name(callee: ast.Expr) -> str:
+    """Return the last name of a callee: `gemm` of `T.gemm`."""
     match callee:
         case ast.Attribute(name=name) | ast.Name(id=name):
             return name
@@ -141,19 +144,19 @@ def _get_callee_name(callee: ast.Expr) -> str:
 
 
 def _read_assignment(target: ast.Expr, value: ast.Expr) -> dict[str, Value | None]:
+    """Return the names that an assignment binds, with their literal values."""
     match target, value:
         case ast.Name(id=name), _:
             return {name: _read_literal(value)}
         case (ast.Tuple(items=targets), ast.Tuple(items=values)) if len(targets) == len(values):
-            pairs = zip(targets, values, strict=True)
-            return {
-                n.id: _read_literal(v) for n, v in pairs if isinstance(n, ast.Name) and not isinstance(v, ast.Starred)
-            }
+            named = ((n.id, v) for n, v in zip(targets, values, strict=True) if isinstance(n, ast.Name))
+            return {name: _read_literal(v) for name, v in named if not isinstance(v, ast.Starred)}
         case _:
             return dict.fromkeys(sorted(_collect_names(target)))
 
 
 def _read_literal(value: ast.Expr) -> Value | None:
+    """Return the value of a literal; None for any other expression."""
     match value:
         case ast.Number(value=number) | ast.String(value=number):
             return number

@@ -23,29 +23,20 @@ class DaskEngine:
         try:
             import distributed
         except ImportError:
-            raise_error(
-                "no-scheduler", "dask is not installed here", help="pip install '.[dask]', here and on every worker"
-            )
+            advice = "pip install '.[dask]', here and on every worker"
+            raise_error("no-scheduler", "dask is not installed here", help=advice)
         try:
             self._client: Any = distributed.Client(address, timeout=PATIENCE_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise_error(
-                "no-scheduler",
-                f"no dask scheduler answers at {address}",
-                notes=(reason,),
-                help="start one with `dask scheduler` and give --scheduler the address that it prints",
-            )
+            notes = (str(error).splitlines()[0] if str(error) else type(error).__name__,)
+            advice = "start one with `dask scheduler` and give --scheduler the address that it prints"
+            raise_error("no-scheduler", f"no dask scheduler answers at {address}", notes=notes, help=advice)
         try:
             self._client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
         except TimeoutError:
             self.close()
-            raise_error(
-                "no-scheduler", f"the scheduler at {address} has no workers", help=f"start `dask worker {address}`"
-            )
-        self._check_workers()
-
-    def _check_workers(self) -> None:
+            advice = f"start `dask worker {address}`"
+            raise_error("no-scheduler", f"the scheduler at {address} has no workers", help=advice)
         found: dict[str, Any] = self._client.run(_get_tilec_version, on_error="return")
         try:
             for worker, version in sorted(found.items()):
@@ -65,6 +56,7 @@ class DaskEngine:
         return [answers[worker] for worker in sorted(answers)]
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
+        """Yield the result of each task as it arrives. Cancels the rest where the caller stops."""
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 

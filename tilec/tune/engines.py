@@ -40,12 +40,8 @@ def check_tilec_version(machine: str, found: str | None) -> None:
     none)."""
     if found == __version__:
         return
-    kind = machine.partition(" ")[0]
-    raise_error(
-        "wrong-worker",
-        f"the {machine} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}",
-        help=f"install the same version on every {kind}",
-    )
+    title = f"the {machine} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}"
+    raise_error("wrong-worker", title, help=f"install the same version on every {machine.partition(' ')[0]}")
 
 
 class LocalEngine:
@@ -53,9 +49,10 @@ class LocalEngine:
 
     def __init__(self, processes: int) -> None:
         self.processes = processes
-        self._pool = self._made()
+        self._pool = self._make_pool()
 
-    def _made(self) -> ProcessPoolExecutor:
+    def _make_pool(self) -> ProcessPoolExecutor:
+        """Return a new pool of worker processes."""
         # Not forked: the searching process may have threads, for example that of a progress bar.
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.processes, context, _start_worker, (os.getpid(),))
@@ -80,13 +77,14 @@ class LocalEngine:
             raise
 
     def _retry_alone(self, function: Callable[[Task], Result], task: Task) -> Result | LostTask:
+        """Run a task by itself, and return its result, or that it is lost."""
         for _ in range(2):  # the pool may be the one that has just broken
             try:
                 with block_terminal_signals():
                     submitted = self._pool.submit(function, task)
                 return submitted.result()
             except BrokenProcessPool:
-                self._pool = self._made()
+                self._pool = self._make_pool()
         return LostTask("its process ended")
 
     def _abandon_tasks(self) -> None:
@@ -94,7 +92,7 @@ class LocalEngine:
         for process in list((self._pool._processes or {}).values()):
             process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=True)  # its thread may not meet the end of this process
-        self._pool = self._made()
+        self._pool = self._make_pool()
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tilec.support import readers, schema
 from tilec.support.diagnostics import raise_error
@@ -45,6 +45,7 @@ class Journal:
             raise
 
     def _open(self, about: Mapping[str, str]) -> None:
+        """Open or make the database, and write `about` into a new one."""
         with self._readable():
             self._base = sqlite3.connect(self.path, isolation_level=None)
             tables = {name for (name,) in self._base.execute("SELECT name FROM sqlite_master")}
@@ -62,8 +63,6 @@ class Journal:
     def close(self) -> None:
         self._base.close()
 
-    # ---- predictions -------------------------------------------------------------------------------------------------
-
     def read_predictions(self) -> dict[Point, int | str]:
         """Return for each point its cycles, or the reason why it cannot be built."""
         with self._readable():
@@ -71,11 +70,10 @@ class Journal:
             return {_decode_point(point): _decode_prediction(found) for point, found in rows}
 
     def predict(self, found: Iterable[tuple[Point, int | str]]) -> None:
+        """Record predictions of points: cycles, or the reason why one cannot be built."""
         with self._write_transaction() as cursor:
             rows = [(_encode_point(point), json.dumps(prediction)) for point, prediction in found]
             cursor.executemany("INSERT OR REPLACE INTO predictions VALUES (?, ?)", rows)
-
-    # ---- trials ------------------------------------------------------------------------------------------------------
 
     def propose(self, points: Iterable[Point]) -> None:
         """Number these points before their trials; points that have a number keep it."""
@@ -83,10 +81,10 @@ class Journal:
             cursor.executemany("INSERT OR IGNORE INTO trials (point) VALUES (?)", [(_encode_point(p),) for p in points])
 
     def note(self, point: Point, outcome: Outcome) -> None:
+        """Record the outcome of a trial."""
+        values = outcome_to_json(outcome), _encode_point(point)
         with self._write_transaction() as cursor:
-            cursor.execute(
-                "UPDATE trials SET outcome = ? WHERE point = ?", (outcome_to_json(outcome), _encode_point(point))
-            )
+            cursor.execute("UPDATE trials SET outcome = ? WHERE point = ?", values)
 
     def outcomes(self) -> dict[Point, Outcome]:
         """Return the outcomes of completed trials, in the order of their numbers."""
@@ -100,37 +98,34 @@ class Journal:
             return [_decode_point(point) for (point,) in self._rows("point FROM trials ORDER BY number", tuple[str])]
 
     def _rows(self, selected: str, wanted: Any) -> Iterator[Any]:
-        """Yield checked rows: SQLite stores any type in any column."""
+        """Yield the selected rows, checked: SQLite stores any type in any column."""
         for row in self._base.execute(f"SELECT {selected}"):
             yield schema.read_value(wanted, row, "a row")
 
-    # ---- the file ----------------------------------------------------------------------------------------------------
-
     def _check(self, known: dict[str, str], wanted: dict[str, str]) -> None:
+        """Refuse a journal that was written for another kernel, target or compiler."""
         for name, value in wanted.items():
-            if known.get(name) == value:
-                continue
-            shown = "" if len(value) > 40 else f": it has {known.get(name, 'none')}, this is {value}"
-            self.close()
-            raise_error(
-                "bad-journal",
-                f"{self.path} is the journal of another {name}{shown}",
-                help="give a new file with --journal; this one is not changed",
-            )
+            if known.get(name) != value:
+                shown = "" if len(value) > 40 else f": it has {known.get(name, 'none')}, this is {value}"
+                self.close()
+                title = f"{self.path} is the journal of another {name}{shown}"
+                raise_error("bad-journal", title, help="give a new file with --journal; this one is not changed")
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
+        """Turn errors of reading the file into `CompileError`, unless the machine ran out of something."""
         try:
             yield
         except sqlite3.OperationalError as error:  # the file is locked or cannot be opened, but may be intact
             if find_exhausted_resource(error):
                 raise
-            raise_error(
-                "bad-journal", f"cannot read {self.path}: {str(error).lower()}", help="give another file with --journal"
-            )
+            self._fail_unusable(f"cannot read {self.path}: {str(error).lower()}")
         except (sqlite3.Error, ValueError) as error:
             why = str(error).lower() if isinstance(error, sqlite3.Error) else error
-            raise_error("bad-journal", f"{self.path} is not a journal: {why}", help="give another file with --journal")
+            self._fail_unusable(f"{self.path} is not a journal: {why}")
+
+    def _fail_unusable(self, title: str) -> NoReturn:
+        raise_error("bad-journal", title, help="give another file with --journal")
 
     @contextmanager
     def _write_transaction(self) -> Iterator[sqlite3.Cursor]:
@@ -148,11 +143,7 @@ class Journal:
         except sqlite3.Error as error:
             if find_exhausted_resource(error):
                 raise
-            raise_error(
-                "bad-journal",
-                f"cannot write {self.path}: {str(error).lower()}",
-                help="give another file with --journal",
-            )
+            self._fail_unusable(f"cannot write {self.path}: {str(error).lower()}")
 
 
 def _encode_point(point: Point) -> str:

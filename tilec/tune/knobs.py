@@ -1,10 +1,9 @@
 """The compiler options that a tuner may set, by name, besides the constants of a kernel; and the decisions of the
-compiler that it may change.
-"""
+compiler that it may change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -18,13 +17,10 @@ from tilec.tune.space import Point, Space, Value
 if TYPE_CHECKING:
     from tilec.sched.decision import Decision
 
-
 OPTION_PREFIX = "--"
 """Prefix of an option's name in a point; names of constants lack it."""
 
 _DEFAULTS = CompileOptions()
-
-
 _CHOICE_SWITCHES = {switch for row in PIPELINE if isinstance(row, Choice) for switch in row.switches}
 
 KNOBS: dict[str, str] = {
@@ -50,11 +46,8 @@ def check_knob(name: str, values: Iterable[Value], path: str) -> None:
     """Refuse an unknown option, or a value that it does not accept."""
     if name not in KNOBS:
         near = get_close_matches(name, KNOBS, n=1)
-        raise_error(
-            "bad-space",
-            f"`{name}` in {path} is not a tunable option",
-            help=f"did you mean {near[0]}?" if near else f"tunable options: {', '.join(sorted(KNOBS))}",
-        )
+        advice = f"did you mean {near[0]}?" if near else f"tunable options: {', '.join(sorted(KNOBS))}"
+        raise_error("bad-space", f"`{name}` in {path} is not a tunable option", help=advice)
     for value in values:
         try:
             convert_value(name, value)
@@ -72,9 +65,8 @@ def find_written_point(space: Space, written: Mapping[str, Value | None], base: 
     for axis in space.axes:
         option = axis.name.removeprefix(OPTION_PREFIX)
         if option == axis.name:
-            equal_values = [
-                v for v in axis.values if (type(v), v) == (type(given.get(axis.name)), given.get(axis.name))
-            ]
+            constant = given.get(axis.name)
+            equal_values = [v for v in axis.values if (type(v), v) == (type(constant), constant)]
         else:
             equal_values = [v for v in axis.values if convert_value(option, v) == getattr(base, KNOBS[option])]
         if not equal_values:
@@ -94,24 +86,20 @@ def apply_point(point: Point, base: CompileOptions) -> CompileOptions:
 def list_alternative_points(decisions: Iterable[Decision], written: Point, base: CompileOptions) -> tuple[Point, ...]:
     """Return the file as `written` with one decision of the compiler changed, in the order of the decisions."""
     found: dict[tuple[str, type[Value], Value], Point] = {}
-    for name, value in _list_unchosen_options(decisions):
+    for decision, alternative in ((one, each) for one in decisions for each in one.alternatives):
+        if alternative.option is None or alternative.answer == decision.chosen:
+            continue
+        name, value = _parse_option(alternative.option)
         if convert_value(name, value) != getattr(base, KNOBS[name]):
             point = (*written, (f"{OPTION_PREFIX}{name}", value))
             found.setdefault((name, type(value), value), tuple(sorted(point)))
     return tuple(found.values())
 
 
-def _list_unchosen_options(decisions: Iterable[Decision]) -> Iterator[tuple[str, Value]]:
-    for decision in decisions:
-        for alternative in decision.alternatives:
-            if alternative.option is not None and alternative.answer != decision.chosen:
-                yield _parse_option(alternative.option)
-
-
 def _parse_option(option: str) -> tuple[str, Value]:
     """Return the knob and its value for an option as written on the command line."""
     switch, _, word = option.partition(" ")
-    for field, name in ((field, name) for name, field in KNOBS.items()):
+    for name, field in KNOBS.items():
         if switch == OPTIONS[field].negated_switch:
             return name, False
         if switch == OPTIONS[field].switch:

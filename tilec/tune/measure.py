@@ -38,9 +38,8 @@ def measure_cubin(cubin: bytes) -> tuple[float, str]:
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"it took more than {PATIENCE_SECONDS} s") from None
     if child.returncode:
-        raise RuntimeError(
-            (child.stderr.decode(errors="replace").strip().splitlines() or [f"ended with code {child.returncode}"])[-1]
-        )
+        lines = child.stderr.decode(errors="replace").strip().splitlines()
+        raise RuntimeError(lines[-1] if lines else f"ended with code {child.returncode}")
     milliseconds, gpu = json.loads(child.stdout.splitlines()[-1])
     return float(milliseconds), str(gpu)
 
@@ -74,6 +73,7 @@ def find_gpu_for(target: Target) -> str:
 
 
 def main(cubin: bytes) -> None:
+    """Time a cubin on this machine's GPU, and print the median and the GPU's name as JSON."""
     from contextlib import closing
 
     from tilec.host import runtime

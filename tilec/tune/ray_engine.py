@@ -29,9 +29,8 @@ class RayEngine:
         try:
             import ray
         except ImportError:
-            raise_error(
-                "no-scheduler", "Ray is not installed here", help="pip install '.[ray]', here and on every node"
-            )
+            advice = "pip install '.[ray]', here and on every node"
+            raise_error("no-scheduler", "Ray is not installed here", help=advice)
         self._ray: Any = ray
         _check_reachable(address)
         try:
@@ -39,12 +38,9 @@ class RayEngine:
         except (ConnectionError, OSError, ValueError) as error:
             _fail_without_head(address, error)
         except RuntimeError as error:
-            help = "install the same Python and Ray here and on every node"
+            title, notes = f"the cluster at {address} runs another version of Ray or Python", (_get_first_line(error),)
             raise_error(
-                "wrong-worker",
-                f"the cluster at {address} runs another version of Ray or Python",
-                notes=(_get_first_line(error),),
-                help=help,
+                "wrong-worker", title, notes=notes, help="install the same Python and Ray here and on every node"
             )
         if not self._nodes:
             self.close()
@@ -60,6 +56,8 @@ class RayEngine:
         return sorted(found, key=lambda node: (node["NodeManagerAddress"], node["NodeManagerPort"]))
 
     def _check_nodes(self) -> None:
+        """Raise unless every node has this version of tilec."""
+
         def get_version() -> str | None:  # must not refer to tilec, which a node may lack
             try:
                 import tilec
@@ -98,6 +96,7 @@ class RayEngine:
         return answers
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
+        """Yield the result of each task as it arrives. Cancels the rest where the caller stops."""
         from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
         task = self._make_remote(function)
@@ -130,12 +129,10 @@ def _check_reachable(address: str) -> None:
 
 
 def _fail_without_head(address: str, error: Exception) -> None:
-    raise_error(
-        "no-scheduler",
-        f"no Ray cluster answers at {address}",
-        notes=(_get_first_line(error),),
-        help="start one with `ray start --head` and give --scheduler the address that it prints",
-    )
+    """Raise that no cluster answers at the address."""
+    title, notes = f"no Ray cluster answers at {address}", (_get_first_line(error),)
+    advice = "start one with `ray start --head` and give --scheduler the address that it prints"
+    raise_error("no-scheduler", title, notes=notes, help=advice)
 
 
 def _get_first_line(error: Exception) -> str:

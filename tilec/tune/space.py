@@ -31,6 +31,7 @@ class Space:
 
     @property
     def size(self) -> int:
+        """Return the number of points."""
         return prod(len(axis.values) for axis in self.axes) * self._has_combinations + len(self.others)
 
     @property
@@ -66,8 +67,3 @@ def build_space(axes: Sequence[tuple[str, Sequence[Value]]]) -> Space:
         different = {(type(value), value): value for value in values}
         made.append(Axis(name, tuple(different.values())))
     return Space(tuple(made))
-
-
-def format_point(point: Point) -> str:
-    """Format a point for people: `block_M=128 --cluster=2x1`."""
-    return " ".join(f"{name}={value}" for name, value in point)

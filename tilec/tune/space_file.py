@@ -35,11 +35,8 @@ def read_space(text: str, path: str, constants: Collection[str], warn: Warn = ig
     for name, values in given.constants.items():
         if name not in constants:
             near = get_close_matches(name, constants, n=1)
-            raise_error(
-                "bad-space",
-                f"`{name}` in {path} is not a constant of the kernel",
-                help=f"did you mean {near[0]}?" if near else f"the constants are {', '.join(constants)}",
-            )
+            advice = f"did you mean {near[0]}?" if near else f"the constants are {', '.join(constants)}"
+            raise_error("bad-space", f"`{name}` in {path} is not a constant of the kernel", help=advice)
         axes.append((name, _list_values(values)))
     for name, values in given.options.items():
         listed, now = _list_values(values), knobs.find_current_name(name)
@@ -48,9 +45,8 @@ def read_space(text: str, path: str, constants: Collection[str], warn: Warn = ig
         knobs.check_knob(now, listed, path)
         axes.append((f"{knobs.OPTION_PREFIX}{now}", listed))
     if not axes:
-        raise_error(
-            "bad-space", f"{path} has no values to search", help="write name = [value, …] lines under [constants]"
-        )
+        advice = "write name = [value, …] lines under [constants]"
+        raise_error("bad-space", f"{path} has no values to search", help=advice)
     try:
         return build_space(axes)
     except SpaceError as error:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from tilec.tune.rank import Candidate
+from tilec.tune.search import Candidate
 from tilec.tune.space import Point, Value
 
 MIN_KNOWN_COSTS = 6
@@ -56,6 +56,7 @@ class Surrogate:
         return [*(self._encode_value(name, given.get(name)) for name in self.names), math.log(self.cycles[point])]
 
     def _encode_value(self, name: str, value: Value | None) -> float:
+        """Return the feature of a knob's value: a scaled number, the index of a word, or that it is not set."""
         if value is None:
             return UNCHANGED_OPTION
         return _scale_number(value) if _is_number(value) else self.codes[name, str(value)]
@@ -66,4 +67,5 @@ def _is_number(value: Value) -> bool:
 
 
 def _scale_number(value: Value) -> float:
+    """Return the logarithm of a number, with its sign."""
     return math.copysign(math.log2(1 + abs(float(value))), float(value))

@@ -71,6 +71,7 @@ def _limit_seconds(seconds: float | None) -> Iterator[None]:
 
 
 def _compile_and_measure(variant: Variant) -> Outcome:
+    """Compile a variant, time it if asked for, and return the outcome."""
     made = batch.compile_job(batch.CompileJob(variant.source(), variant.options, keep=("cubin",), report=True))
     if made.failed:
         return Outcome(refusal=format_first_error(CompileError(*made.diagnostics)))
@@ -83,18 +84,14 @@ def _compile_and_measure(variant: Variant) -> Outcome:
             milliseconds, gpu = measure_cubin(made.texts["cubin"])
         except RuntimeError as fault:
             return Outcome(refusal=f"on the GPU: {fault}")
-    return Outcome(
-        by_levels=report.scale_to_clock(report.by_levels),
-        by_schedule=report.scale_to_clock(report.by_schedule),
-        intervals=tuple(loop.ii for loop in report.loops if loop.ii is not None),
-        registers=entry.registers,
-        spilled_bytes=entry.spill_store_bytes + entry.spill_load_bytes,
-        milliseconds=milliseconds,
-        gpu=gpu,
-    )
+    by_levels, by_schedule = map(report.scale_to_clock, (report.by_levels, report.by_schedule))
+    intervals = tuple(loop.ii for loop in report.loops if loop.ii is not None)
+    spilled_bytes = entry.spill_store_bytes + entry.spill_load_bytes
+    return Outcome("", by_levels, by_schedule, intervals, entry.registers, spilled_bytes, milliseconds, gpu)
 
 
 def format_first_error(error: CompileError) -> str:
+    """Return the first diagnostic of an error on one line, with its place and code."""
     first = error.diagnostics[0]
     place = "" if first.primary is None else f"{first.primary.span.place}: "
     return f"{place}{first.title} [{first.code}]"

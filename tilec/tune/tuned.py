@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tilec.support import readers, schema
@@ -42,48 +43,37 @@ class _File:
 
 
 def write_tuned(tuned: TunedVariant) -> str:
+    """Return the text of a tuned file."""
     constants = {name: value for name, value in tuned.point if not name.startswith(knobs.OPTION_PREFIX)}
-    options = {
-        n.removeprefix(knobs.OPTION_PREFIX): value for n, value in tuned.point if n.startswith(knobs.OPTION_PREFIX)
-    }
+    prefix = knobs.OPTION_PREFIX
+    options = {name.removeprefix(prefix): value for name, value in tuned.point if name.startswith(prefix)}
     schedule = json.loads(tuned.schedule)
     record = _File(tuned.said, tuned.kernel, tuned.target, tuned.entry, constants, options, schedule)
     return json.dumps(schema.to_plain(record), indent=1, ensure_ascii=False) + "\n"
 
 
 def read_tuned(text: str, path: str) -> TunedVariant:
+    """Return the variant of a tuned file's text. Raises for a text that is none, or for unknown options."""
     try:
         found = schema.read_record(_File, readers.parse_json(text), "")
     except ValueError as error:
-        raise_error(
-            "bad-tuned-file", f"{path} is not a file of tilec tune: {error}", help="write it again with tilec tune"
-        )
+        title = f"{path} is not a file of tilec tune: {error}"
+        raise_error("bad-tuned-file", title, help="write it again with tilec tune")
     chosen = {knobs.find_current_name(name): value for name, value in found.options.items()}
     for name, value in chosen.items():
         knobs.check_knob(name, [value], path)
     options = ((f"{knobs.OPTION_PREFIX}{name}", value) for name, value in chosen.items())
     schedule = json.dumps(found.schedule, ensure_ascii=False)
-    return TunedVariant(
-        found.kernel, found.target, found.entry, (*found.constants.items(), *options), found.tuned, schedule
-    )
+    point = (*found.constants.items(), *options)
+    return TunedVariant(found.kernel, found.target, found.entry, point, found.tuned, schedule)
 
 
 def apply_tuned(tuned: TunedVariant, base: CompileOptions, path: str) -> CompileOptions:
     """Return the options to compile with: `-D` of the command line overrides the file's constants, the file's options
     override those of the command line."""
-    from dataclasses import replace
-
     if base.target != tuned.target:
-        raise_error(
-            "tuned-for-another",
-            f"{path} was tuned for {tuned.target}, not for {base.target}",
-            help=f"compile with --target {tuned.target}, or tune for {base.target}",
-        )
+        advice = f"compile with --target {tuned.target}, or tune for {base.target}"
+        raise_error("tuned-for-another", f"{path} was tuned for {tuned.target}, not for {base.target}", help=advice)
     chosen = knobs.apply_point(tuned.point, replace(base, defines=()))
-    return replace(
-        chosen,
-        defines=(*chosen.defines, *base.defines),
-        entry=base.entry or tuned.entry,
-        schedule=tuned.schedule,
-        tuned_for=tuned.kernel,
-    )
+    defines, entry = (*chosen.defines, *base.defines), base.entry or tuned.entry
+    return replace(chosen, defines=defines, entry=entry, schedule=tuned.schedule, tuned_for=tuned.kernel)

@@ -50,17 +50,18 @@ JOINED_STAGES = ("ptx", "cubin")
 
 
 def _parse_kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Kind, ...] | None:
+    """Return the kinds of output that --emit lists, each once. Raises for one that does not exist."""
     if value is None:
         return None
-    wanted = []
-    for name in value.split(","):
+    wanted = dict.fromkeys(value.split(","))
+    for name in wanted:
         if name not in KINDS:
             raise click.BadParameter(f"{name!r} is not one of {', '.join(KINDS)}", context, parameter)
-        wanted.append(name)
-    return tuple(dict.fromkeys(wanted))
+    return tuple(wanted)
 
 
 def _check_stop_after(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return the stage or pass of --stop-after. Raises for a name that is neither, with the nearest one."""
     if value is not None and value not in STAGES:
         from difflib import get_close_matches
 
@@ -68,30 +69,30 @@ def _check_stop_after(context: click.Context, parameter: click.Parameter, value:
 
         if value not in list_stopping_points():
             near = get_close_matches(value, list_stopping_points(), n=1)
-            hint = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else f"stages are {', '.join(STAGES)}; --print-pipeline lists passes"
-            )
+            hint = f"stages are {', '.join(STAGES)}; --print-pipeline lists passes"
+            hint = f"did you mean {near[0]!r}?" if near else hint
             raise click.BadParameter(f"{value!r} is neither a stage nor a pass: {hint}", context, parameter)
     return value
 
 
 def _list_passes() -> tuple[str, ...]:
+    """Return the stages and passes that --stop-after takes, for completion."""
     from tilec.driver.engine import list_stopping_points
 
     return list_stopping_points()
 
 
 def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    """Print the versions and end the command, if --version is given."""
     if is_asked and not context.resilient_parsing:
-        from tilec.cli.version import format_versions
+        from tilec.cli.main import format_versions
 
         print(format_versions())
         context.exit()
 
 
 def _print_cmake_folder(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    """Print the folder of FindTilec.cmake and end the command, if --cmake-dir is given."""
     if is_asked and not context.resilient_parsing:
         print(resources.cmake_folder())
         context.exit()
@@ -198,6 +199,7 @@ def _build_kernels(
     verbose: bool,
     **given: Any,
 ) -> None:
+    """Check the options, compile every kernel for every target, and write and print what they ask for."""
     from tilec.driver import batch
 
     began = time.perf_counter()
@@ -224,10 +226,8 @@ def _build_kernels(
         plans[0] = plans[0].also("schedule", targets[0], schedule_trace_file)
     for plan in plans:
         _check_reachable(plan, stop_after, given["opt_level"], schedule_trace_file)
-    if depfile or depfile_name is not None:
-        depfiles = {plan.kernel: depfile_name or f"{plan.base}.d" for plan in plans}
-    else:
-        depfiles = {}
+    has_depfiles = depfile or depfile_name is not None
+    depfiles = {plan.kernel: depfile_name or f"{plan.base}.d" for plan in plans if has_depfiles}
     if report and (stop_after or LAST_STAGE.get(given["opt_level"], STAGES[-1])) != STAGES[-1]:
         fail_usage("--report needs a cubin: compile with -O2 or -O3, and without --stop-after")
     style = _make_header_style(plans, header_style, namespace)
@@ -237,12 +237,10 @@ def _build_kernels(
         fail_usage("-o - is standard output, for one output without -MD: give -o a name")
 
     with report_mistakes(None):
-        _check_entry_names(plans)
-        work = [
-            job
-            for plan in plans
-            for job in _make_jobs(plan, targets, stop_after, dump_ir, len(plans) > 1, report, given)
-        ]
+        _check_distinct_paths(plans)
+        work: list[CompileJob] = []
+        for plan in plans:
+            work += _make_jobs(plan, targets, stop_after, dump_ir, len(plans) > 1, report, given)
         outputs = [path for plan in plans for path in plan.paths() if path != STDOUT]
         files.check_outputs([*outputs, *depfiles.values()], list_input_files(kernels, given))
         if output is not None and not is_folder and emit is None and stop_after is None:
@@ -281,6 +279,7 @@ def _build_kernels(
 
 
 def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[str, Any]) -> None:
+    """Print the passes for each target: which run on these kernels, and why the others do not."""
     from tilec.driver.build import Observer, load_kernels
     from tilec.driver.pipeline_text import show_pipeline
     from tilec.target.table import load_target
@@ -288,10 +287,8 @@ def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[st
     for target in targets:
         with report_mistakes(None):
             options = make_compile_options(given, target)
-            machine, sources = (
-                load_target(target, options.calibration, options.gpu),
-                [_read_kernel_file(path) for path in paths],
-            )
+            machine = load_target(target, options.calibration, options.gpu)
+            sources = [_read_kernel_file(path) for path in paths]
         found: list[Kernel] = []
         for source in sources:
             with report_mistakes(source):
@@ -303,12 +300,9 @@ def _make_header_style(plans: Sequence[OutputPlan], name: str, namespace: str | 
     """Return the style of headers. Raises a usage error where one is given but no header is written."""
     from tilec.host.header import Style, is_namespace
 
-    given_options = [
-        *(["--header-style"] if name != HEADER_STYLES[0] else []),
-        *(["--namespace"] if namespace is not None else []),
-    ]
-    if given_options and not any("header" in plan.kinds() for plan in plans):
-        fail_usage(f"{given_options[0]} needs --emit header")
+    option = "--header-style" if name != HEADER_STYLES[0] else "--namespace" if namespace is not None else None
+    if option is not None and not any("header" in plan.kinds() for plan in plans):
+        fail_usage(f"{option} needs --emit header")
     if namespace is not None and not is_namespace(namespace):
         fail_usage(f"--namespace {namespace}: this is not a namespace of C++; write a name such as kernels or a::b")
     return Style(name == "declarations", tuple(namespace.split("::")) if namespace else ())
@@ -327,34 +321,35 @@ class OutputPlan:
     places: tuple[tuple[Kind, str | None, str], ...]
 
     def also(self, kind: Kind, target: str | None, path: str) -> OutputPlan:
+        """Return the plan with one more output."""
         return OutputPlan(self.kernel, self.base, (*self.places, (kind, target, path)))
 
     def paths(self) -> list[str]:
+        """Return the paths of all outputs."""
         return [path for _, _, path in self.places]
 
     def kinds(self) -> list[Kind]:
+        """Return the kinds of the outputs, each once."""
         return list(dict.fromkeys(kind for kind, _, _ in self.places))
 
     def stages(self) -> list[str]:
         """Return the stages that these outputs are made from."""
-        stages = [
-            stage for kind in self.kinds() for stage in (JOINED_STAGES if kind in JOINED_KINDS else [_get_stage(kind)])
-        ]
-        return list(dict.fromkeys(stages))
+        stages: dict[str, None] = {}
+        for kind in self.kinds():
+            stages |= dict.fromkeys(JOINED_STAGES if kind in JOINED_KINDS else [_get_stage(kind)])
+        return list(stages)
 
 
-def _check_entry_names(plans: Sequence[OutputPlan]) -> None:
+def _check_distinct_paths(plans: Sequence[OutputPlan]) -> None:
     """Raise if outputs of two kernel files have the same path."""
     known: dict[str, str] = {}
     for plan in plans:
         for path in plan.paths():
             if (other := known.setdefault(path, plan.kernel)) != plan.kernel:
-                raise_error(
-                    "unwritable-output",
-                    f"cannot write {path}: another output has the same path",
-                    notes=(f"both {other} and {plan.kernel} write it",),
-                    help="rename one of them, or compile them separately",
-                )
+                title = f"cannot write {path}: another output has the same path"
+                note = f"both {other} and {plan.kernel} write it"
+                advice = "rename one of them, or compile them separately"
+                raise_error("unwritable-output", title, notes=(note,), help=advice)
 
 
 def _get_stage(kind: Kind) -> str:
@@ -363,6 +358,7 @@ def _get_stage(kind: Kind) -> str:
 
 
 def _get_suffix(kind: Kind) -> str:
+    """Return the suffix of files of this kind: a pass's files have that of the stage in whose form it ends."""
     if kind in SUFFIX:
         return SUFFIX[kind]
     from tilec.driver.engine import find_stage_form
@@ -384,9 +380,8 @@ def _check_suffix(output: str) -> None:
     suffix = Path(output).suffix
     if suffix and _find_kind_by_suffix(output) is None:
         known = ", ".join(dict.fromkeys(SUFFIX[kind] for kind in (*_UNAMBIGUOUS_KINDS, *SUFFIX)))
-        fail_usage(
-            f"-o {output}: no kind of output is called {suffix}; write one of {known}, or name the kind with --emit"
-        )
+        advice = f"write one of {known}, or name the kind with --emit"
+        fail_usage(f"-o {output}: no kind of output is called {suffix}; {advice}")
 
 
 def _make_base_name(kernel: str, is_folder: bool, output: str | None) -> str:
@@ -423,11 +418,8 @@ def _plan_outputs(
     base = _make_base_name(kernel, is_folder, output)
     places: list[tuple[Kind, str | None, str]] = []
     for kind in emit:
-        if kind in JOINED_KINDS:
-            places.append((kind, None, f"{base}{_get_suffix(kind)}"))
-            continue
-        for target in targets:
-            middle = f".{target_stem(target)}" if len(targets) > 1 else ""
+        for target in (None,) if kind in JOINED_KINDS else targets:
+            middle = f".{target_stem(target)}" if target is not None and len(targets) > 1 else ""
             places.append((kind, target, f"{base}{middle}{_get_suffix(kind)}"))
     if len(places) == 1 and output is not None and not is_folder:
         places = [(*places[0][:2], output)]
@@ -439,8 +431,8 @@ def _check_reachable(plan: OutputPlan, stop_after: str | None, level: int, trace
     from tilec.driver.engine import find_position
 
     end = LAST_STAGE.get(level, "cubin")
-    for kind, stage in ((kind, "cubin" if kind in FROM_CUBIN else kind) for kind in plan.kinds()):
-        if stop_after is not None and find_position(stage) > find_position(stop_after):
+    for kind in plan.kinds():
+        if stop_after is not None and find_position(_get_stage(kind)) > find_position(stop_after):
             option = "--schedule-trace-file" if kind == "schedule" and trace is not None else f"--emit {kind}"
             fail_usage(f"--stop-after {stop_after} comes before {option}")
     wanted = [*plan.stages(), *([stop_after] if stop_after is not None else [])]
@@ -457,6 +449,7 @@ def _make_jobs(
     report: bool,
     given: dict[str, Any],
 ) -> Iterator[CompileJob]:
+    """Yield a compile job of a kernel file for each target, which ends at the last wanted stage."""
     from tilec.driver.batch import CompileJob
     from tilec.driver.engine import find_position
 
@@ -467,9 +460,8 @@ def _make_jobs(
         # Stop at the last wanted stage; a dump wants all of them.
         end = LAST_STAGE.get(options.opt_level)
         last = stop_after or (end if dump_ir is not None or report else max(keep, key=find_position))
-        inner = ".".join(
-            [*([Path(plan.kernel).stem] if of_several else []), *([target_stem(target)] if len(targets) > 1 else [])]
-        )
+        names = (of_several, Path(plan.kernel).stem), (len(targets) > 1, target_stem(target))
+        inner = ".".join(name for is_needed, name in names if is_needed)
         folder = None if dump_ir is None else str(Path(dump_ir) / inner)
         # Each job records imports in a source of its own.
         own = SourceFile(source.path, source.text)
@@ -484,11 +476,8 @@ def _read_kernel_file(path: str) -> SourceFile:
         if path in ("compile", "build"):
             raise_error("no-such-file", f"there is no command '{path}'", help="compiling has no command: tilec FILE.tl")
         near = difflib.get_close_matches(path, COMMANDS, n=1)
-        raise_error(
-            "no-such-file",
-            f"{path} is neither a file nor a command",
-            help=f"did you mean 'tilec {near[0]}'?" if near else f"commands: {', '.join(COMMANDS)}",
-        )
+        advice = f"did you mean 'tilec {near[0]}'?" if near else f"commands: {', '.join(COMMANDS)}"
+        raise_error("no-such-file", f"{path} is neither a file nor a command", help=advice)
     return files.read_source(path)
 
 
@@ -508,23 +497,18 @@ def _build_contents(plan: OutputPlan, results: dict[str, CompileResult], style: 
 
             portable = newest_portable(of_machine)
             ptx = {} if portable is None else {portable: of_machine[portable].texts["ptx"]}
-            contents[path] = build_fatbin(
-                {name: result.texts["cubin"] for name, result in of_machine.items()}, ptx, Path(plan.kernel).name
-            )
+            cubins = {name: result.texts["cubin"] for name, result in of_machine.items()}
+            contents[path] = build_fatbin(cubins, ptx, Path(plan.kernel).name)
         elif kind == "header":
             from tilec.host.header import Variant, build_header
 
-            variants = [
-                Variant(name, result.texts["cubin"], result.texts["ptx"], result.manifests)
-                for name, result in of_machine.items()
-            ]
+            machines = of_machine.items()
+            variants = [Variant(name, r.texts["cubin"], r.texts["ptx"], r.manifests) for name, r in machines]
             contents[path] = build_header(Path(plan.kernel).name, variants, style).encode()
-        elif kind == "json":
-            assert target is not None
-            contents[path] = _encode_manifests(results[target])
         else:
             assert target is not None
-            contents[path] = results[target].texts[kind]
+            result = results[target]
+            contents[path] = _encode_manifests(result) if kind == "json" else result.texts[kind]
     return contents
 
 
@@ -552,11 +536,8 @@ def _format_make_rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
     for path in (*outputs, *inputs):
         found = next((sign for sign in path if sign in _UNSAFE_IN_RULES or not sign.isprintable()), None)
         if found is not None:
-            raise_error(
-                "unwritable-output",
-                f"no rule of make can name {path!r}: it has {found!r} in it",
-                help="rename it, or remove -MD and -MF",
-            )
+            title = f"no rule of make can name {path!r}: it has {found!r} in it"
+            raise_error("unwritable-output", title, help="rename it, or remove -MD and -MF")
     return f"{' '.join(map(_escape_path, outputs))}: {' '.join(map(_escape_path, inputs))}\n"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.console import fail_usage, make_console, report_mistakes, show_tables
-from tilec.support import files, readers, schema
+from tilec.support import files, readers, resources, schema
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 
@@ -87,26 +87,19 @@ def calibrate(
         if emit is not None:
             _write_probes(machine, emit)
             return
-        base = _read_base(target, output)
+        has_output = output is not None and Path(output).exists()
+        base = files.read_text(output or "") if has_output else resources.target_text(target)
         files.check_outputs([path for path in (output, json_file) if path is not None], [])
-        measurement = (
-            _read_measurement(results, target)
-            if results is not None
-            else _measure_machine(machine, cubins, repeats, json_file)
-        )
+        if results is not None:
+            measurement = _read_measurement(results, target)
+        else:
+            measurement = _measure_machine(machine, cubins, repeats, json_file)
         _report_measurement(measurement, base, output, json_file)
 
 
-def _read_base(target: str, output: str | None) -> str:
-    """Return the text to rewrite: the output file's, or else that of the target that ships."""
-    from tilec.support import resources
-
-    if output is not None and Path(output).exists():
-        return files.read_text(output)
-    return resources.target_text(target)
-
-
 def _make_assembler(machine: Target) -> Callable[[Probe], bytes]:
+    """Return a function that assembles a probe for the machine, and returns its cubin."""
+
     def assemble_probe(probe: Probe) -> bytes:
         from tilec.calibrate.probe import build_ptx
         from tilec.ptx.assemble import assemble_module
@@ -117,6 +110,7 @@ def _make_assembler(machine: Target) -> Callable[[Probe], bytes]:
 
 
 def _write_probes(machine: Target, folder: str) -> None:
+    """Write the cubin of each probe of the machine into a folder, with a plan of them."""
     from tilec.calibrate.measure import select_probes
 
     cubin_of = _make_assembler(machine)
@@ -148,16 +142,16 @@ def make_cubin_reader(folder: str, machine: Target) -> Callable[[Probe], bytes]:
         name = f"{probe.entry}.cubin"
         cubin = files.read_bytes(str(Path(folder) / name))
         if hashlib.sha256(cubin).hexdigest() != sums.get((probe.name, name)):
-            raise_error(
-                "bad-measurements", f"{folder}/{name} is not the cubin of its plan", help="write both with --emit"
-            )
+            title = f"{folder}/{name} is not the cubin of its plan"
+            raise_error("bad-measurements", title, help="write both with --emit")
         return cubin
 
     return read_cubin
 
 
 def _measure_machine(machine: Target, cubins: str | None, repeats: int, json_file: str | None) -> Measurement:
-    """Run the probes. After each of them `json_file` holds the results so far."""
+    """Run the probes on this machine's GPU and return their figures. After each of them `json_file` holds the results
+    so far."""
     from tilec.calibrate.measure import find_gpu, measure_target, to_json
 
     def save_measurement(measurement: Measurement) -> None:
@@ -178,6 +172,7 @@ def _measure_machine(machine: Target, cubins: str | None, repeats: int, json_fil
 
 
 def _read_measurement(path: str, target: str) -> Measurement:
+    """Read the measurement that --json wrote. Raises for one of another target."""
     from tilec.calibrate.measure import from_json
 
     measurement = from_json(files.read_text(path), path)
@@ -212,6 +207,7 @@ def _report_measurement(measurement: Measurement, base: str, output: str | None,
 
 
 def _make_figure_table(measurement: Measurement) -> Table:
+    """Return a table of the measured figures, with their spread."""
     from rich.table import Table
     from rich.text import Text
 
@@ -226,6 +222,7 @@ def _make_figure_table(measurement: Measurement) -> Table:
 
 
 def _make_cell_table(changes: tuple[Change, ...]) -> Table:
+    """Return a table of the cells of the target file, as they are and as measured."""
     from rich.table import Table
     from rich.text import Text
 

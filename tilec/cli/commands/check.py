@@ -17,6 +17,7 @@ from tilec.cli.kernel_options import add_kernel_options, make_compile_options, p
 from tilec.cli.limits import add_limit_options
 from tilec.cli.other_spellings import FormerSpellings
 from tilec.cli.watch import run_and_watch, watch_option
+from tilec.host.machines import parse_capability
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.options import CompileOptions
 
@@ -52,30 +53,26 @@ def check(watch: bool, verbose: bool, **given: Any) -> None:
 
 
 def _check_kernels(kernels: tuple[str, ...], jobs: int, library: bool, **given: Any) -> None:
+    """Check each kernel file for each target, and report the mistakes and their number."""
     from tilec.driver.batch import CompileJob, compile_jobs
 
     with report_mistakes(None):
         found = arguments.find_kernel_files(kernels)
         sources = [arguments.read_kernel_file(name) for name in found]
         variants = [make_compile_options(given, target) for target in parse_target_names(given)]
+    below = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below}
     # A folder also contains files that others import.
-    libraries = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below or library}
+    libraries = {source.path for source in sources} if library else below
     results = compile_jobs([CompileJob(s, options, only_check=True) for s in sources for options in variants], jobs)
-    if _is_target_default(given):
-        below = {source.path for source, is_below in zip(sources, found.values(), strict=True) if is_below}
+    source_of_target = click.get_current_context().get_parameter_source("target")
+    if source_of_target is ParameterSource.DEFAULT and not given["target_file"]:
         note = partial(_note_other_target, target=variants[0].target, options_for=partial(make_compile_options, given))
         results = (note(one) if one.source.path in below else one for one in results)
-    lacks_kernels = ["no-kernel"]
-    shown = (
-        one for one in results if one.source.path not in libraries or [d.code for d in one.diagnostics] != lacks_kernels
-    )
-    report_results(shown, counted=True)
 
+    def is_shown(result: CompileResult) -> bool:
+        return result.source.path not in libraries or [d.code for d in result.diagnostics] != ["no-kernel"]
 
-def _is_target_default(given: dict[str, Any]) -> bool:
-    """Return whether the command line names no machine."""
-    source = click.get_current_context().get_parameter_source("target")
-    return source is ParameterSource.DEFAULT and not given["target_file"]
+    report_results(filter(is_shown, results), counted=True)
 
 
 def _note_other_target(
@@ -105,7 +102,6 @@ def _names_target(mistake: Diagnostic, target: str) -> bool:
 
 def _find_more_capable_machines(target: str) -> list[str]:
     """Return the machines with features that this one lacks, the oldest first."""
-    from tilec.host.machines import parse_capability
     from tilec.support.resources import target_names
     from tilec.target.table import load_target
 

@@ -35,23 +35,17 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
         try:
             launches = read_profile(files.read_text(profile))
         except ProfileError as error:
-            raise_error(
-                "bad-profile",
-                f"{profile} is not a profile that can be compared: {error}",
-                help="write one with ncu --csv --page raw --set full, and its standard output into the file",
-            )
+            advice = "write one with ncu --csv --page raw --set full, and its standard output into the file"
+            raise_error("bad-profile", f"{profile} is not a profile that can be compared: {error}", help=advice)
     build, found = simulate_kernel_file(source, options, sizes)
     entry = build.manifest.entry
     ours = profiles.select_launches(launches, entry)
     with report_mistakes(None):
         if not ours:
             known = ", ".join(dict.fromkeys(launch.kernel for launch in launches))
-            raise_error(
-                "bad-profile",
-                f"{profile} has no launch of {entry}",
-                notes=(f"it has launches of {known}",),
-                help="profile the program that launches it, or give the file of the kernel that was profiled",
-            )
+            title, notes = f"{profile} has no launch of {entry}", (f"it has launches of {known}",)
+            advice = "profile the program that launches it, or give the file of the kernel that was profiled"
+            raise_error("bad-profile", title, notes=notes, help=advice)
     compared = profiles.compare_profile(ours, counters.compute_counters(found))
     launches_of_it = "1 launch" if compared.launches == 1 else f"{compared.launches} launches, their means"
     print(f"{entry} on {build.manifest.target}: {launches_of_it} in {profile}")
@@ -59,9 +53,7 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
     for row in compared.rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         unit = f" [{row.unit}]" if row.unit else ""
-        print(
-            f"{counters.format_amount(row.measured):>14}{counters.format_amount(row.predicted):>14}"
-            f"{ratio:>8}  {row.name}{unit}"
-        )
+        measured, predicted = counters.format_amount(row.measured), counters.format_amount(row.predicted)
+        print(f"{measured:>14}{predicted:>14}{ratio:>8}  {row.name}{unit}")
     if compared.unmatched and all_metrics:
         print(f"not predicted: {', '.join(compared.unmatched)}")

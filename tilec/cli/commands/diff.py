@@ -41,6 +41,7 @@ def diff(old: str, new: str, form: str) -> None:
 
 
 def _read_record(path: str) -> dict[str, object]:
+    """Read the schedule trace of a file. Raises for a file that is none."""
     try:
         return read_trace_record(files.read_text(path))
     except TraceError as error:
@@ -49,6 +50,7 @@ def _read_record(path: str) -> dict[str, object]:
 
 
 def _format_json(found: Comparison) -> str:
+    """Return the changes between two traces, and their reasons, as JSON."""
     changes = [
         {"kind": c.kind, "loop": c.loop, "subject": c.subject, "old": c.old, "new": c.new, "text": str(c)}
         for c in found.changes
@@ -58,6 +60,7 @@ def _format_json(found: Comparison) -> str:
 
 
 def _format_text(found: Comparison) -> str:
+    """Return the changes between two traces, loop by loop, each loop's with the reasons."""
     if not found.changes:
         return "the schedules are the same"
     steps = dict(found.why)

@@ -1,9 +1,5 @@
-"""`tilec emulate`: run the PTX on the CPU, and by default compare it with the reference.
-
-A .ptx file is run as it is, with the launch and the arguments from the command line.
-
-Messages of `tilec emulate` about the outputs of a run.
-"""
+"""`tilec emulate`: run the PTX on the CPU, and by default compare it with the reference. A .ptx file is run as it is,
+with the launch and the arguments from the command line."""
 
 from __future__ import annotations
 
@@ -27,6 +23,7 @@ from tilec.support.records import dataclass
 if TYPE_CHECKING:
     from tilec.driver.emulation.compare import Comparison
     from tilec.driver.emulation.emulate import RunOptions
+    from tilec.driver.emulation.emulate_ptx import LaunchGeometry
     from tilec.emu import Report
 
 
@@ -94,8 +91,7 @@ def emulate(
             raise click.UsageError(
                 "--inputs, --size, --compare and --expect are for FILE.tl; the arguments of FILE.ptx are --arg"
             )
-        cluster = given["cluster"]
-        launch = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
+        launch = (grid, block, given["cluster"], smem)
         _emulate_ptx(file, _RunFiles(outputs, timeline), given["entry"], launch, args, options)
         return
     if any(option is not None for option in (grid, block, smem)) or args:
@@ -114,6 +110,19 @@ def parse_size(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
+LaunchOptions = tuple[str | None, str | None, str | None, int | None]
+"""The values of --grid, --block, --cluster and --smem, for FILE.ptx."""
+
+
+def parse_launch(launch: LaunchOptions) -> LaunchGeometry:
+    """Return the launch of a PTX file: of one block and without clusters, unless the options ask for more."""
+    from tilec.driver.emulation.emulate_ptx import LaunchGeometry, parse_extents
+
+    grid, block, cluster, smem = launch
+    blocks, threads = parse_extents(grid or "1"), parse_extents(block or "")
+    return LaunchGeometry(blocks, threads, parse_extents((cluster or "1").lower().replace("x", ",")), smem or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class _RunFiles:
     """The files that a complete run writes."""
@@ -122,6 +131,7 @@ class _RunFiles:
     timeline: str | None
 
     def check(self, read: Sequence[str]) -> None:
+        """Refuse outputs that cannot be written, or that would replace a file that is read."""
         files.check_outputs([path for path in (self.outputs, self.timeline) if path is not None], read)
 
     def write(self, report: Report, arrays: Callable[[], bytes]) -> None:
@@ -157,14 +167,8 @@ def _emulate_kernel(
         compiler_options = make_compile_options(given)
         given_arrays = files.read_bytes(inputs) if inputs is not None else None
         load_expected = expected.load_reference(expect) if expect is not None else None
-        read = [inputs] if inputs is not None else []
-        outputs.check(
-            [
-                *list_input_files([file], given),
-                *read,
-                *([expected.get_reference_path(expect)] if expect is not None else []),
-            ]
-        )
+        read = list_input_files([file], given) + ([inputs] if inputs is not None else [])
+        outputs.check(read + ([expected.get_reference_path(expect)] if expect is not None else []))
     observer = driver.Observer()
     with report_mistakes(source):
         build = driver.build_kernel(source, compiler_options, observer)
@@ -178,8 +182,7 @@ def _emulate_kernel(
         blocks = math.prod(emulate.compute_grid(build.manifest, arguments))
         with _track_progress(build.manifest.entry, blocks) as note:
             report = emulate.emulate_build(build, arguments, note, options)
-        print(make_printable(report.printed), end="")
-        print("".join(map(_describe_allowed_faults, report.allowed.items())), end="")
+        _print_run(report)
         outputs.write(report, lambda: emulate.pack_arguments(arguments))
         if report.faults:
             raise CompileError(*(emulate.build_fault_diagnostic(fault, source, build) for fault in report.faults))
@@ -188,10 +191,8 @@ def _emulate_kernel(
             ran = f"{report.blocks} blocks of {blocks}{', some of them without work' if idle else ''}"
             print(f"{ran}; only what they wrote is compared")
         if not options.sample:
-            show_diagnostics(
-                build_unwritten_warnings(count_unwritten_elements(build.kernel, build.manifest, arguments.tensors)),
-                source,
-            )
+            unwritten = count_unwritten_elements(build.kernel, build.manifest, arguments.tensors)
+            show_diagnostics(build_unwritten_warnings(unwritten), source)
         written = merge_written_masks(build.manifest, report) if options.sample else None
         wrong: list[Diagnostic] = []
 
@@ -211,17 +212,13 @@ def _emulate_kernel(
                 print(describe_comparison(result, by))
             if compared and all(result.is_nothing_compared for result in compared):
                 raise CompileError(nothing_compared(build.kernel.name, report.blocks, blocks))
-            wrong.extend(
-                build_mismatch_diagnostic(result, by, observer.warnings)
-                for result in compared
-                if not result.matches and not result.is_nothing_compared
-            )
+            differing = (r for r in compared if not r.matches and not r.is_nothing_compared)
+            wrong.extend(build_mismatch_diagnostic(result, by, observer.warnings) for result in differing)
 
         if load_expected is not None and expect is not None:
-            expected_arrays = load_expected(build.kernel, build.manifest, before)
-            compare_with_reference(
-                emulate.KernelArguments({**arguments.tensors, **expected_arrays}, {}), expect, expected_arrays
-            )
+            named_arrays = load_expected(build.kernel, build.manifest, before)
+            reference = emulate.KernelArguments({**arguments.tensors, **named_arrays}, {})
+            compare_with_reference(reference, expect, named_arrays)
         if is_compared:
             emulate.run_reference(build.kernel, before)
             compare_with_reference(before, BY_NUMPY)
@@ -231,34 +228,25 @@ def _emulate_kernel(
 
 
 def _emulate_ptx(
-    file: str,
-    outputs: _RunFiles,
-    entry: str | None,
-    launch: tuple[str | None, str | None, str | None, int | None],
-    args: tuple[str, ...],
-    options: RunOptions,
+    file: str, outputs: _RunFiles, entry: str | None, launch: LaunchOptions, args: tuple[str, ...], options: RunOptions
 ) -> None:
+    """Emulate a kernel of a PTX file, print its report and write its files."""
     from tilec.driver.emulation import emulate_ptx
 
-    grid, block, cluster, smem = launch
-    if block is None:
+    if launch[1] is None:
         raise click.UsageError("FILE.ptx needs --block")
     with report_mistakes(None):
         source = files.read_source(file)
-        sizes = [emulate_ptx.parse_extents(text) for text in (grid or "1", block, cluster or "1")]
-        geometry = emulate_ptx.LaunchGeometry(sizes[0], sizes[1], sizes[2], smem or 0)
+        geometry = parse_launch(launch)
         arguments = emulate_ptx.parse_arguments(args)
         outputs.check([file, *(text.rpartition(":")[0] for text in args if ".npz:" in text)])
     with report_mistakes(source):
         with _track_progress(entry or file, math.prod(geometry.grid)) as note:
             report = emulate_ptx.emulate_ptx_file(source, entry, geometry, arguments, note, options)
-        print(make_printable(report.printed), end="")
-        print("".join(map(_describe_allowed_faults, report.allowed.items())), end="")
+        _print_run(report)
         outputs.write(report, lambda: emulate_ptx.pack_arrays(arguments))
         if report.faults:
-            raise CompileError(
-                *(emulate_ptx.build_ptx_fault_diagnostic(fault, source, arguments) for fault in report.faults)
-            )
+            raise CompileError(*(emulate_ptx.build_ptx_fault_diagnostic(f, source, arguments) for f in report.faults))
     print(emulate_ptx.summarise_report(report))
 
 
@@ -282,9 +270,11 @@ def _track_progress(name: str, blocks: int) -> Iterator[Callable[[int, int], Non
             raise CommandExit(interrupt_exit_code(reason)) from None
 
 
-def _describe_allowed_faults(found: tuple[str, int]) -> str:
-    kind, count = found
-    return f"{count} faults of kind {kind} allowed: results may differ from run to run on a GPU\n"
+def _print_run(report: Report) -> None:
+    """Print what a kernel has printed, and how many faults of each kind were allowed."""
+    print(make_printable(report.printed), end="")
+    for kind, count in report.allowed.items():
+        print(f"{count} faults of kind {kind} allowed: results may differ from run to run on a GPU")
 
 
 @contextmanager
@@ -319,12 +309,10 @@ def describe_comparison(result: Comparison, by: str) -> str:
 
 def nothing_compared(kernel: str, ran: int, blocks: int) -> Diagnostic:
     """Return the error of a sample that says nothing: none of its blocks wrote an output."""
-    return Diagnostic(
-        "nothing-compared",
-        f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared",
-        notes=("in a persistent grid a block may have no work for these sizes",),
-        help="give a larger --grid-sample or another --seed, or remove --grid-sample to run every block",
-    )
+    title = f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared"
+    note = "in a persistent grid a block may have no work for these sizes"
+    advice = "give a larger --grid-sample or another --seed, or remove --grid-sample to run every block"
+    return Diagnostic("nothing-compared", title, notes=(note,), help=advice)
 
 
 def _describe_share(result: Comparison) -> str:
@@ -340,35 +328,20 @@ def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Di
     NaN."""
     if not result.is_meaningless:
         where = f"{result.name}[{', '.join(map(str, result.worst))}]"
-        return Diagnostic(
-            "emulation-mismatch",
-            f"output {result.name} of the emulated kernel differs from {by}",
-            notes=(f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}",),
-        )
-    causes = tuple(_find_causes(warnings))
+        note = f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}"
+        title = f"output {result.name} of the emulated kernel differs from {by}"
+        return Diagnostic("emulation-mismatch", title, notes=(note,))
+    reads = ((w, w.secondary[0].span.line) for w in warnings if w.code == "uninitialised-read" and w.secondary)
+    causes = tuple(f"{warning.title} (read in line {line})" for warning, line in reads)
     first = f"{result.name}[{', '.join(map(str, result.first))}]"
-    return Diagnostic(
-        "emulation-not-finite",
-        f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite",
-        notes=(f"the first is {first}; no input has such a value, so nothing was compared", *causes),
-        help=None if causes else "use T.print in the kernel to find where the first one comes from",
-    )
-
-
-def _find_causes(warnings: Iterable[Diagnostic]) -> Iterator[str]:
-    for found in warnings:
-        if found.code == "uninitialised-read" and found.secondary:
-            yield f"{found.title} (read in line {found.secondary[0].span.line})"
+    title = f"{result.not_finite:,} of {result.elements:,} elements of {result.name} are NaN or infinite"
+    notes = (f"the first is {first}; no input has such a value, so nothing was compared", *causes)
+    advice = None if causes else "use T.print in the kernel to find where the first one comes from"
+    return Diagnostic("emulation-not-finite", title, notes=notes, help=advice)
 
 
 def build_unwritten_warnings(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
     """Return a warning for each output that blocks left partly unwritten, with both counts."""
-    return [
-        Diagnostic(
-            "unwritten-elements",
-            f"no block wrote {count:,} of the {total:,} elements of {name}",
-            help="check the grid and the indices of the stores",
-            severity="warning",
-        )
-        for name, count, total in elements
-    ]
+    titles = (f"no block wrote {count:,} of the {total:,} elements of {name}" for name, count, total in elements)
+    advice = "check the grid and the indices of the stores"
+    return [Diagnostic("unwritten-elements", title, help=advice, severity="warning") for title in titles]

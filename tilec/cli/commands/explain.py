@@ -14,6 +14,7 @@ from tilec.cli.help import GroupedCommand
 from tilec.cli.kernel_options import add_kernel_options, make_compile_options
 from tilec.support import files
 from tilec.support.diagnostics import raise_error
+from tilec.support.spelling import nearest_word
 
 
 @click.command()
@@ -40,8 +41,6 @@ def explain(words: tuple[str, ...]) -> None:
         print(text)
         return
     if code not in EXPLANATIONS:
-        from tilec.support.spelling import nearest_word
-
         near = nearest_word(code, (*EXPLANATIONS, *terms.list_terms()))
         with report_mistakes(None):
             raise_error("unknown-code", f"there is no error, warning or name '{code}'",

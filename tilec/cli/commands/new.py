@@ -16,11 +16,7 @@ from tilec.support.diagnostics import raise_error
 _FOLDER = Path(__file__).parent / "templates"
 
 # The starter kernels, with constants that make them small enough for the emulator.
-TEMPLATES = {
-    "gemm": "-D M=128 -D N=128 -D K=128",
-    "attention": "-D S=128 -D heads=1",
-    "elementwise": "-D N=2048",
-}
+TEMPLATES = {"gemm": "-D M=128 -D N=128 -D K=128", "attention": "-D S=128 -D heads=1", "elementwise": "-D N=2048"}
 
 
 @click.command()
@@ -49,6 +45,7 @@ def new(name: str, template: str) -> None:
 
 
 def _check_name(name: str, kernel: str) -> None:
+    """Raise unless the name can be that of a kernel and has no meaning in its text."""
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) is None or keyword.iskeyword(name):
         raise_error("bad-project-name", f"'{name}' cannot be the name of a kernel",
              help="use lower-case letters, digits and _, a letter first, and no Python keyword")  # fmt: skip
@@ -57,6 +54,7 @@ def _check_name(name: str, kernel: str) -> None:
 
 
 def _fill_template(text: str, values: dict[str, str]) -> str:
+    """Replace each placeholder in the text by its value."""
     for place, value in values.items():
         text = text.replace(place, value)
     return text

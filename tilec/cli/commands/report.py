@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from tilec.driver.build import Library
     from tilec.driver.machine_code import LoopCode
     from tilec.passes.cost.report import Report
-    from tilec.report.index_page import IndexRow
+    from tilec.report.viewer import IndexRow
 
 
 @click.command(cls=GroupedCommand)
@@ -74,37 +76,26 @@ class _Wanted:
     sizes: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _ReportPage:
-    """A kernel file for a target, and the path of its page (None: no page)."""
-
-    source: SourceFile
-    options: CompileOptions
-    place: str | None
-
-
 def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, Any]) -> None:
+    """Print the report of each kernel file for each target, and write their pages and the index."""
     targets, html = parse_target_names(given), wanted.html
     with report_mistakes(None):
-        pages = [
-            _ReportPage(
-                files.read_source(kernel),
-                make_compile_options(given, target),
-                None if html is None else _get_page_path(html, kernel, target, len(kernels) > 1, len(targets) > 1),
-            )
-            for kernel in kernels
-            for target in targets
-        ]
-        files.check_outputs([page.place for page in pages if page.place is not None], list_input_files(kernels, given))
-        index = _get_index_path(html, [page.place for page in pages])
+        jobs: list[tuple[SourceFile, CompileOptions, str | None]] = []
+        for kernel, target in product(kernels, targets):
+            source, options = files.read_source(kernel), make_compile_options(given, target)
+            several = len(kernels) > 1, len(targets) > 1
+            jobs.append((source, options, None if html is None else _get_page_path(html, kernel, target, *several)))
+        places = [place for _, _, place in jobs]
+        files.check_outputs([place for place in places if place is not None], list_input_files(kernels, given))
+        index = _get_index_path(html, places)
         files.check_outputs([index] if index is not None else [], list_input_files(kernels, given))
     written: dict[str, bytes] = {}
     rows: list[IndexRow] = []
-    for page in pages:
-        with report_mistakes(page.source):
-            written |= _report_page(page, wanted, rows)
+    for source, options, place in jobs:
+        with report_mistakes(source):
+            written |= _report_page(source, options, place, wanted, rows)
     if index is not None:
-        from tilec.report.index_page import build_index_page
+        from tilec.report.viewer import build_index_page
 
         written[index] = build_index_page(rows).encode()
     with report_mistakes(None):
@@ -126,39 +117,38 @@ def _get_index_path(html: str | None, places: Sequence[str | None]) -> str | Non
     return place if place not in places else str(Path(html) / "index-of-kernels.html")
 
 
-def _report_page(page: _ReportPage, wanted: _Wanted, rows: list[IndexRow]) -> dict[str, bytes]:
-    """Print the report, add the kernels' rows of the index, and return the pages to write."""
+def _report_page(
+    source: SourceFile, options: CompileOptions, page: str | None, wanted: _Wanted, rows: list[IndexRow]
+) -> dict[str, bytes]:
+    """Print the report, add the kernels' rows of the index, and return the page to write, if any, by its path."""
     from tilec.driver import build as driver
 
     observer = driver.Observer()
-    library = driver.build_library(page.source, page.options, observer)
+    library = driver.build_library(source, options, observer)
     reports = driver.build_reports(library, wanted.sizes)
-    show_diagnostics(observer.warnings, page.source)
+    show_diagnostics(observer.warnings, source)
     codes = driver.find_library_loop_codes(library)
     for each in reports:
         show_tables([*make_report_tables(each), *make_loop_code_tables(each.kernel, codes)])
     if wanted.counters:
         show_tables(list(_make_counter_tables(library, wanted.sizes)))
-    if page.place is None:
+    if page is None:
         return {}
-    import json
-
-    from tilec.report.index_page import IndexRow
     from tilec.report.page_data import build_page_data
-    from tilec.report.viewer import build_viewer_page as page_of
+    from tilec.report.viewer import IndexRow, build_viewer_page
 
-    files.check_outputs([page.place], [each.path for each in page.source.imported.values()])
+    files.check_outputs([page], [each.path for each in source.imported.values()])
     for each in reports:
         share = each.achieved if each.roofline else None
-        time, name = each.at(each.predicted), Path(page.source.path).name
-        place = Path(page.place).name
+        time, name, place = each.at(each.predicted), Path(source.path).name, Path(page).name
         rows.append(IndexRow(place, name, each.kernel, each.machine, time, share, each.bound, len(observer.warnings)))
     traces = [json.loads(plan.trace)["tilec"] for plan in library.plans]
-    data = build_page_data(page.source, page.options, library, reports, codes, observer.warnings)
-    return {page.place: page_of(traces, data).encode()}
+    data = build_page_data(source, options, library, reports, codes, observer.warnings)
+    return {page: build_viewer_page(traces, data).encode()}
 
 
 def make_report_tables(report: Report) -> Iterator[RenderableType]:
+    """Yield the predicted time of a kernel, what bounds it, and the levels of its loops."""
     time = report.at(report.predicted)
     yield Text(
         f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {report.counted_blocks}{report.assumption}",
@@ -170,43 +160,28 @@ def make_report_tables(report: Report) -> Iterator[RenderableType]:
     if report.gap:
         table.add_row("gap", report.gap)
     least = report.at(report.limits)
+    near = f", a bound; the prediction is {show_share(report.achieved)} of its rate"
     if report.is_a_bound:
-        table.add_row(
-            "roofline", f"{least:,.1f} µs by {report.limit}: the prediction is this bound, a run takes longer"
-        )
-    else:
-        table.add_row(
-            "roofline",
-            f"{least:,.1f} µs by {report.limit}, a bound; the prediction is {show_share(report.achieved)} of its rate",
-        )
+        near = ": the prediction is this bound, a run takes longer"
+    table.add_row("roofline", f"{least:,.1f} µs by {report.limit}{near}")
     if report.loaded_clock_mhz != report.clock_mhz:
         busy = f"tensor cores busy {show_share(report.tensor_share)} of the time"
         table.add_row("clock", f"{report.loaded_clock_mhz:,} MHz of {report.clock_mhz:,}: {busy}")
     table.add_row("waves", f"{report.predicted.waves:,}")
     fits = ", ".join(f"{count:,} by {name}" for name, count in report.fits)
     table.add_row("blocks of an SM", f"{report.together} ({fits})")
-    yield table
-    yield Text()
+    yield from (table, Text())
     levels = create_table(
         "levels, in a full wave",
-        "line",
-        "<level",
-        "latency",
-        "transfer",
-        "use",
-        "iterations",
-        "stages",
-        "cycles",
-        "<bound by",
-    )
+        "line", "<level", "latency", "transfer", "use", "iterations", "stages", "cycles", "<bound by",
+    )  # fmt: skip
     for loop in report.loops:
         for time_of in loop.levels:
             level = time_of.level
             numbers = (level.latency, level.transfer, time_of.use, level.trip_count, level.stages, time_of.cycles)
             levels.add_row(str(loop.line), level.name, *(f"{n:,}" for n in numbers), time_of.bound)
     if report.loops:
-        yield levels
-        yield Text()
+        yield from (levels, Text())
 
 
 def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[RenderableType]:
@@ -221,8 +196,7 @@ def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[Re
         table = create_table(f"{name}, simulated, under the names of Nsight Compute", "value", "<unit", "<metric")
         for each in compute_counters(found):
             table.add_row(format_amount(each.value), each.unit, each.name)
-        yield table
-        yield Text()
+        yield from (table, Text())
 
 
 def make_loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
@@ -231,15 +205,8 @@ def make_loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[Re
 
     table = create_table(
         "machine code, an iteration of one warp",
-        "line",
-        "<role",
-        "<at",
-        "unrolled",
-        "stall counts",
-        "with waits",
-        "solved",
-        "<waits most",
-    )
+        "line", "<role", "<at", "unrolled", "stall counts", "with waits", "solved", "<waits most",
+    )  # fmt: skip
     own = [one for one in codes if one.kernel == kernel]
     for one in own:
         found, place = one.interval, f"{one.code.first:#06x} to {one.code.last:#06x}"
@@ -247,5 +214,4 @@ def make_loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[Re
         longest = next(map(describe_wait, merge_waits_by_line(found)), "")
         table.add_row(str(one.place.line), one.role, place, *numbers, longest)
     if own:
-        yield table
-        yield Text()
+        yield from (table, Text())

@@ -14,6 +14,7 @@ from tilec.support import files
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
+    from tilec.cli.commands.emulate import LaunchOptions
     from tilec.driver.build import Build
     from tilec.simulate.grid import Simulation
     from tilec.support.options import CompileOptions
@@ -30,6 +31,7 @@ class SimulationOutputs:
 
     @property
     def files(self) -> list[str]:
+        """Return the paths of the wanted files."""
         return [file for file in (self.timeline, self.html) if file is not None]
 
 
@@ -74,8 +76,7 @@ def simulate(
     if file.endswith(".ptx"):
         if sizes:
             raise click.UsageError("--size is for FILE.tl; the arguments of FILE.ptx are --arg")
-        cluster = given["cluster"]
-        launch = (grid, block, cluster and cluster.lower().replace("x", ","), smem)
+        launch = (grid, block, given["cluster"], smem)
         _simulate_ptx(file, SimulationOutputs(timeline, html, counters), blocks or 0, launch, args, given)
         return
     if any(option is not None for option in (grid, block, smem)) or args:
@@ -86,6 +87,7 @@ def simulate(
 def _simulate_kernel(
     file: str, wanted: SimulationOutputs, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]
 ) -> None:
+    """Compile and simulate a kernel file, write the wanted files and print its figures."""
     with report_mistakes(None):
         source = files.read_source(file)
         options = make_compile_options(given)
@@ -93,15 +95,8 @@ def _simulate_kernel(
     build, found = simulate_kernel_file(source, options, sizes, blocks, draws=bool(wanted.files))
     scheduled = [schedule.ii for schedule in build.schedules]
     events = json.loads(build.trace)["traceEvents"] if wanted.timeline is not None else []
-    _write_and_print(
-        found,
-        build.manifest.entry,
-        build.manifest.target,
-        scheduled,
-        wanted,
-        events,
-        _predict_microseconds(build, sizes, blocks),
-    )
+    entry, target, predicted = build.manifest.entry, build.manifest.target, _predict_microseconds(build, sizes, blocks)
+    _write_and_print(found, entry, target, scheduled, wanted, events, predicted)
 
 
 def _predict_microseconds(build: Build, sizes: tuple[str, ...], blocks: int) -> float | None:
@@ -142,23 +137,23 @@ def _simulate_ptx(
     file: str,
     wanted: SimulationOutputs,
     blocks: int,
-    launch: tuple[str | None, str | None, str | None, int | None],
+    launch: LaunchOptions,
     args: tuple[str, ...],
     given: dict[str, Any],
 ) -> None:
+    """Simulate a kernel of a PTX file, write the wanted files and print its figures."""
+    from tilec.cli.commands.emulate import parse_launch
     from tilec.driver import simulate
     from tilec.driver.emulation import emulate_ptx
     from tilec.emu import Fault
     from tilec.support.diagnostics import CompileError
 
-    grid, block, cluster, smem = launch
-    if block is None:
+    if launch[1] is None:
         raise click.UsageError("FILE.ptx needs --block")
     with report_mistakes(None):
         source = files.read_source(file)
         options = make_compile_options(given)
-        sizes = [emulate_ptx.parse_extents(text) for text in (grid or "1", block, cluster or "1")]
-        geometry = emulate_ptx.LaunchGeometry(sizes[0], sizes[1], sizes[2], smem or 0)
+        geometry = parse_launch(launch)
         arguments = emulate_ptx.parse_arguments(args)
         files.check_outputs(wanted.files, [file])
     with report_mistakes(source):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,7 @@ def tune(
         space = _build_space(source, base, space_file)
     with report_mistakes(source):
         request = SearchRequest(source, base, *space, trials, trial_limit)
-        found, work = _run_search(request, journal_file, EngineChoice(jobs, engine, address))
+        found, work = _run_search(request, journal_file, engine, jobs if address is None else address)
         _report_search(request, found, work, output)
 
 
@@ -111,13 +112,11 @@ class _SchedulerParam(click.ParamType[str]):
     name = "scheduler"
 
     def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
+        """Return the word, if it is a scheduler of pipelines or an address."""
         if value not in SCHEDULERS and not _is_address(value):
             words = ", ".join(SCHEDULERS)
-            self.fail(
-                f"{value!r} is not one of {words}, or an address such as {' or '.join(ADDRESSES.values())}",
-                param,
-                context,
-            )
+            examples = " or ".join(ADDRESSES.values())
+            self.fail(f"{value!r} is not one of {words}, or an address such as {examples}", param, context)
         return value
 
 
@@ -140,15 +139,6 @@ def _split_scheduler(engine: str, given: str) -> tuple[str | None, str]:
     if engine not in ADDRESSES:
         fail_usage(f"--scheduler gives an address, which needs --engine {' or '.join(ADDRESSES)}")
     return given, SCHEDULERS[0]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
-    """The number of local processes for trials, or the address of an engine with workers for them."""
-
-    processes: int
-    engine: str
-    address: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +175,12 @@ def _build_space(
     else:
         observer = Observer()
         written = files.read_text(space_file)
-        found = reader.read_space(
-            written, space_file, list(auto.find_constants(module)), lambda w: observer.warn(w, base)
-        )
+        constants = list(auto.find_constants(module))
+        found = reader.read_space(written, space_file, constants, lambda warning: observer.warn(warning, base))
         show_diagnostics(observer.warnings, None)
     if found.size > MAX_POINTS:
-        raise_error(
-            "bad-space",
-            f"{space_file} has {found.size:,} variants, too many to predict each",
-            help=f"take values out until at most {MAX_POINTS:,} are left",
-        )
+        advice = f"take values out until at most {MAX_POINTS:,} are left"
+        raise_error("bad-space", f"{space_file} has {found.size:,} variants, too many to predict each", help=advice)
     stages = tuple(name for name, role in auto.find_tunable_roles(module).items() if role == "stages")
     left_out = tuple(
         f"line {line}: num_stages={number} is a number in the kernel, so the search does not change it; "
@@ -205,12 +191,8 @@ def _build_space(
     if space_file == "auto":
         found = replace(found, others=_list_alternatives(source, base, baseline))
         if not found.size:
-            raise_error(
-                "bad-space",
-                f"{source.path} has no constants for tiles, stages or threads, and there is nothing to decide",
-                notes=left_out,
-                help="list the variants in a file, with --space space.toml",
-            )
+            title = f"{source.path} has no constants for tiles, stages or threads, and there is nothing to decide"
+            raise_error("bad-space", title, notes=left_out, help="list the variants in a file, with --space space.toml")
     return found, stages, baseline, left_out
 
 
@@ -239,7 +221,10 @@ def _describe_inputs(request: SearchRequest) -> dict[str, str]:
     }
 
 
-def _run_search(request: SearchRequest, journal_file: str, where: EngineChoice) -> tuple[SearchResult, TrialWork]:
+def _run_search(
+    request: SearchRequest, journal_file: str, engine_name: str, workers: int | str
+) -> tuple[SearchResult, TrialWork]:
+    """Run the trials on so many local processes, or on the workers of the engine at an address."""
     from tilec.cli.commands.tune_view import watch_search
     from tilec.target.table import load_target
     from tilec.tune import trial
@@ -250,12 +235,11 @@ def _run_search(request: SearchRequest, journal_file: str, where: EngineChoice) 
 
     target = load_target(request.base.target, request.base.calibration, request.base.gpu)
     journal = Journal(journal_file, _describe_inputs(request))
-    engine, gpu = _make_engine(where, target)
+    engine, gpu = _make_engine(engine_name, workers, target)
 
     def make_variant(point: Point) -> trial.Variant:
-        return trial.Variant(
-            request.source.path, request.source.text, apply_point(point, request.base), bool(gpu), request.seconds
-        )
+        path, text, options = request.source.path, request.source.text, apply_point(point, request.base)
+        return trial.Variant(path, text, options, bool(gpu), request.seconds)
 
     lost = "" if request.seconds is None else f": it may have taken more than {request.seconds:g} s"
     work = TrialWork(trial.predict_variant, trial.try_variant, make_variant, gpu, lost)
@@ -274,17 +258,15 @@ def _run_search(request: SearchRequest, journal_file: str, where: EngineChoice) 
     return found, work
 
 
-def _make_engine(where: EngineChoice, target: Target) -> tuple[Engine, str]:
+def _make_engine(name: str, workers: int | str, target: Target) -> tuple[Engine, str]:
     """Return the engine for trials and the GPU that measures them; several machines must all have the same GPU."""
-    from functools import partial
-
     from tilec.tune.measure import find_gpu_for
 
-    if where.address is None:
+    if isinstance(workers, int):
         from tilec.tune.engines import LocalEngine
 
-        return LocalEngine(where.processes), find_gpu_for(target)
-    engine = _connect_engine(where.engine, where.address)
+        return LocalEngine(workers), find_gpu_for(target)
+    engine = _connect_engine(name, workers)
     gpus = set(engine.everywhere(partial(find_gpu_for, target)))
     return engine, gpus.pop() if len(gpus) == 1 else ""
 
@@ -315,12 +297,9 @@ def _report_search(request: SearchRequest, found: SearchResult, work: TrialWork,
 
     built = found.built(work.gpu)
     if not built:
-        raise_error(
-            "no-variant",
-            f"none of the {_count_variants(request, found)} variants can be built",
-            notes=tuple(list_refusals(found)),
-            help="try smaller tiles or fewer stages, in a file with --space",
-        )
+        title = f"none of the {_count_variants(request, found)} variants can be built"
+        advice = "try smaller tiles or fewer stages, in a file with --space"
+        raise_error("no-variant", title, notes=tuple(list_refusals(found)), help=advice)
     point, outcome = built[0]
     options = knobs.apply_point(point, request.base)
     plan = driver.plan_kernel(request.source, options, driver.Observer())

@@ -38,18 +38,14 @@ class SearchWatcher:
         self.progress = Progress(*columns)
         self.bars = {name: self.progress.add_task(name, total=None, visible=False) for name in ("predicting", "trying")}
 
-    def predicting(self, done: int, total: int) -> None:
-        self._update_bar("predicting", done, total)
-
-    def trying(self, done: int, total: int) -> None:
-        self._update_bar("trying", done, total)
-
     def found(self, point: Point, outcome: Outcome, is_new: bool) -> None:
+        """Keep a trial that could be built, for the table of the best."""
         if not outcome.refusal:
             self.trials.append((point, outcome))
 
-    def _update_bar(self, bar: str, done: int, total: int) -> None:
-        self.progress.update(self.bars[bar], completed=done, total=total, visible=True)
+    def show_progress(self, phase: str, done: int, total: int) -> None:
+        """Draw the progress of a phase, predicting or trying, and below it the best trials so far."""
+        self.progress.update(self.bars[phase], completed=done, total=total, visible=True)
         if self.live is not None:
             built = sorted(self.trials, key=lambda trial: trial[1].rank(self.gpu))
             shown = [make_best_table(built, self.gpu, self.clock_mhz)] if built else []
@@ -68,6 +64,7 @@ def watch_search(gpu: str, clock_mhz: int) -> Iterator[SearchWatcher]:
 
 
 def format_microseconds(outcome: Outcome, gpu: str, clock_mhz: int) -> str:
+    """Return the time of a trial: measured on `gpu`, or predicted if there is none."""
     cost = outcome.cost(gpu)
     assert cost is not None, "what cannot be built takes no time"
     return f"{cost * 1000 if gpu else cost / clock_mhz:,.1f} µs"

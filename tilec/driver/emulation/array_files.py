@@ -66,6 +66,7 @@ class ArrayFile:
         return f"{self.path} is not an .npz file of arrays"
 
     def _read_header(self, name: str) -> ArrayHeader:
+        """Read shape and type of an array. Raises `ValueError` for a member that numpy would not write."""
         info = self._members[name]
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"its member '{name}' is compressed by a method that numpy does not use")
@@ -82,6 +83,7 @@ class ArrayFile:
         return header
 
     def _fail_unreadable(self, error: BaseException) -> NoReturn:
+        """Raise that the file is no `.npz` file, with the first line of the error."""
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise_error("bad-inputs", f"{self._description}: {reason}")
 

@@ -122,12 +122,13 @@ def count_unwritten_elements(
     counted = []
     for p in kernel.params:
         if isinstance(p, tile.Buffer) and shows_poison(p.dtype) and manifest.tensor(p.name).role == "out":
-            counted.append((p.name, int(np.count_nonzero(is_poison(found[p.name], p.dtype))), found[p.name].size))
-    return [(name, count, total) for name, count, total in counted if count]
+            count = int(np.count_nonzero(is_poison(found[p.name], p.dtype)))
+            counted += [(p.name, count, found[p.name].size)] if count else []
+    return counted
 
 
 def _add_finiteness(result: Comparison, param: tile.Buffer, found: Array, mask: Array | None) -> Comparison:
-    """Add the count of elements that are not finite; equal results say nothing if most are not."""
+    """Add the count of elements that are not finite to a comparison. Equal results say nothing if most are not."""
     written = ~is_poison(found, param.dtype)
     if mask is not None:
         written &= mask
@@ -137,14 +138,9 @@ def _add_finiteness(result: Comparison, param: tile.Buffer, found: Array, mask: 
         return replace(result, elements=elements)
     first = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
     is_meaningless = 2 * count > elements
-    return replace(
-        result,
-        matches=result.matches and not is_meaningless,
-        elements=elements,
-        not_finite=count,
-        first=first,
-        is_meaningless=is_meaningless,
-    )
+    matches = result.matches and not is_meaningless
+    counted = replace(result, matches=matches, elements=elements, not_finite=count, first=first)
+    return replace(counted, is_meaningless=is_meaningless)
 
 
 def find_roundings(kernel: tile.Kernel) -> tuple[dict[tile.Buffer, float], float]:
@@ -152,7 +148,7 @@ def find_roundings(kernel: tile.Kernel) -> tuple[dict[tile.Buffer, float], float
     terms cancel, the error is relative to a term, not to the sum. Buffers that only hold copies of inputs are left out,
     as both sides agree on them."""
     flow = _RoundingFlow({}, 0.0)
-    flow.body(kernel.body)
+    flow.follow_body(kernel.body)
     return flow.seen, flow.summed
 
 
@@ -163,17 +159,17 @@ class _RoundingFlow:
     seen: dict[tile.Buffer, float]
     summed: float
 
-    def body(self, body: tuple[tile.Stmt, ...]) -> None:
+    def follow_body(self, body: tuple[tile.Stmt, ...]) -> None:
+        """Record the roundings of all statements; a loop is followed until an iteration adds none."""
         for stmt in body:
             match stmt:
                 case tile.For(body=inner) | tile.While(body=inner):
                     before = None
                     while before != self.seen:  # one iteration reads what the one before it wrote
                         before = dict(self.seen)
-                        self.body(inner)
+                        self.follow_body(inner)
                 case tile.If(then=then, orelse=orelse):
-                    self.body(then)
-                    self.body(orelse)
+                    self.follow_body((*then, *orelse))
                 case tile.TileOp() | tile.Parallel() | tile.Store() | tile.Bind():
                     self._follow_leaf(stmt)
                 case tile.Break() | tile.Print():
@@ -182,6 +178,7 @@ class _RoundingFlow:
                     assert_never(stmt)
 
     def _follow_leaf(self, stmt: tile.Stmt) -> None:
+        """Record the rounding of the buffers that a statement writes, from those it reads and computes."""
         read = self._find_coarsest(find_reads(stmt))
         if isinstance(stmt, tile.TileOp):
             if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
@@ -194,21 +191,22 @@ class _RoundingFlow:
             self.seen[buffer] = max(self.seen.get(buffer, 0.0), own, computed)
 
     def _find_coarsest(self, buffers: Iterable[tile.Buffer]) -> float:
+        """Return the coarsest rounding on the way into any of the buffers."""
         return max((self.seen.get(buffer, 0.0) for buffer in buffers), default=0.0)
 
 
 def _list_computed_types(stmt: tile.Stmt) -> Iterator[DType]:
     """Yield the types that the statement's expressions compute in."""
-    for inner in tile.walk_statements((stmt,)):
-        for expr in list_expressions(inner):
-            yield from (
-                part.dtype for part in tile.walk_expr(expr) if not isinstance(part, tile.Const | tile.Var | tile.Load)
-            )
+    expressions = (expr for inner in tile.walk_statements((stmt,)) for expr in list_expressions(inner))
+    for part in (part for expr in expressions for part in tile.walk_expr(expr)):
+        if not isinstance(part, tile.Const | tile.Var | tile.Load):
+            yield part.dtype
 
 
 def _compare_tensor(
     param: tile.Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
+    """Compare one output with the reference's, element by element, within its tolerances."""
     # Double precision, except for integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = decode_values(found, param.dtype).astype(kind)
@@ -234,17 +232,8 @@ def _compare_tensor(
     compared = excess.size if mask is None else int(np.count_nonzero(mask))
     if not compared:
         return Comparison(param.name, not excess.size, shape=excess.shape)
-    return Comparison(
-        param.name,
-        bool(excess[index] <= 0),
-        float(error[index]),
-        float(allowed[index]),
-        index,
-        float(left[index]),
-        float(right[index]),
-        shape=excess.shape,
-        compared=compared,
-    )
+    numbers = float(error[index]), float(allowed[index]), index, float(left[index]), float(right[index])
+    return Comparison(param.name, bool(excess[index] <= 0), *numbers, shape=excess.shape, compared=compared)
 
 
 def bound_summing_error(kernel: tile.Kernel) -> float:
@@ -256,6 +245,7 @@ def bound_summing_error(kernel: tile.Kernel) -> float:
 def _list_summing_errors(
     body: tuple[tile.Stmt, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
 ) -> Iterator[float]:
+    """Yield a bound of the rounding error of each sum in the statements, inside these loops."""
     trip_count = math.prod(_count_iterations(loop) for loop in loops)
     for stmt in body:
         inside = (*loops, stmt) if isinstance(stmt, tile.For | tile.While) else loops
@@ -274,10 +264,9 @@ def _list_summing_errors(
             case tile.Parallel(vars=variables, extents=extents):
                 for store in tile.walk_statements(stmt.body):
                     if isinstance(store, tile.Store) and store.atomic == "add":
-                        still = [
-                            e for v, e in zip(variables, extents, strict=True) if not _is_indexed_by(v, store.indices)
-                        ]
-                        additions = _count_additions(store.indices, loops, kernel) * math.prod(still)
+                        sides = zip(variables, extents, strict=True)
+                        still = math.prod(e for v, e in sides if not _is_indexed_by(v, store.indices))
+                        additions = _count_additions(store.indices, loops, kernel) * still
                         yield additions * _get_rounding_step(store.buffer.dtype)
             case _:
                 pass
@@ -291,12 +280,8 @@ def _count_additions(
     """Return how often blocks and iterations add to the same element."""
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     blocks = [e if isinstance(e, int) else UNKNOWN_TRIP_COUNT for v, e in grid if not _is_indexed_by(v, indices)]
-    still = (
-        _count_iterations(loop)
-        for loop in loops
-        if isinstance(loop, tile.While) or not _is_indexed_by(loop.var, indices)
-    )
-    return math.prod(blocks) * math.prod(still)
+    around = (loop for loop in loops if isinstance(loop, tile.While) or not _is_indexed_by(loop.var, indices))
+    return math.prod(blocks) * math.prod(map(_count_iterations, around))
 
 
 def _is_indexed_by(var: tile.Var, indices: tuple[tile.Expr, ...]) -> bool:
@@ -313,6 +298,7 @@ UNKNOWN_TRIP_COUNT = 64
 
 
 def _count_iterations(loop: tile.For | tile.While) -> int:
+    """Return the trip count of a loop, at least 1; an assumed one where it is unknown."""
     if isinstance(loop, tile.For) and isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const):
         return max(math.ceil((int(loop.stop.value) - int(loop.start.value)) / loop.step), 1)
     return UNKNOWN_TRIP_COUNT

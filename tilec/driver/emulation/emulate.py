@@ -23,6 +23,7 @@ from tilec.emu import Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
 from tilec.ir import tile
 from tilec.ir.elements import (
+    Array,
     copy_with_strides,
     encode_values,
     fill_with_poison,
@@ -32,7 +33,7 @@ from tilec.ir.elements import (
     storage_shape,
 )
 from tilec.ir.expr import extent_to_size, integer_range
-from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorInfo, TensorMapParam
+from tilec.ir.manifest import Im2colMapParam, Manifest, PointerParam, ScalarParam, TensorMapParam
 from tilec.ir.types import BFLOAT16, BOOL, TYPES_BY_NAME, DType
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm
@@ -46,7 +47,8 @@ from tilec.support.source import SourceFile
 if TYPE_CHECKING:
     from tilec.driver.build import Build
 
-Array = np.ndarray[Any, np.dtype[Any]]
+ShowProgress = Callable[[int, int], None]
+"""Called with the number of blocks that have run, and that are to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def draw_arguments(
 def make_blank_arguments(
     kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None
 ) -> KernelArguments:
-    """Tensors of zeros, which take no memory until they are touched, and numbers that are one."""
+    """Return tensors of zeros, which take no memory until they are touched, and numbers that are one."""
     known = {**(sizes or {}), **launch_sizes(manifest, {}, sizes or {})}
     arguments = KernelArguments({}, {})
     for param in kernel.params:
@@ -112,11 +114,13 @@ def make_blank_arguments(
 
 
 def _evaluate_shape(param: tile.Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of a tensor for these launch-time sizes."""
     extents = (extent_to_size(e) for e in param.extents)
     return tuple(max(evaluate_size(e, sizes), 0) for e in extents if e is not None)
 
 
 def _draw_array(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+    """Return an array of random elements: normal floats, or small integers."""
     if dtype.is_float:
         drawn = generator.standard_normal(shape, dtype=np.float32)
         return encode_values(drawn, dtype)
@@ -163,7 +167,7 @@ def read_arguments(
 
 
 def _read_tensor(param: tile.Buffer, shape: tuple[int, ...], given: ArrayFile) -> Array:
-    """Read a tensor of this shape; nothing is unpacked for one of another shape or type."""
+    """Read a tensor of this shape from a file. Nothing is unpacked for one of another shape or type."""
     wanted, shape = numpy_storage_type(param.dtype), storage_shape(shape, param.dtype)
     header = given.headers[param.name]
     is_bits = header.dtype.kind == "V" and header.dtype.itemsize == wanted.itemsize
@@ -176,6 +180,7 @@ def _read_tensor(param: tile.Buffer, shape: tuple[int, ...], given: ArrayFile) -
 
 
 def _read_scalar(param: tile.Var, given: ArrayFile) -> int | float:
+    """Read a scalar, converted to the parameter's type. Raises where it is absent or does not fit."""
     path, header = given.path, given.headers.get(param.name)
     if header is None:
         raise_error("missing-input", f"{path} has no value for the scalar '{param.name}'")
@@ -224,35 +229,25 @@ class RunOptions:
 
     def to_launch_keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `launch`."""
+        sample = (self.sample, self.seed) if self.sample else None
+        given = {name: getattr(self, name) for name in ("adversary", "jobs", "timeline", "on_fault", "allow")}
         limit = {} if self.step_limit is None else {"step_limit": self.step_limit}
-        return {
-            "adversary": self.adversary,
-            "jobs": self.jobs,
-            "sample": (self.sample, self.seed) if self.sample else None,
-            "timeline": self.timeline,
-            "on_fault": self.on_fault,
-            "allow": self.allow,
-            **limit,
-        }
+        return {**given, "sample": sample, **limit}
 
 
 def emulate_build(
-    build: Build,
-    arguments: KernelArguments,
-    progress: Callable[[int, int], None] | None = None,
-    options: RunOptions | None = None,
+    build: Build, arguments: KernelArguments, progress: ShowProgress | None = None, options: RunOptions | None = None
 ) -> Report:
     """Emulate a built kernel on the CPU, writing tensors in place. Raises `Fault`."""
-    return emulate_ptx_text(
-        build.ptx, build.manifest, arguments, progress, options, begins_early=build.program.begins_early
-    )
+    begins_early = build.program.begins_early
+    return emulate_ptx_text(build.ptx, build.manifest, arguments, progress, options, begins_early=begins_early)
 
 
 def emulate_ptx_text(
     ptx: str,
     manifest: Manifest,
     arguments: KernelArguments,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ShowProgress | None = None,
     options: RunOptions | None = None,
     *,
     begins_early: bool,
@@ -261,18 +256,9 @@ def emulate_ptx_text(
     grid, arguments, dense = prepare_launch(manifest, arguments)
     if 0 in grid:
         return Report({}, 0, (), tuple(None for _ in manifest.params), ())
-    report = launch(
-        ptx,
-        manifest.entry,
-        grid,
-        manifest.block,
-        build_launch_arguments(manifest, arguments),
-        cluster=manifest.cluster,
-        dynamic_smem=manifest.dynamic_smem,
-        begins_early=begins_early,
-        progress=progress,
-        **(options or RunOptions()).to_launch_keywords(),
-    )
+    given = (options or RunOptions()).to_launch_keywords() | {"begins_early": begins_early, "progress": progress}
+    given |= {"cluster": manifest.cluster, "dynamic_smem": manifest.dynamic_smem}
+    report = launch(ptx, manifest.entry, grid, manifest.block, build_launch_arguments(manifest, arguments), **given)
     for name, array in dense.items():
         array[...] = arguments.tensors[name]
     return report
@@ -288,41 +274,28 @@ def prepare_launch(
     grid = manifest.blocks(sizes)
     if 0 in grid:
         return grid, arguments, {}
-    arguments = add_workspaces(manifest, KernelArguments(arguments.tensors, {**arguments.scalars, **sizes}))
+    arguments = KernelArguments(arguments.tensors | _allocate_workspaces(manifest), {**arguments.scalars, **sizes})
     dense = {t.name: arguments.tensors[t.name] for t in manifest.tensors if t.strides is not None}
-    strided = {
-        t.name: _copy_with_tensor_strides(t, dense[t.name], sizes) for t in manifest.tensors if t.strides is not None
-    }
+    strided: dict[str, Array] = {}
+    for tensor in manifest.tensors:
+        if tensor.strides is not None:
+            try:
+                strided[tensor.name] = copy_with_strides(dense[tensor.name], evaluate_shape(tensor.strides, sizes))
+            except ValueError as error:
+                raise_error("wrong-input", f"{tensor.name} {error}")
     return grid, KernelArguments({**arguments.tensors, **strided}, arguments.scalars), dense
-
-
-def _copy_with_tensor_strides(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
-    """Return a copy of the array with the tensor's strides in memory."""
-    try:
-        return copy_with_strides(array, evaluate_shape(tensor.strides or (), sizes))
-    except ValueError as error:
-        raise_error("wrong-input", f"{tensor.name} {error}")
-
-
-def add_workspaces(manifest: Manifest, arguments: KernelArguments) -> KernelArguments:
-    """Return the arguments with the workspaces that a launcher adds."""
-    return KernelArguments({**arguments.tensors, **_allocate_workspaces(manifest)}, arguments.scalars)
 
 
 def _allocate_workspaces(manifest: Manifest) -> dict[str, Array]:
     """Allocate the tensors that a launcher adds: poisoned workspaces, and zeroed ones."""
-    tensors = (t for t in manifest.tensors if t.role == "workspace")
-    zeroed = {
-        t.name: np.zeros(evaluate_shape(t.shape, {}), numpy_storage_type(TYPES_BY_NAME[t.dtype]))
-        for t in manifest.tensors
-        if t.role == "zeroed"
-    }
-    return zeroed | {
-        t.name: make_poisoned_array(
-            tile.Buffer(t.name, evaluate_shape(t.shape, {}), TYPES_BY_NAME[t.dtype], "global"), {}
-        )
-        for t in tensors
-    }
+    made: dict[str, Array] = {}
+    for tensor in manifest.tensors:
+        if tensor.role in ("workspace", "zeroed"):
+            shape, dtype = evaluate_shape(tensor.shape, {}), TYPES_BY_NAME[tensor.dtype]
+            buffer = tile.Buffer(tensor.name, shape, dtype, "global")
+            zeros = np.zeros(shape, numpy_storage_type(dtype))
+            made[tensor.name] = zeros if tensor.role == "zeroed" else make_poisoned_array(buffer)
+    return made
 
 
 def compute_grid(manifest: Manifest, arguments: KernelArguments) -> tuple[int, int, int]:
@@ -347,10 +320,9 @@ def build_launch_arguments(manifest: Manifest, arguments: KernelArguments) -> li
                 parameters.append(TensorMap(_pad_empty_tensor(arguments.tensors[name]), box, swizzle, dtype))
             case ScalarParam(name=name, dtype=dtype):
                 value = arguments.scalars[name]
-                # The emulator takes a bfloat16 as its bits.
-                parameters.append(
-                    encode_values(np.array(value, np.float32), BFLOAT16).item() if dtype == "bfloat16" else value
-                )
+                if dtype == "bfloat16":  # the emulator takes its bits
+                    value = encode_values(np.array(value, np.float32), BFLOAT16).item()
+                parameters.append(value)
     return parameters
 
 

@@ -23,13 +23,12 @@ from tilec.driver.emulation.emulate import RunOptions
 from tilec.driver.emulation.fault_elements import name_global_element
 from tilec.emu import Fault, Report, launch
 from tilec.emu.memory.places import replace_addresses
+from tilec.ir.elements import Array
 from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +85,7 @@ def parse_arguments(texts: Sequence[str]) -> PtxArguments:
 
 
 def _parse_number_type(kind: str) -> Any:
+    """Return numpy's type of a number type such as `f16` or `s32`; None for any other word."""
     match = re.fullmatch(r"([fsu])(8|16|32|64)", kind)
     if match is None or kind == "f8":
         return None
@@ -93,6 +93,7 @@ def _parse_number_type(kind: str) -> Any:
 
 
 def _parse_number(text: str, kind: str, value: str) -> object:
+    """Return the number of an argument `TYPE:VALUE`, in numpy's type for it."""
     convert = _parse_number_type(kind)
     try:
         number = float(value) if kind[0] == "f" else int(value, 0)
@@ -102,17 +103,16 @@ def _parse_number(text: str, kind: str, value: str) -> object:
 
 
 def _parse_hexadecimal(text: str, digits: str) -> bytes:
+    """Return the bytes of an argument `bytes:HEX`."""
     try:
         return bytes.fromhex(digits)
     except ValueError:
-        raise_error(
-            "bad-argument",
-            f"'{text}' is not bytes in hexadecimal",
-            help="write two digits for each byte, as bytes:00ff",
-        )
+        help_text = "write two digits for each byte, as bytes:00ff"
+        raise_error("bad-argument", f"'{text}' is not bytes in hexadecimal", help=help_text)
 
 
 def _make_zeros(text: str, rest: str) -> Array:
+    """Return the array of zeros that an argument `zeros:TYPE:SHAPE` describes."""
     name, _, shape = rest.partition(":")
     try:
         array = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
@@ -124,18 +124,14 @@ def _make_zeros(text: str, rest: str) -> Array:
 
 
 def _read_array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Array:
+    """Read the array of an argument `FILE.npz:NAME`; each file is opened once."""
     if not path.endswith(".npz"):
-        raise_error(
-            "bad-argument",
-            f"'{text}' is not an argument",
-            help="write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff",
-        )
+        forms = "write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff"
+        raise_error("bad-argument", f"'{text}' is not an argument", help=forms)
     if path not in opened:
         opened[path] = ArrayFile(files.read_bytes(path), path)
-    if name not in opened[path].headers:
-        raise_error(
-            "missing-input", f"{path} has no array '{name}'", help=f"it has {', '.join(opened[path].headers) or 'none'}"
-        )
+    if name not in (known := opened[path].headers):
+        raise_error("missing-input", f"{path} has no array '{name}'", help=f"it has {', '.join(known) or 'none'}")
     return np.array(opened[path].read(name), order="C")
 
 
@@ -151,18 +147,9 @@ def emulate_ptx_file(
     faults of the run are in the report."""
     name = find_entry(source, entry)
     try:
-        return launch(
-            source.text,
-            name,
-            geometry.grid,
-            geometry.block,
-            given.values,
-            cluster=geometry.cluster,
-            dynamic_smem=geometry.dynamic_smem,
-            whole_program=True,
-            progress=progress,
-            **(options or RunOptions()).to_launch_keywords(),
-        )
+        keywords = (options or RunOptions()).to_launch_keywords() | {"whole_program": True, "progress": progress}
+        keywords |= {"cluster": geometry.cluster, "dynamic_smem": geometry.dynamic_smem}
+        return launch(source.text, name, geometry.grid, geometry.block, given.values, **keywords)
     except Fault as fault:  # before the first instruction
         raise CompileError(build_ptx_fault_diagnostic(fault, source, given)) from None
     except ValueError as error:
@@ -177,11 +164,8 @@ def find_entry(source: SourceFile, entry: str | None) -> str:
         raise_error("ptx-syntax", error.message, _find_line_span(source, error.line), "here")
     names = [kernel.name for kernel in module.entries]
     if entry is None and len(names) != 1:
-        raise_error(
-            "ambiguous-entry",
-            f"{source.path} has {len(names)} kernels",
-            help=f"choose with --entry: {', '.join(names)}",
-        )
+        choice = f"choose with --entry: {', '.join(names)}"
+        raise_error("ambiguous-entry", f"{source.path} has {len(names)} kernels", help=choice)
     return entry or names[0]
 
 
@@ -207,6 +191,7 @@ def build_ptx_fault_diagnostic(fault: Fault, source: SourceFile, given: PtxArgum
 
 
 def _find_line_span(source: SourceFile, line: int) -> Span | None:
+    """Return the span of a line without its leading spaces; None if the file has no such line."""
     if not 0 < line <= len(source.lines):
         return None
     content = source.lines[line - 1].rstrip()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec.ir import tile
-from tilec.ir.elements import decode_values, encode_values
+from tilec.ir.elements import Array, decode_values, encode_values
 from tilec.ir.types import TYPES_BY_NAME
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic, raise_error
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tilec.driver.emulation.emulate import KernelArguments
     from tilec.ir.manifest import Manifest
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Reference = Callable[[tile.Kernel, "Manifest", "KernelArguments"], dict[str, Array]]
 """Returns the expected outputs for these arguments, in storage format."""
 
@@ -60,6 +59,7 @@ def list_outputs(kernel: tile.Kernel, manifest: Manifest) -> list[tile.Buffer]:
 def _load_arrays(
     data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, given: KernelArguments
 ) -> dict[str, Array]:
+    """Return the outputs that an `.npz` file has, in storage format. Raises for an array that does not fit."""
     from tilec.driver.emulation.array_files import ArrayFile
 
     arrays = ArrayFile(data, path)
@@ -80,9 +80,8 @@ def _match_outputs(
         raise_error("bad-expectation", f"{text} has '{strays[0]}', which is not an output of {kernel.name}",
              help=f"its outputs are {', '.join(known)}")  # fmt: skip
     if not names:
-        raise_error(
-            "bad-expectation", f"{text} has no array", help=f"the outputs of {kernel.name} are {', '.join(known)}"
-        )
+        outputs = f"the outputs of {kernel.name} are {', '.join(known)}"
+        raise_error("bad-expectation", f"{text} has no array", help=outputs)
     return known
 
 
@@ -116,6 +115,7 @@ def _encode_as_stored(array: object, param: tile.Buffer, output: Array, text: st
 
 
 def _load_function(path: str, name: str) -> Callable[..., object]:
+    """Run a Python file and return its function of this name."""
     files.read_source(path)  # reports an unreadable file
     folder = str(Path(path).resolve().parent)
     sys.path.insert(0, folder)
@@ -126,15 +126,15 @@ def _load_function(path: str, name: str) -> Callable[..., object]:
     function: Callable[..., object] | None = namespace.get(name)
     if not callable(function):
         own = [n for n, value in namespace.items() if inspect.isfunction(value) and value.__module__ == "reference"]
-        raise_error(
-            "bad-expectation", f"{path} has no function {name}", help=f"it has {', '.join(own)}" if own else None
-        )
+        functions = f"it has {', '.join(own)}" if own else None
+        raise_error("bad-expectation", f"{path} has no function {name}", help=functions)
     return function
 
 
 def _call_function(
     function: Callable[..., object], text: str, kernel: tile.Kernel, manifest: Manifest, given: KernelArguments
 ) -> dict[str, Array]:
+    """Call the user's function with the arguments it names, and return its outputs by name."""
     values: dict[str, object] = dict(given.scalars)
     for param in kernel.params:
         if isinstance(param, tile.Buffer):
@@ -152,11 +152,9 @@ def _call_function(
     if not isinstance(results, Mapping):
         arrays = results if isinstance(results, tuple) else (results,)
         if len(arrays) != len(params):
-            raise_error(
-                "bad-expectation",
-                f"{text} returns {len(arrays)} arrays, but {kernel.name} has {len(params)} outputs",
-                help=f"return {', '.join(p.name for p in params)}, in this order",
-            )
+            title = f"{text} returns {len(arrays)} arrays, but {kernel.name} has {len(params)} outputs"
+            advice = f"return {', '.join(p.name for p in params)}, in this order"
+            raise_error("bad-expectation", title, help=advice)
         results = {p.name: array for p, array in zip(params, arrays, strict=True)}
     known = _match_outputs(results, text, kernel, manifest)
     return {name: _encode_as_stored(array, known[name], given.tensors[name], text) for name, array in results.items()}
@@ -172,6 +170,5 @@ def _run_user_code(work: Callable[[], Any], path: str, what: str) -> Any:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(path).name]
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)
         where = f"{path}:{line}: " if line else ""
-        raise CompileError(
-            Diagnostic("bad-expectation", what, notes=(f"{where}{type(error).__name__}: {error}",))
-        ) from error
+        notes = (f"{where}{type(error).__name__}: {error}",)
+        raise CompileError(Diagnostic("bad-expectation", what, notes=notes)) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilec.emu.fault import Fault, MemoryLocation
@@ -47,11 +47,9 @@ def name_global_element(tensor: str, place: MemoryLocation, per_byte: int = 1) -
         return f"{tensor}[{', '.join(map(str, index))}]"
     if 0 <= place.offset < place.bytes:
         return None
-    side = (
-        f"{-place.offset:,} bytes before"
-        if place.offset < 0
-        else f"{place.offset - place.bytes:,} bytes after the end of"
-    )
+    side = f"{place.offset - place.bytes:,} bytes after the end of"
+    if place.offset < 0:
+        side = f"{-place.offset:,} bytes before"
     return f"{side} {tensor}, whose shape is ({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 
@@ -64,6 +62,7 @@ def _name_shared_element(offset: int, tiles: Sequence[SharedTile]) -> str | None
 
 
 def _name_tile_element(offset: int, tile: SharedTile) -> str | None:
+    """Return the name of the element at an offset of a tile, with its version; None if there is none."""
     if not 0 <= offset < tile.bytes:
         return None
     version, offset = divmod(offset, tile.stride)
@@ -83,7 +82,7 @@ def find_element(offset: int, layout: SharedLayout) -> tuple[int, ...] | None:
             number = element_slots(layout.placement).index(offset // layout.element_bytes)
         except ValueError:
             return None
-        return tuple(_unravel_index(number, layout.shape))
+        return _unravel_index(number, layout.shape)
     # The bank swizzle changes only address bits that it does not read, so it is its own inverse.
     offset ^= (offset >> 7 & layout.swizzle_mask) << 4
     panel, inside = divmod(offset, layout.panel_bytes)
@@ -94,7 +93,6 @@ def find_element(offset: int, layout: SharedLayout) -> tuple[int, ...] | None:
     return (*_unravel_index(row, tuple(rows)), panel * layout.panel + byte // layout.element_bytes)
 
 
-def _unravel_index(number: int, shape: tuple[int, ...]) -> Iterator[int]:
+def _unravel_index(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of the element with this number in row-major order."""
-    for axis, extent in enumerate(shape):
-        yield number // math.prod(shape[axis + 1 :]) % extent
+    return tuple(number // math.prod(shape[axis + 1 :]) % extent for axis, extent in enumerate(shape))

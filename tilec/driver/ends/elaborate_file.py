@@ -28,11 +28,11 @@ def elaborate_file(file: FileState, observer: Observer) -> FileState:
 
     assert file.tree is not None and file.imported is not None
     given = (file.tree, file.source, dict(options.defines), options.entry, partial(observer.warn, options=options))
-    machine = Machine(
-        partial(_count_multiprocessors, options),
-        options.cluster or (1, 1, 1),
-        partial(_get_compute_capability, options),
-    )
+
+    def count_multiprocessors() -> int:
+        return targets.load_target(options.target, options.calibration, options.gpu).limit("sms")
+
+    machine = Machine(count_multiprocessors, options.cluster or (1, 1, 1), partial(_get_compute_capability, options))
     if file.is_single:
         return replace(file, kernels=(begin_kernel(reading.elaborate_entry(*given, file.imported, machine), file),))
     mistakes = file.mistakes if file.is_checked_only else ErrorCollector()
@@ -49,13 +49,13 @@ def begin_kernel(kernel: Kernel, file: FileState) -> KernelState:
         _refuse_ptx(kernel)
     target = targets.load_target(options.target, options.calibration, options.gpu)
     target = target if options.stmatrix else target.without("stmatrix")
-    budget = Budget(options.search_budget * WORK_PER_EFFORT // 1000, tried=_show_interval)
-    return KernelState(
-        file.source, options, target, kernel, kernel, SearchState(budget), file.mistakes, file.is_checked_only
-    )
+    work = options.search_budget * WORK_PER_EFFORT // 1000
+    search = SearchState(Budget(work, tried=_show_interval))
+    return KernelState(file.source, options, target, kernel, kernel, search, file.mistakes, file.is_checked_only)
 
 
 def _refuse_ptx(kernel: Kernel) -> None:
+    """Raise at the first statement with inline PTX."""
     for stmt in tile.walk_statements(kernel.body):
         if any(isinstance(e, tile.Ptx) for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
             raise_error("inline-ptx-refused", "the kernel has T.ptx, which --no-inline-ptx forbids", stmt.span, "here")
@@ -63,10 +63,6 @@ def _refuse_ptx(kernel: Kernel) -> None:
 
 def _show_interval(interval: int) -> None:
     progress.report_detail(f"interval {interval}")
-
-
-def _count_multiprocessors(options: CompileOptions) -> int:
-    return targets.load_target(options.target, options.calibration, options.gpu).limit("sms")
 
 
 def _get_compute_capability(options: CompileOptions) -> tuple[int, int]:
@@ -83,9 +79,8 @@ def _read_stored_kernel(source: SourceFile, options: CompileOptions) -> Kernel:
     from tilec.ops.form import find_violations
 
     if options.defines:
-        raise_error(
-            "unknown-define", f"{options.defines[0][0]} cannot be defined: tile IR has no constants to override"
-        )
+        name = options.defines[0][0]
+        raise_error("unknown-define", f"{name} cannot be defined: tile IR has no constants to override")
     kernel = read_kernel(source.text)
     # Operations can only be checked once their regions and expressions are valid.
     mistakes = ErrorCollector()

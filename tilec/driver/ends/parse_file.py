@@ -24,9 +24,7 @@ def parse_file(file: FileState, observer: Observer) -> FileState:
     tree = parse.parse_file(source, folder)
     imported = read_imports(tree, source, folder)
     if options.tuned_for not in (None, source.digest()):
-        raise_error(
-            "tuned-for-another",
-            f"{source.path} is not the kernel that was tuned, or it has changed since then",
-            help="tune it again with tilec tune, or compile it without --tuned",
-        )
+        title = f"{source.path} is not the kernel that was tuned, or it has changed since then"
+        advice = "tune it again with tilec tune, or compile it without --tuned"
+        raise_error("tuned-for-another", title, help=advice)
     return replace(file, tree=tree, imported=imported)

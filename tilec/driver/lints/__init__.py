@@ -19,7 +19,7 @@ from tilec.support.options import CompileOptions
 
 def run_lints(stage: LintStage[Seen], value: Seen, options: CompileOptions, observer: Observer) -> None:
     """Run the lints of a stage on its value; the observer keeps their warnings."""
-    for lint in stage.looks():
+    for lint in stage.load_lints():
         for warning in lint(value):
             observer.warn(warning, options)
 
@@ -37,6 +37,7 @@ def apply_lints_at_end(options: CompileOptions, observer: Observer) -> Iterator[
 
 
 def _apply_lint_option(options: CompileOptions, observer: Observer) -> None:
+    """Raise the collected lints as errors, or remove them, as --lint asks for."""
     found = [warning for warning in observer.warnings if is_lint(warning.code)]
     if options.lint == "error" and found:
         raise CompileError(*(replace(lint, severity="error") for lint in found))
@@ -44,32 +45,25 @@ def _apply_lint_option(options: CompileOptions, observer: Observer) -> None:
         observer.warnings[:] = [warning for warning in observer.warnings if not is_lint(warning.code)]
 
 
-# ---- the passes ------------------------------------------------------------------------------------------------------
-
-
-def lint_tile(work: KernelState, observer: Observer) -> KernelState:
+def lint_tile(work: KernelState, observer: Observer) -> None:
     """Run the lints of the kernel as written, such as for tiles that are read but never written."""
     if not work.mistakes.met:  # an erroneous statement may have been the missing write
         run_lints(TILE, work, work.options, observer)
-    return work
 
 
-def lint_layout(work: KernelState, observer: Observer) -> KernelState:
+def lint_layout(work: KernelState, observer: Observer) -> None:
     """Run the lints of layouts and of mechanisms for copies and products."""
     run_lints(LAYOUT, work, work.options, observer)
-    return work
 
 
-def lint_schedule(work: KernelState, observer: Observer) -> KernelState:
+def lint_schedule(work: KernelState, observer: Observer) -> None:
     """Run the lints of schedules, and of statements that they overlap."""
     run_lints(SCHEDULE, work, work.options, observer)
-    return work
 
 
-def lint_warp(work: KernelState, observer: Observer) -> KernelState:
+def lint_warp(work: KernelState, observer: Observer) -> None:
     """Run the lints of barriers."""
     run_lints(WARP, work, work.options, observer)
-    return work
 
 
 def lint_assembler(file: FileState, observer: Observer) -> None:

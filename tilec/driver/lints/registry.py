@@ -24,22 +24,23 @@ class LintStage(Generic[Seen]):
     def __init__(self, name: str) -> None:
         self.name = name
         self._folder = f"{__package__}.{name}"
-        self._looks: list[LintFunction[Seen]] = []
+        self._lints: list[LintFunction[Seen]] = []
         self._is_loaded = False
 
     def add(self, look: LintFunction[Seen]) -> None:
+        """Register a lint of this stage. Raises for one that is in another stage's folder."""
         if look.__module__.rpartition(".")[0] != self._folder:
             raise InternalError(f"{look.__module__} looks at stage {self.name}, and is no file of its folder")
-        self._looks.append(look)
+        self._lints.append(look)
 
-    def looks(self) -> tuple[LintFunction[Seen], ...]:
+    def load_lints(self) -> tuple[LintFunction[Seen], ...]:
         """Return all lints of the stage, in the order of file names and of lines."""
         if not self._is_loaded:
             self._is_loaded = True
             folder = importlib.import_module(self._folder)
             for name in sorted(module.name for module in pkgutil.iter_modules(folder.__path__)):
                 importlib.import_module(f"{self._folder}.{name}")
-        return tuple(self._looks)
+        return tuple(self._lints)
 
 
 TILE: LintStage[KernelState] = LintStage("tile")
@@ -56,8 +57,6 @@ WARP: LintStage[KernelState] = LintStage("warp")
 
 ASSEMBLER: LintStage[FileState] = LintStage("assembler")
 """The file with all its kernels, its `ptx`, and the assembler's remarks, `cubin.remarks`."""
-
-# ---- to add one ------------------------------------------------------------------------------------------------------
 
 _lint_codes: set[str] = set()
 

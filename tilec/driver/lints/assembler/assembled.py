@@ -49,6 +49,7 @@ _MAX_NOTES = 3
 
 @register_lint(ASSEMBLER, "register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored")
 def find_assembler_remarks(file: FileState) -> Iterator[Diagnostic]:
+    """Yield the warnings for the assembler's remarks about the file."""
     yield from group_remarks(file.cubin.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span)
 
 
@@ -77,6 +78,7 @@ def find_source_line(ptx: list[str], line: int) -> tuple[int, int] | None:
 
 
 def _build_warning(kind: RemarkKind, span: Span, group: list[Remark], ptx: list[str]) -> Diagnostic:
+    """Return one warning for remarks of a kind about a place, with the first few of them as notes."""
     notes = []
     for remark in group[:_MAX_NOTES]:
         notes.append(remark.text if remark.code in ("spill", "warning") else f"{remark.code}: {remark.text}")
@@ -143,13 +145,14 @@ def _warn_of_slow_loop(one: LoopCode, help: str, source: SourceFile) -> Diagnost
     secondary: tuple[Label, ...] = ()
     if waits and (place := _find_waiting_line(waits[0], source)) is not None:
         secondary = (Label(place, f"here {describe_wait(waits[0])}"),)
-    rest = waits[1:] if secondary else waits
+    rest = (waits[1:] if secondary else waits)[:_MAX_WAIT_NOTES]
+    lines = ("" if wait.at.line is None else f", at line {wait.at.line[1]}" for wait in rest)
     return Diagnostic(
         "assembled-interval",
         f"one iteration takes a warp {one.interval.cycles:,.0f} cycles in machine code; the schedule has {one.ii:,}",
         Label(one.place.first_line(), f"{one.interval.issue:,.0f} cycles by stall counts alone"),
         secondary,
-        tuple(describe_wait(wait) + _describe_line(wait) for wait in rest[:_MAX_WAIT_NOTES]),
+        tuple(describe_wait(wait) + line for wait, line in zip(rest, lines, strict=True)),
         help,
         "warning",
     )
@@ -164,10 +167,6 @@ def _find_waiting_line(wait: WarpWait, source: SourceFile) -> Span | None:
     return source.whole_line(line, names[file - 1]) if 0 < file <= len(names) else None
 
 
-def _describe_line(wait: WarpWait) -> str:
-    return "" if wait.at.line is None else f", at line {wait.at.line[1]}"
-
-
 def _sum_waits_by_kind(found: WarpInterval) -> dict[OpcodeKind, float]:
     """Return the wait cycles of an iteration by the kind of instruction that is waited for."""
     waited: dict[OpcodeKind, float] = dict.fromkeys(_WAIT_HELP, 0.0)
@@ -179,14 +178,12 @@ def _sum_waits_by_kind(found: WarpInterval) -> dict[OpcodeKind, float]:
 
 @register_warning(ASSEMBLER)
 def find_lower_level(file: FileState) -> Iterator[Diagnostic]:
-    """Yield the warning, which is about the whole file: all of its kernels are assembled at once."""
+    """Yield a warning if the assembler runs below --opt-level. It is about the whole file: all of its kernels are
+    assembled at once."""
     wanted, forced = file.options.opt_level, file.options.assembler_level
     level = choose_assembler_level(file.ptx, wanted, forced)
     if forced is None and level < wanted:
-        yield Diagnostic(
-            "assembled-at-lower-level",
-            f"the assembler optimised at -O{level} instead of -O{wanted}, which would take minutes",
-            notes=(f"{count_consecutive_waits(file.ptx)} wgmma products are in straight-line code, each with a wait",),
-            help=f"put them in a T.serial loop; or wait, with --assembler-level {wanted}",
-            severity="warning",
-        )
+        title = f"the assembler optimised at -O{level} instead of -O{wanted}, which would take minutes"
+        note = f"{count_consecutive_waits(file.ptx)} wgmma products are in straight-line code, each with a wait"
+        advice = f"put them in a T.serial loop; or wait, with --assembler-level {wanted}"
+        yield Diagnostic("assembled-at-lower-level", title, notes=(note,), help=advice, severity="warning")

@@ -19,10 +19,9 @@ from tilec.analysis.rings import find_pipelined_loops, is_load
 from tilec.driver.lints.registry import LAYOUT, register_lint, register_warning
 from tilec.ir.affine import row_divisor
 from tilec.ir.rewrite import rewrite_statements
-from tilec.ir.tile import Buffer, For, Kernel, Parallel, Region, Stmt, TileOp, walk_statements
+from tilec.ir.tile import Buffer, For, Kernel, Parallel, Stmt, TileOp, walk_statements
 from tilec.ops.copies.copy import Copy
 from tilec.ops.lowering import TMA_ALIGNMENT
-from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.fragments.vector_widths import find_streamed_buffers
 from tilec.passes.layout.mechanisms.kernel_form import choose_kernel_form
 from tilec.passes.layout.mechanisms.tensor_memory import count_columns, find_crowded_out_sums
@@ -33,14 +32,13 @@ from tilec.support.diagnostics import Diagnostic, Label, make_warning
 
 @register_warning(LAYOUT)
 def find_unused_schedules(work: KernelState) -> Iterator[Diagnostic]:
+    """Warn of each loop whose schedule in the kernel has no effect, as loops run serially."""
     for loop in walk_statements(work.source_kernel.body) if work.assignment.form == "serial" else ():
         if isinstance(loop, For) and loop.stage is not None:
+            why = "loops run serially at this optimisation level or with this strategy"
+            advice = "compile with -O2 or -O3, and without --pipeline-strategy none"
             yield make_warning(
-                "schedule-not-used",
-                "stage= and order= change nothing here",
-                loop.span,
-                "loops run serially at this optimisation level or with this strategy",
-                help="compile with -O2 or -O3, and without --pipeline-strategy none",
+                "schedule-not-used", "stage= and order= change nothing here", loop.span, why, help=advice
             )
 
 
@@ -49,60 +47,44 @@ def find_conversions(work: KernelState) -> Iterator[Diagnostic]:
     """Yield a warning for every conversion of a fragment's layout, in the order of discovery."""
     for change in work.assignment.conversions:
         origin = () if change.origin == change.span else (Label(change.origin, "its layout comes from here"),)
-        yield Diagnostic(
-            "layout-conversion",
-            f"{change.buffer.name} goes through shared memory, because this statement needs it in another layout",
-            Label(change.span, f"{change.bytes:,} bytes are written and read again each time"),
-            origin,
-            help="use fragments of one layout together, or put values that all threads need in a shared tile",
-            severity="warning",
-        )
+        title = f"{change.buffer.name} goes through shared memory, because this statement needs it in another layout"
+        label = f"{change.bytes:,} bytes are written and read again each time"
+        advice = "use fragments of one layout together, or put values that all threads need in a shared tile"
+        yield make_warning("layout-conversion", title, change.span, label, secondary=origin, help=advice)
 
 
 @register_warning(LAYOUT)
 def find_synchronous_copies(work: KernelState) -> Iterator[Diagnostic]:
+    """Warn of each T.async_copy that goes through registers, with the reason."""
     for stmt in (stmt for assignment in work.assignment.kernels for stmt in walk_statements(assignment.kernel.body)):
         if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.via == "registers":
             source, tile = stmt.regions
             why = "its rows are not aligned to 4 bytes"
             if source.buffer.dtype != tile.buffer.dtype:
                 why = f"it converts {source.buffer.dtype} to {tile.buffer.dtype}"
-            yield make_warning(
-                "copy-not-asynchronous",
-                "this T.async_copy is not asynchronous",
-                stmt.span,
-                why,
-                help="copy rows of whole words to a shared tile of the tensor's dtype, or write T.copy",
-            )
+            title = "this T.async_copy is not asynchronous"
+            advice = "copy rows of whole words to a shared tile of the tensor's dtype, or write T.copy"
+            yield make_warning("copy-not-asynchronous", title, stmt.span, why, help=advice)
 
 
 @register_warning(LAYOUT)
 def find_unkept_widths(work: KernelState) -> Iterator[Diagnostic]:
-    for assignment in work.assignment.kernels:
-        yield from _check_nest_widths(assignment)
-
-
-def _check_nest_widths(assignment: LayoutAssignment) -> Iterator[Diagnostic]:
-    for nest in walk_statements(assignment.kernel.body):
-        if (
-            not isinstance(nest, Parallel)
-            or nest.width is None
-            or nest.is_per_thread
-            or not find_streamed_buffers(nest)
-        ):
+    """Warn of each nest whose layout gives threads fewer adjacent elements than its hint asks for."""
+    nests = ((nest, part) for part in work.assignment.kernels for nest in walk_statements(part.kernel.body))
+    for nest, assignment in nests:
+        if not isinstance(nest, Parallel) or nest.width is None or nest.is_per_thread:
+            continue
+        if not find_streamed_buffers(nest):
             continue
         layout = assignment.nest_layout(nest)
         first = next((axis for axis in layout.registers if axis.size > 1), None)
         run = first.size if first is not None and (first.dim, first.stride) == (len(nest.extents) - 1, 1) else 1
         if run % nest.width:
+            title = f"the hint asks for {nest.width} adjacent elements per thread, and the layout does not give them"
             given = "loop_layout" if nest.layout is not None else "a fragment's layout"
-            yield make_warning(
-                "hint-not-used",
-                f"the hint asks for {nest.width} adjacent elements per thread, and the layout does not give them",
-                nest.span,
-                f"{given} gives each thread {math.gcd(run, nest.width)} at a time",
-                help="give each thread adjacent elements in that layout, or remove the hint",
-            )
+            label = f"{given} gives each thread {math.gcd(run, nest.width)} at a time"
+            advice = "give each thread adjacent elements in that layout, or remove the hint"
+            yield make_warning("hint-not-used", title, nest.span, label, help=advice)
 
 
 @register_lint(LAYOUT, "tensor-memory-exhausted")
@@ -115,14 +97,11 @@ def find_exhausted_tensor_memory(work: KernelState) -> Iterator[Diagnostic]:
         return
     allocated = [b for b in assignment.kernel.buffers if b.scope == "tmem"]
     total, limit = sum(map(count_columns, (*allocated, *left))), target.limit("tmem_columns")
-    yield Diagnostic(
-        "tensor-memory-exhausted",
-        f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}",
-        Label(left[0].span, f"{left[0].name} needs {count_columns(left[0])} and stays in registers"),
-        tuple(Label(b.span, f"{count_columns(b)} are used here") for b in allocated),
-        help="use a smaller tile, or split the kernel",
-        severity="warning",
-    )
+    title = f"the accumulators need {total} columns of tensor memory, an SM of {target.name} has {limit}"
+    label = f"{left[0].name} needs {count_columns(left[0])} and stays in registers"
+    others = tuple(Label(b.span, f"{count_columns(b)} are used here") for b in allocated)
+    advice = "use a smaller tile, or split the kernel"
+    yield make_warning("tensor-memory-exhausted", title, left[0].span, label, secondary=others, help=advice)
 
 
 @register_lint(LAYOUT, "mma-sync-fallback")
@@ -134,13 +113,8 @@ def find_mma_sync_products(work: KernelState) -> Iterator[Diagnostic]:
     crowded = {tile.span for tile in find_crowded_out_sums(assignment.kernel, target)}  # these have a warning already
     for left in find_fallback_products(assignment, target):
         if left.is_supported and left.op.regions[2].buffer.span not in crowded:
-            yield Diagnostic(
-                "mma-sync-fallback",
-                "this product uses mma.sync, not tcgen05.mma",
-                Label(left.op.span, left.why),
-                help=left.help,
-                severity="warning",
-            )
+            title = "this product uses mma.sync, not tcgen05.mma"
+            yield make_warning("mma-sync-fallback", title, left.op.span, left.why, help=left.help)
 
 
 _ALIGNED_ROW = 1 << 20
@@ -148,7 +122,7 @@ _ALIGNED_ROW = 1 << 20
 
 
 @register_lint(LAYOUT, "rows-without-tma")
-def rows(work: KernelState) -> Iterator[Diagnostic]:
+def find_rows_without_tma(work: KernelState) -> Iterator[Diagnostic]:
     """Warn of each tensor whose rows keep the loads of a pipelined loop from TMA, where aligned rows would not."""
     kernel, target, strategy = work.source_kernel, work.target, work.options.pipeline_strategy
     if not target.has("tma") or work.assignment.roles or work.assignment.form == "warp_specialised":
@@ -164,14 +138,11 @@ def rows(work: KernelState) -> Iterator[Diagnostic]:
     for tensor in dict.fromkeys(copy.regions[0].buffer for copy in copies):
         by_tensor = dict.fromkeys(copy.span for copy in copies if copy.regions[0].buffer == tensor)
         factor = TMA_ALIGNMENT // math.gcd(_row_bytes(tensor), TMA_ALIGNMENT)
-        yield Diagnostic(
-            "rows-without-tma",
-            f"the pipelined loop loads {tensor.name} without TMA, which is several times slower",
-            Label(tensor.span, f"whether rows are a multiple of {TMA_ALIGNMENT} bytes is known only at launch"),
-            tuple(Label(span, "this copy could use TMA") for span in by_tensor),
-            help=f'if they always are, declare the last extent as {factor} * T.dynamic("n")',
-            severity="warning",
-        )
+        title = f"the pipelined loop loads {tensor.name} without TMA, which is several times slower"
+        label = f"whether rows are a multiple of {TMA_ALIGNMENT} bytes is known only at launch"
+        others = tuple(Label(span, "this copy could use TMA") for span in by_tensor)
+        advice = f'if they always are, declare the last extent as {factor} * T.dynamic("n")'
+        yield make_warning("rows-without-tma", title, tensor.span, label, secondary=others, help=advice)
 
 
 def _row_bytes(tensor: Buffer) -> int:
@@ -191,14 +162,11 @@ def _has_unknown_rows(op: TileOp) -> bool:
 def _with_aligned_rows(kernel: Kernel) -> Kernel:
     """Return the kernel as if the rows that its copies load were a multiple of 16 bytes."""
 
-    def aligned(region: Region) -> Region:
-        tensor = region.buffer
-        return replace(region, buffer=replace(tensor, extents=(*tensor.extents[:-1], _ALIGNED_ROW)))
+    def align_rows(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Copy) or not _has_unknown_rows(stmt):
+            return stmt
+        source, destination = stmt.regions
+        tensor = replace(source.buffer, extents=(*source.buffer.extents[:-1], _ALIGNED_ROW))
+        return stmt.with_regions((replace(source, buffer=tensor), destination))
 
-    def visit(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Copy) and _has_unknown_rows(stmt):
-            source, destination = stmt.regions
-            return stmt.with_regions((aligned(source), destination))
-        return stmt
-
-    return replace(kernel, body=rewrite_statements(kernel.body, visit))
+    return replace(kernel, body=rewrite_statements(kernel.body, align_rows))

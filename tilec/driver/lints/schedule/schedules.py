@@ -23,14 +23,14 @@ from tilec.passes.loop.price.statement_price import is_asynchronous
 from tilec.passes.state import KernelState
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
-from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.diagnostics import Diagnostic, Label, make_warning
 from tilec.support.source import Span
 from tilec.target.table import Target
 
 
 @register_lint(SCHEDULE, "bank-conflict")
 def find_bank_conflicts(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield the warnings of each explicit role, or of the whole kernel."""
+    """Yield a warning for each pair of tiles accessed at once that conflict in banks of shared memory."""
     for assignment in work.assignment.kernels:
         yield from _find_conflicting_pairs(assignment, work.loops)
 
@@ -38,14 +38,10 @@ def find_bank_conflicts(work: KernelState) -> Iterator[Diagnostic]:
 def _find_conflicting_pairs(assignment: LayoutAssignment, loops: Iterable[PlannedLoop]) -> Iterator[Diagnostic]:
     """Yield a warning for each pair of tiles that statements access at once with bank conflicts, at its worst place."""
     slow = _find_conflicted_tiles(assignment)
-    together = [
-        (stmt.span, stmt.span)
-        for stmt in walk_statements(assignment.kernel.body)
-        if isinstance(stmt, Parallel | TileOp)
-    ]
-    together += [
-        pair for planned in loops for pair in _find_overlapping_statements(planned.loop, planned.solution.schedule)
-    ]
+    statements = (stmt for stmt in walk_statements(assignment.kernel.body) if isinstance(stmt, Parallel | TileOp))
+    together = [(stmt.span, stmt.span) for stmt in statements]
+    for planned in loops:
+        together += _find_overlapping_statements(planned.loop, planned.solution.schedule)
     worst: dict[frozenset[str], tuple[float, Diagnostic]] = {}
     for first, second in together:
         for name, ways in slow.get(first, {}).items():
@@ -84,10 +80,7 @@ def _find_conflicted_tiles(assignment: LayoutAssignment) -> dict[Span, dict[str,
             assignment.shared[access.tile], access.pattern
         )
     # Names with a dot are the compiler's own.
-    return {
-        span: {name: ways for name, ways in tiles.items() if ways >= 2 and "." not in name}
-        for span, tiles in found.items()
-    }
+    return {span: {n: ways for n, ways in tiles.items() if ways >= 2 and "." not in n} for span, tiles in found.items()}
 
 
 def _find_overlapping_statements(loop: LoopProblem, schedule: Schedule) -> Iterator[tuple[Span, Span]]:
@@ -100,6 +93,7 @@ def _find_overlapping_statements(loop: LoopProblem, schedule: Schedule) -> Itera
 
 
 def _find_shared_rows(problem: Problem, schedule: Schedule, op: int) -> list[tuple[int, int]]:
+    """Return the rows of the reservation table in which a statement holds a shared-memory port."""
     rows = []
     for use in problem.ops[op].uses:
         if problem.slots[use.slot].name.startswith("tp_smem") and use.cycles:
@@ -115,7 +109,7 @@ _DIVIDE_BY_CONSTANT, _DIVIDE_BY_VALUE = 6, 20
 
 @register_lint(SCHEDULE, "address-latency")
 def find_long_address_arithmetic(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield the warnings of each loop."""
+    """Yield a warning for each statement whose address arithmetic makes a loop look bound by compute."""
     for planned in work.loops:
         yield from _find_inflating_statements(planned.loop, work.assignment, work.target)
 
@@ -125,18 +119,15 @@ def _find_inflating_statements(loop: LoopProblem, assignment: LayoutAssignment, 
     ops = list(zip(loop.statements, loop.problem.ops, strict=True))
     memory = max((op.latency for stmt, op in ops if _is_tile_load(stmt)), default=0)
     compute = sum(
-        op.issue if not is_asynchronous(stmt) else _find_longest_use(op.uses)
+        op.issue if not is_asynchronous(stmt) else max((use.cycles for use in op.uses), default=0)
         for stmt, op in ops
         if not _is_tile_load(stmt)
     )
     for stmt, op in ops:
         if not isinstance(stmt, tile.Parallel):
             continue
-        work = sum(
-            _count_index_instructions(index, stmt)
-            for s in tile.walk_statements(stmt.body)
-            for index in _list_indices(s)
-        )
+        indices = (index for s in tile.walk_statements(stmt.body) for index in _list_indices(s))
+        work = sum(_count_index_instructions(index, stmt) for index in indices)
         elements, threads = math.prod(stmt.extents), assignment.kernel.threads
         spent = target.price("elementwise", ops=work, elements=elements, threads=threads).issue if work else 0
         # The schedule prices an operation as one instruction, so the extra cost of divisions is added.
@@ -144,28 +135,20 @@ def _find_inflating_statements(loop: LoopProblem, assignment: LayoutAssignment, 
         # Without index arithmetic the other work remains, at least the loads and stores.
         honest = max(inflated - spent, op.issue, 1)
         if math.ceil(memory / max(inflated, 1)) < math.ceil(memory / honest) and 2 * spent >= op.issue:
-            yield Diagnostic(
-                "address-latency",
-                "computing addresses takes longer than the work on the data",
-                Label(stmt.span, f"{spent} cycles of index arithmetic in each iteration"),
-                notes=(
-                    f"with it, {math.ceil(memory / max(inflated, 1))} stages seem enough to hide {memory} cycles of "
-                    f"loading; without it {math.ceil(memory / honest)}",
-                ),
-                help="compute the index once outside the loop, or divide by powers of two",
-                severity="warning",
-            )
+            title = "computing addresses takes longer than the work on the data"
+            label = f"{spent} cycles of index arithmetic in each iteration"
+            enough = f"{math.ceil(memory / max(inflated, 1))} stages seem enough to hide {memory} cycles of loading"
+            notes = (f"with it, {enough}; without it {math.ceil(memory / honest)}",)
+            advice = "compute the index once outside the loop, or divide by powers of two"
+            yield make_warning("address-latency", title, stmt.span, label, notes=notes, help=advice)
 
 
 def _is_tile_load(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.TileOp) and is_load(stmt)
 
 
-def _find_longest_use(uses: Iterable[object]) -> int:
-    return max((getattr(use, "cycles", 0) for use in uses), default=0)
-
-
 def _list_indices(stmt: tile.Stmt) -> Iterator[tile.Expr]:
+    """Yield the indices of all loads and stores of a statement."""
     if isinstance(stmt, tile.Store):
         yield from stmt.indices
     for expr in list_expressions(stmt):
@@ -188,6 +171,7 @@ def _count_index_instructions(index: tile.Expr, nest: tile.Parallel) -> int:
 
 @register_warning(SCHEDULE)
 def find_unproven_schedules(work: KernelState) -> Iterator[Diagnostic]:
+    """Yield the solver's warning about each loop whose schedule may not be optimal."""
     for planned in work.loops:
         if planned.solution.warning is not None:
             label = Label(planned.loop.loop.span)

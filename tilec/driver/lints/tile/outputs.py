@@ -21,23 +21,15 @@ def find_unwritten_outputs(work: KernelState) -> Iterator[Diagnostic]:
     kernel = work.source_kernel
     written = {buffer for stmt in kernel.body for buffer in find_writes(stmt)}
     if not _has_effect(kernel, written):
-        yield make_warning(
-            "nothing-written",
-            f"{kernel.name} writes no tensor: its results are lost",
-            kernel.span,
-            "no statement writes to a parameter",
-            help="T.copy(tile, C[…]) stores a tile in a tensor",
-        )
+        title, label = f"{kernel.name} writes no tensor: its results are lost", "no statement writes to a parameter"
+        advice = "T.copy(tile, C[…]) stores a tile in a tensor"
+        yield make_warning("nothing-written", title, kernel.span, label, help=advice)
         return
     for param in kernel.params:
         if isinstance(param, tile.Buffer) and param.name in kernel.outputs and param not in written:
-            yield make_warning(
-                "unwritten-output",
-                f"{kernel.name} returns {param.name} and never writes it",
-                param.span,
-                "no statement writes to it",
-                help=f"T.copy(tile, {param.name}[…]) stores a tile in it",
-            )
+            title = f"{kernel.name} returns {param.name} and never writes it"
+            advice = f"T.copy(tile, {param.name}[…]) stores a tile in it"
+            yield make_warning("unwritten-output", title, param.span, "no statement writes to it", help=advice)
 
 
 def _has_effect(kernel: tile.Kernel, written: set[tile.Buffer]) -> bool:

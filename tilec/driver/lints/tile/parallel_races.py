@@ -38,7 +38,7 @@ _REDUCTION_NAMES = {"add": "sum", "max": "max", "min": "min"}
 
 @register_warning(TILE)
 def find_parallel_races(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each racing write and read, once for each place in the text."""
+    """Yield a warning for each write and read of T.Parallel that races, once for each place in the text."""
     warned: set[tuple[str, Span]] = set()
     for nest in tile.walk_statements(work.source_kernel.body):
         if not isinstance(nest, tile.Parallel) or nest.is_per_thread or max(nest.extents) == 1:
@@ -80,6 +80,7 @@ class _NestBody:
         self._add_statements(nest.body, ())
 
     def _add_statements(self, body: tuple[tile.Stmt, ...], conditions: Conditions) -> None:
+        """Collect the reads and writes of statements that run under these conditions."""
         for stmt in body:
             for expr in list_expressions(stmt):
                 self.reads += (_NestRead(load, stmt.span, c) for load, c in self._list_loads(expr, conditions))
@@ -137,6 +138,7 @@ class _NestBody:
 
 
 def _find_repeated_writes(body: _NestBody, line: str) -> Iterator[Diagnostic]:
+    """Yield a warning for each store that several iterations make to the same element."""
     for write in body.writes:
         store = write.stmt
         named = body.depends_on(*store.indices)
@@ -164,6 +166,7 @@ def _is_repeated(body: _NestBody, write: _NestWrite, var: tile.Var, adds: bool) 
 
 
 def _build_write_warning(store: tile.Store, var: str, extent: int) -> Diagnostic:
+    """Return the warning about a repeated write, with a reduction or atomic operation to use instead."""
     name = store.buffer.name
     kind = _REDUCTION_NAMES.get(store.value.op) if isinstance(store.value, tile.Binary) else None
     if kind is None or not any(_is_same_place(part, store) for part in tile.direct_operands(store.value)):
@@ -172,13 +175,8 @@ def _build_write_warning(store: tile.Store, var: str, extent: int) -> Diagnostic
         way_out = f"put the values in a tile and write T.reduce_{kind}(tile, {name})"
     else:
         way_out = f"write T.atomic_{kind.replace('sum', 'add')}({name}[…], value)"
-    return make_warning(
-        "repeated-write",
-        f"{extent} iterations write the same element of {name} at the same time, and only one value remains",
-        store.span,
-        f"the index does not contain `{var}`",
-        help=way_out,
-    )
+    title = f"{extent} iterations write the same element of {name} at the same time, and only one value remains"
+    return make_warning("repeated-write", title, store.span, f"the index does not contain `{var}`", help=way_out)
 
 
 def _get_written_name(var: tile.Var, line: str) -> str:
@@ -194,6 +192,7 @@ def _is_same_place(part: tile.Expr, store: tile.Store) -> bool:
 
 
 def _find_neighbour_reads(body: _NestBody) -> Iterator[Diagnostic]:
+    """Yield a warning for each load of an element that another iteration writes."""
     for read in body.reads:
         if read.load.buffer.scope == "fragment":
             continue  # elements of other threads are read through shared memory, as they were before the loop
@@ -201,14 +200,10 @@ def _find_neighbour_reads(body: _NestBody) -> Iterator[Diagnostic]:
             if read.load.buffer == write.stmt.buffer and _has_collision(body, read, write):
                 name = read.load.buffer.name
                 also = () if write.stmt.span == read.span else (Label(write.stmt.span, "written here"),)
-                yield make_warning(
-                    "neighbour-read",
-                    f"this reads an element of {name} that another iteration writes at the same time",
-                    read.span,
-                    "the order of the read and the write is undefined",
-                    secondary=also,
-                    help=f"read a copy of {name} made before the loop, or write a T.serial loop",
-                )
+                title = f"this reads an element of {name} that another iteration writes at the same time"
+                label = "the order of the read and the write is undefined"
+                advice = f"read a copy of {name} made before the loop, or write a T.serial loop"
+                yield make_warning("neighbour-read", title, read.span, label, secondary=also, help=advice)
                 break
 
 

@@ -5,6 +5,7 @@ In doubt nothing is reported: a loop that reads what it writes, or whose index d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from tilec.analysis.usage import find_reads, find_writes, list_expressions
@@ -19,11 +20,12 @@ _MIN_ITERATIONS = 32
 
 @register_lint(TILE, "serial-elements")
 def find_serial_elements(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each such loop nest."""
+    """Yield a warning for each nest of serial loops over independent elements."""
     yield from _find_redundant_nests(work.source_kernel.body, work.source_kernel.threads)
 
 
 def _find_redundant_nests(body: tuple[tile.Stmt, ...], threads: int) -> Iterator[Diagnostic]:
+    """Yield a warning for each nest of serial loops over elements that all threads run in full."""
     for stmt in body:
         if (
             isinstance(stmt, tile.For)
@@ -32,13 +34,9 @@ def _find_redundant_nests(body: tuple[tile.Stmt, ...], threads: int) -> Iterator
             and _is_redundant(nest)
         ):
             extents = ", ".join(str(_get_constant_trip_count(loop)) for loop in nest)
-            yield make_warning(
-                "serial-elements",
-                f"each of the {threads} threads runs all {_count_elements(nest):,} iterations of this loop",
-                stmt.span,
-                "a serial loop over elements",
-                help=f"write T.Parallel({extents}) instead of the loop{'s' if len(nest) > 1 else ''}",
-            )
+            title = f"each of the {threads} threads runs all {_count_elements(nest):,} iterations of this loop"
+            advice = f"write T.Parallel({extents}) instead of the loop{'s' if len(nest) > 1 else ''}"
+            yield make_warning("serial-elements", title, stmt.span, "a serial loop over elements", help=advice)
         elif isinstance(stmt, tile.For | tile.While | tile.If):
             for inner in tile.nested_bodies(stmt):
                 yield from _find_redundant_nests(inner, threads)
@@ -62,10 +60,7 @@ def _get_constant_trip_count(loop: tile.For) -> int | None:
 
 
 def _count_elements(nest: list[tile.For]) -> int:
-    count = 1
-    for loop in nest:
-        count *= _get_constant_trip_count(loop) or 0
-    return count
+    return math.prod(_get_constant_trip_count(loop) or 0 for loop in nest)
 
 
 def _is_redundant(nest: list[tile.For]) -> bool:

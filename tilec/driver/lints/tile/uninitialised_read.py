@@ -17,7 +17,7 @@ from tilec.support.diagnostics import Diagnostic, Label, make_warning
 
 @register_warning(TILE)
 def find_uninitialised_reads(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each uninitialised tile."""
+    """Yield a warning for each tile that is read but never written."""
     kernel = work.source_kernel
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}
     first: dict[tile.Buffer, tile.Stmt] = {}
@@ -31,14 +31,10 @@ def find_uninitialised_reads(work: KernelState) -> Iterator[Diagnostic]:
     for buffer in tiles:
         if buffer in first:
             adds = buffer in find_writes(first[buffer])
-            yield make_warning(
-                "uninitialised-read",
-                f"{buffer.name} is read but never written",
-                buffer.span,
-                "allocated here",
-                secondary=(Label(first[buffer].span, "adds to it" if adds else "reads it"),),
-                help=f"write T.clear({buffer.name}) before" if adds else f"fill {buffer.name} first, as by T.copy",
-            )
+            title, use = f"{buffer.name} is read but never written", "adds to it" if adds else "reads it"
+            uses = (Label(first[buffer].span, use),)
+            advice = f"write T.clear({buffer.name}) before" if adds else f"fill {buffer.name} first, as by T.copy"
+            yield make_warning("uninitialised-read", title, buffer.span, "allocated here", secondary=uses, help=advice)
 
 
 def _list_leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from tilec.analysis.trip_count import get_static_trip_count
 from tilec.analysis.usage import find_writes
 from tilec.driver.lints.registry import TILE, register_warning
 from tilec.ir import tile
-from tilec.ir.affine import affine_form
+from tilec.ir.affine import add_exprs, affine_form
 from tilec.ir.types import INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.reductions.reduce import Reduce
@@ -58,7 +59,7 @@ _NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "e
 
 TileDimension = tuple[tile.Buffer, int]
 """A tile and one of its dimensions."""
-Ranges = dict[tile.Var, tuple[int, float]]
+Ranges = dict[tile.Expr, tuple[int, float]]
 """The first and last value of each variable that takes every value between. The last is infinite where the launch
 decides it."""
 
@@ -108,10 +109,12 @@ class _TailTracker:
                     self._forget_written(stmt)
 
     def _forget_written(self, stmt: tile.Stmt) -> None:
+        """Remove the tails of buffers that the statement writes."""
         written = find_writes(stmt)
         self.tails = {place: tail for place, tail in self.tails.items() if place[0] not in written}
 
     def _check_reduction(self, op: Reduce) -> Iterator[tuple[Diagnostic, Span]]:
+        """Yield a warning if the reduction includes elements of a tail that change its result."""
         long = [d for d, extent in enumerate(op.source.extent) if extent != 1]
         dim = long[op.dim] if op.dim < len(long) else op.dim
         tail = self.tails.get((op.source.buffer, dim))
@@ -119,17 +122,10 @@ class _TailTracker:
             return
         name = op.source.buffer.name
         becomes = "" if tail.is_zero else ", and loops in between change these zeros"
-        yield (
-            make_warning(
-                "zero-filled-reduction",
-                f"T.reduce_{op.kind} includes elements outside of {tail.tensor.name}",
-                op.span,
-                f"{name} extends beyond {tail.tensor.name} and is zero there{becomes}",
-                secondary=(Label(tail.span, f"reads beyond {tail.tensor.name}"),),
-                help=_suggest_fix(op, tail),
-            ),
-            tail.span,
-        )
+        title = f"T.reduce_{op.kind} includes elements outside of {tail.tensor.name}"
+        label = f"{name} extends beyond {tail.tensor.name} and is zero there{becomes}"
+        reads, advice = (Label(tail.span, f"reads beyond {tail.tensor.name}"),), _suggest_fix(op, tail)
+        yield make_warning("zero-filled-reduction", title, op.span, label, secondary=reads, help=advice), tail.span
 
     def _find_computed_tails(self, nest: tile.Parallel, ranges: Ranges) -> dict[TileDimension, _Tail]:
         """Return the tails that an elementwise loop stores, if it stores each element once and unconditionally."""
@@ -149,14 +145,11 @@ class _TailTracker:
                     tail = evaluated.tail
                     is_followed = kind in ("zero", "other") and len(dims) == 1 and stmt.buffer.scope != "global"
                     if tail is not None and is_followed:
-                        found[stmt.buffer, dims[0]] = _Tail(
-                            tail.tensor,
-                            tail.span,
-                            tail.size,
-                            tail.start,
-                            kind == "zero",
-                            _is_never_negative(stmt.value),
-                            evaluated.has_exponential,
+                        found[stmt.buffer, dims[0]] = replace(
+                            tail,
+                            is_zero=kind == "zero",
+                            is_least=_is_never_negative(stmt.value),
+                            by_exponential=evaluated.has_exponential,
                         )
         return found
 
@@ -178,10 +171,10 @@ class _TailEvaluator:
 
     def bind(self, stmt: tile.Bind) -> None:
         """Keep what a variable is in the tail, and the tail that it was read from."""
-        self.bound[stmt.var] = self._read(stmt.value)
+        self.bound[stmt.var] = self._evaluate_with_tail(stmt.value)
         self.meaning[stmt.var] = stmt.value
 
-    def _read(self, expr: tile.Expr) -> tuple[TailKind, _Tail | None]:
+    def _evaluate_with_tail(self, expr: tile.Expr) -> tuple[TailKind, _Tail | None]:
         """Return what an expression is in the tail, and the tail that it reads itself."""
         before, self.tail = self.tail, None
         made = self.value(expr)
@@ -189,6 +182,7 @@ class _TailEvaluator:
         return made, read
 
     def value(self, expr: tile.Expr) -> TailKind:
+        """Return what an expression is in the tail; the tail that it reads is kept in `self.tail`."""
         match expr:
             case tile.Const(value=value):
                 return "zero" if value == 0 else "same"
@@ -211,16 +205,16 @@ class _TailEvaluator:
                 self.has_exponential |= fn in _EXPONENTIALS and made in ("zero", "other")
                 return "other" if made == "zero" and fn in _LOSE_ZERO else made
             case tile.Select():
-                return self._chosen(expr)
+                return self._evaluate_select(expr)
             case _:
                 parts = [self.value(child) for child in tile.direct_operands(expr)]
                 return "same" if parts and all(part == "same" for part in parts) else "unknown"
 
-    def _chosen(self, select: tile.Select) -> TailKind:
+    def _evaluate_select(self, select: tile.Select) -> TailKind:
         """Return what a choice is in the tail: unknown where its condition keeps an arm inside of the tensor."""
         made: list[TailKind] = []
         for arm, holds in ((select.then, True), (select.orelse, False)):
-            value, tail = self._read(arm)
+            value, tail = self._evaluate_with_tail(arm)
             made.append(value)
             if tail is not None and self._may_stay_inside(arm, tail, select.condition, holds):
                 made.append("unknown")
@@ -233,14 +227,14 @@ class _TailEvaluator:
         """Return whether an arm is perhaps taken for elements of the tensor only."""
         if tail.start is None:
             return True
-        known = [bound for load in self._loads(arm) for bound in self._exists(load)]
-        index = _sum((tail.start, 1), (self.var, 1))
-        edges = [_plus(index, 1 - tail.size)]  # at most 0 below the upper edge
-        if _least(index, self.ranges) < 0:
-            edges.append(_sum((tail.start, -1), (self.var, -1)))
-        return all(self._bounds(edge, condition, holds, known) for edge in edges)
+        known = [bound for load in self._list_loads(arm) for bound in self._list_inside_sums(load)]
+        index = add_exprs(tail.start, self.var)
+        edges = [_add_number(index, 1 - tail.size)]  # at most 0 below the upper edge
+        if _bound_sum(index, self.ranges)[0] < 0:
+            edges.append(_subtract(tile.int32_const(0), index))
+        return all(self._implies_bound(edge, condition, holds, known) for edge in edges)
 
-    def _loads(self, expr: tile.Expr) -> Iterator[tile.Load]:
+    def _list_loads(self, expr: tile.Expr) -> Iterator[tile.Load]:
         """Yield the loads of an expression, those of the variables that it names among them."""
         left, seen = [expr], {expr}
         while left:
@@ -251,46 +245,50 @@ class _TailEvaluator:
                     seen.add(value)
                     left.append(value)
 
-    def _exists(self, load: tile.Load) -> Iterator[_Form]:
-        """Yield forms that are at most 0 where a load's element is in the tensor, by its other dimensions."""
+    def _list_inside_sums(self, load: tile.Load) -> Iterator[tile.Expr]:
+        """Yield sums that are at most 0 where a load's element is in the tensor, by its other dimensions."""
         for dim, index in enumerate(load.indices):
             if any(part == self.var for part in tile.walk_expr(index)):
                 continue
             size = load.buffer.extents[dim]
             if load.buffer.scope == "global":
                 if isinstance(size, int):
-                    yield _plus(_sum((index, 1)), 1 - size)
+                    yield _add_number(index, 1 - size)
             elif (tail := self.tails.get((load.buffer, dim))) is not None and tail.start is not None:
-                yield _plus(_sum((tail.start, 1), (index, 1)), 1 - tail.size)
+                yield _add_number(add_exprs(tail.start, index), 1 - tail.size)
 
-    def _bounds(self, edge: _Form, condition: tile.Expr, holds: bool, known: list[_Form]) -> bool:
+    def _implies_bound(self, edge: tile.Expr, condition: tile.Expr, holds: bool, known: list[tile.Expr]) -> bool:
         """Return whether a condition that holds (or does not) makes `edge` at most 0, or cannot be told."""
         match condition:
             case tile.Unary(op="not", a=a):
-                return self._bounds(edge, a, not holds, known)
+                return self._implies_bound(edge, a, not holds, known)
             case tile.Binary(op="and" | "or" as op, a=a, b=b):
                 either = any if (op == "and") == holds else all
-                return either([self._bounds(edge, part, holds, known) for part in (a, b)])
+                return either([self._implies_bound(edge, part, holds, known) for part in (a, b)])
             case tile.Binary(op=op, a=a, b=b) if op in tile.COMPARISONS and not a.dtype.is_float:
-                return self._compares(edge, _NEGATED[op] if not holds else op, a, b, known)
+                return self._comparison_implies_bound(edge, _NEGATED[op] if not holds else op, a, b, known)
             case tile.Var() if condition in self.meaning:
-                return self._bounds(edge, self.meaning[condition], holds, known)
+                return self._implies_bound(edge, self.meaning[condition], holds, known)
             case _:
                 return not isinstance(condition, tile.Const)
 
-    def _compares(self, edge: _Form, op: str, a: tile.Expr, b: tile.Expr, known: list[_Form]) -> bool:
+    def _comparison_implies_bound(
+        self, edge: tile.Expr, op: str, a: tile.Expr, b: tile.Expr, known: list[tile.Expr]
+    ) -> bool:
         """Return whether `a op b` makes `edge` at most 0, or cannot be told."""
-        less, more = _sum((a, 1), (b, -1)), _sum((b, 1), (a, -1))
-        if any(atom not in self.ranges for atom in less.terms):
+        less, more = _subtract(a, b), _subtract(b, a)
+        if any(atom not in self.ranges for atom, _ in affine_form(less).terms):
             return True
         given = {
-            "lt": [_plus(less, 1)], "le": [less], "gt": [_plus(more, 1)], "ge": [more], "eq": [less, more], "ne": [],
+            "lt": [_add_number(less, 1)], "le": [less], "gt": [_add_number(more, 1)], "ge": [more],
+            "eq": [less, more], "ne": [],
         }[op]  # fmt: skip
-        rests = [_minus(edge, form) for form in given]
-        rests += [_minus(rest, form) for rest in rests for form in known]
-        return any(_most(rest, self.ranges) <= 0 for rest in rests)
+        rests = [_subtract(edge, form) for form in given]
+        rests += [_subtract(rest, form) for rest in rests for form in known]
+        return any(_bound_sum(rest, self.ranges)[1] <= 0 for rest in rests)
 
     def _evaluate_load(self, load: tile.Load) -> TailKind:
+        """Return what a load is in the tail of its tensor or tile."""
         named = [d for d, index in enumerate(load.indices) if any(part == self.var for part in tile.walk_expr(index))]
         if not named:
             return "same"
@@ -346,6 +344,7 @@ def _is_neutral(op: Reduce, tail: _Tail) -> bool:
 
 
 def _suggest_fix(op: Reduce, tail: _Tail) -> str:
+    """Return the advice for a reduction over a tail: a safe value for the tensor, or a mask."""
     infinity = f'T.infinity("{tail.tensor.dtype.name}")'
     if tail.tensor.dtype.is_float and (op.kind in ("max", "min") and tail.is_zero):
         return f"write T.annotate_safe_value({{{tail.tensor.name}: {'-' * (op.kind == 'max')}{infinity}}})"
@@ -381,74 +380,41 @@ def _find_copied_tails(
 
 
 def _find_tail(
-    tensor: tile.Buffer,
-    dim: int,
-    start: tile.Expr,
-    extent: int,
-    ranges: Ranges,
-    span: Span,
-    var: tile.Var | None = None,
+    tensor: tile.Buffer, dim: int, start: tile.Expr, extent: int, ranges: Ranges, at: Span, var: tile.Var | None = None
 ) -> _Tail | None:
     """Return the tail of what begins somewhere in a tensor, if it is sure that some of it lies beyond the tensor. With
     `var`, the variable of a loop, `start` is an index that depends on it."""
     size = tensor.extents[dim]
-    form = _sum((start, 1))
-    first, last = _least(form, ranges), _most(form, ranges)
+    first, last = _bound_sum(start, ranges)
     if not isinstance(size, int) or math.isinf(first) or math.isinf(last) or (first >= 0 and last + extent <= size):
         return None
     if var is None:
-        return _Tail(tensor, span, size, start)
-    begins = tile.Binary("sub", start, var, INT32) if form.terms.get(var) == 1 else None
-    return _Tail(tensor, span, size, begins)
+        return _Tail(tensor, at, size, start)
+    return _Tail(tensor, at, size, _subtract(start, var) if (var, 1) in affine_form(start).terms else None)
 
 
 # ---- sums of variables -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """A sum of variables (or of other expressions) with factors, and of a constant."""
-
-    terms: Mapping[tile.Expr, int]
-    constant: int
+def _add_number(expr: tile.Expr, number: int) -> tile.Expr:
+    return add_exprs(expr, tile.int32_const(number))
 
 
-def _sum(*parts: tuple[tile.Expr, int]) -> _Form:
-    """Return the sum of expressions times factors."""
-    total = _Form({}, 0)
-    for expr, factor in parts:
-        form = affine_form(expr)
-        total = _minus(total, _Form({atom: -factor * c for atom, c in form.terms}, -factor * form.constant))
-    return total
+def _subtract(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    return tile.Binary("sub", a, b, INT32)
 
 
-def _plus(form: _Form, constant: int) -> _Form:
-    return _Form(form.terms, form.constant + constant)
-
-
-def _minus(a: _Form, b: _Form) -> _Form:
-    terms = dict(a.terms)
-    for atom, factor in b.terms.items():
-        terms[atom] = terms.get(atom, 0) - factor
-    return _Form({atom: factor for atom, factor in terms.items() if factor}, a.constant - b.constant)
-
-
-def _most(form: _Form, ranges: Ranges) -> float:
-    """Return the largest value of a sum; infinity where a variable has no bound."""
-    most: float = form.constant
-    for atom, factor in form.terms.items():
-        if not isinstance(atom, tile.Var) or atom not in ranges:
-            return math.inf
-        most += max(factor * value for value in ranges[atom])
-    return most
-
-
-def _least(form: _Form, ranges: Ranges) -> float:
-    """Return the smallest value of a sum; minus infinity where a variable has no bound."""
-    return -_most(_minus(_Form({}, 0), form), ranges)
+def _bound_sum(expr: tile.Expr, ranges: Ranges) -> tuple[float, float]:
+    """Return the smallest and the largest value of a sum; infinite where one of its variables has no bound."""
+    form = affine_form(expr)
+    if any(atom not in ranges for atom, _ in form.terms):
+        return -math.inf, math.inf
+    ends = [sorted(factor * value for value in ranges[atom]) for atom, factor in form.terms]
+    return form.constant + sum(low for low, _ in ends), form.constant + sum(high for _, high in ends)
 
 
 def _get_loop_range(loop: tile.For) -> Ranges:
+    """Return the range of a loop's variable; nothing where its bounds are unknown."""
     count = get_static_trip_count(loop)
     if count is None or count < 1 or not isinstance(loop.start, tile.Const):
         return {}

@@ -10,16 +10,16 @@ from tilec.driver.lints.registry import WARP, register_lint, register_warning
 from tilec.ir import warp
 from tilec.ir.warp_verify.verify import verify_program
 from tilec.passes.state import KernelState
-from tilec.support.diagnostics import Diagnostic, Label
+from tilec.support.diagnostics import Diagnostic, make_warning
 
 
 @register_lint(WARP, "barriers-exhausted")
 def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
-    """Check the named barriers of the block, those carried across iterations, and the waits per iteration. A barrier in
-    a loop is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a role share its
-    barrier, so a pipelined iteration may wait at it often."""
+    """Warn of more named barriers, or more waits at them in an iteration, than the machine allows. A barrier in a loop
+    is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a role share its barrier,
+    so a pipelined iteration may wait at it often."""
     program, target = work.program, work.target
-    found = [(op, inside) for role in program.roles for op, inside in _find_barriers(role.body, False)]
+    found = [(op, inside) for role in program.roles for op, inside in _find_barriers(role.body)]
     ping_pong = {number for role in program.roles for number in role.ping_pong_barriers}
     carried = {op.id for op, inside in found if inside}
     for what, ids, limit in (
@@ -28,83 +28,46 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
     ):
         if len(ids) > limit:
             where = next((op.span for op, _ in found if op.id == max(ids) and op.span.line), work.source_kernel.span)
-            yield Diagnostic(
-                "barriers-exhausted",
-                f"the kernel {what} {len(ids)} named barriers, {target.name} allows {limit}",
-                Label(where, "the last of them"),
-                help="synchronise several tiles at one barrier, or split the loop",
-                severity="warning",
-            )
+            title = f"the kernel {what} {len(ids)} named barriers, {target.name} allows {limit}"
+            advice = "synchronise several tiles at one barrier, or split the loop"
+            yield make_warning("barriers-exhausted", title, where, "the last of them", help=advice)
     limit = target.limit("named_barriers_carried")
     # Only innermost loops: hand-overs of outer loops are rare beside them.
-    steady = (
-        loop
-        for role in program.roles
-        for loop in _find_steady_states(role.body)
-        if not any(_find_outermost_loops(loop.body))
-    )
-    for loop in steady:
-        stops = [op.span for op, _ in _find_barriers(loop.body, True)]
+    loops = (op for role in program.roles for op, _ in _walk_operations(role.body) if isinstance(op, warp.Loop))
+    for loop in loops:
+        has_loops = any(isinstance(op, warp.Loop | warp.Pipeline) for op, _ in _walk_operations(loop.body))
+        if loop.part != "steady" or has_loops:
+            continue
+        stops = [op.span for op, _ in _find_barriers(loop.body)]
         if len(stops) > limit >= len({op.id for op, inside in found if inside}):
             lines = sorted({stop.line for stop in stops if stop.line})
-            yield Diagnostic(
-                "barriers-exhausted",
-                f"each iteration stops at a barrier {len(stops)} times, {target.name} carries {limit} to the next",
-                Label(loop.span, f"all its warps wait for one another before lines {', '.join(map(str, lines))}"),
-                help="fill all tiles, then read them, so that they share a barrier; or keep values in fragments",
-                severity="warning",
-            )
+            title = f"each iteration stops at a barrier {len(stops)} times, {target.name} carries {limit} to the next"
+            label = f"all its warps wait for one another before lines {', '.join(map(str, lines))}"
+            advice = "fill all tiles, then read them, so that they share a barrier; or keep values in fragments"
+            yield make_warning("barriers-exhausted", title, loop.span, label, help=advice)
 
 
-def _find_steady_states(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
-    """Yield the steady states of pipelined loops."""
+def _walk_operations(body: tuple[warp.Operation, ...], depth: int = 0) -> Iterator[tuple[warp.Operation, int]]:
+    """Yield each operation, and the number of loops around it; the operations of a `Forever` are left out."""
     for op in body:
-        match op:
-            case warp.Loop() | warp.Pipeline():
-                if isinstance(op, warp.Loop) and op.part == "steady":
-                    yield op
-                yield from _find_steady_states(op.body)
-            case warp.Branch():
-                yield from _find_steady_states((*op.then, *op.orelse))
-            case _:
-                pass
+        yield op, depth
+        is_loop = isinstance(op, warp.Loop | warp.Pipeline)
+        for inner in warp.nested_bodies(op) if is_loop or isinstance(op, warp.Branch) else ():
+            yield from _walk_operations(inner, depth + is_loop)
 
 
-def _find_outermost_loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop | warp.Pipeline]:
-    """Yield the outermost loops."""
-    for op in body:
-        match op:
-            case warp.Loop() | warp.Pipeline():
-                yield op
-            case warp.Branch():
-                yield from _find_outermost_loops((*op.then, *op.orelse))
-            case _:
-                pass
-
-
-def _find_barriers(body: tuple[warp.Operation, ...], inside: bool) -> Iterator[tuple[warp.BarSync, bool]]:
-    for op in body:
-        match op:
-            case warp.BarSync():
-                yield op, inside
-            case warp.Loop() | warp.Pipeline():
-                yield from _find_barriers(op.body, True)
-            case warp.Branch():
-                yield from _find_barriers((*op.then, *op.orelse), inside)
-            case _:
-                pass
+def _find_barriers(body: tuple[warp.Operation, ...]) -> Iterator[tuple[warp.BarSync, int]]:
+    """Yield each wait at a named barrier, and the number of loops around it."""
+    yield from ((op, depth) for op, depth in _walk_operations(body) if isinstance(op, warp.BarSync))
 
 
 @register_warning(WARP)
 def find_unverified_roles(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each such role, if the options ask for verification; the program is the same."""
+    """Warn of each role that is verified only in part, if the options ask for verification. The program is the same."""
     if not work.options.verify:
         return
     for one in verify_program(work.program)[1]:
-        yield Diagnostic(
-            "not-verified",
-            f"the waits and barriers of role {one.role} are verified for its first {one.steps} operations only",
-            Label(one.at.span if one.at.span.line else work.source_kernel.span, "verified up to here"),
-            help="verify a copy of the kernel with fewer iterations: its waits are the same",
-            severity="warning",
-        )
+        title = f"the waits and barriers of role {one.role} are verified for its first {one.steps} operations only"
+        where = one.at.span if one.at.span.line else work.source_kernel.span
+        advice = "verify a copy of the kernel with fewer iterations: its waits are the same"
+        yield make_warning("not-verified", title, where, "verified up to here", help=advice)
