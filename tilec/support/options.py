@@ -201,7 +201,8 @@ class CompileOptions:
     """The assembler's own -O (None: `opt_level`, unless `ptx.assembler_level` says that this takes too long)."""
 
     ping_pong: bool = option_field(
-        True, "--ping-pong", "Let consumer warpgroups alternate on the tensor cores, or the units of exponentials (ping-pong).",
+        True, "--ping-pong",
+        "Let consumer warpgroups alternate on the tensor cores, or the units of exponentials (ping-pong).",
         default_text="yes, where it pays", tuned=True,
     )  # fmt: skip
     """For the consumers' warpgroups of a warp-specialised loop."""
