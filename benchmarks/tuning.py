@@ -37,14 +37,8 @@ from tilec.tune.engines import LocalEngine, LostTask
 from tilec.tune.journal import Journal
 from tilec.tune.knobs import apply_point
 from tilec.tune.outcome import Outcome
-from tilec.tune.search import (
-    Proposer,
-    Ranking,
-    choose_next_batch,
-    propose_by_model,
-    propose_by_surrogate,
-    rank_predictions,
-)
+from tilec.tune.rank import Ranking, rank_predictions
+from tilec.tune.search import Proposer, choose_next_batch, propose_by_model, propose_by_surrogate
 from tilec.tune.space import Point
 
 FOLDER = Path(__file__).parents[1] / "samples" / "alcop"

@@ -15,7 +15,7 @@ STEPS = ["write", "place", "place in a thread"]
 
 STRUCK = """import json, os, signal, sys, threading, time, traceback
 from pathlib import Path
-from tilec.cli.main import run_guarded
+from tilec.cli.endings import run_guarded
 from tilec.cli.terminal import attend_terminal
 from tilec.support import files
 from tilec.support.staging import Staging

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tuning
 
 from tilec.tune.outcome import Outcome
-from tilec.tune.search import BATCH_SIZE, propose_by_model, rank_predictions
+from tilec.tune.rank import rank_predictions
+from tilec.tune.search import BATCH_SIZE, propose_by_model
 from tilec.tune.space import Point, build_space
 
 POINTS = list(build_space([("x", list(range(20)))]).points())

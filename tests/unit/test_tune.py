@@ -19,7 +19,8 @@ from tilec.passes.cost.model import (
     predict_level_times,
     predict_uniform,
 )
-from tilec.tune.search import Candidate, Rejection, choose_next_batch, propose_by_model, rank_predictions
+from tilec.tune.rank import Candidate, Rejection, rank_predictions
+from tilec.tune.search import choose_next_batch, propose_by_model
 from tilec.tune.space import SpaceError, build_space
 
 HOPPER = Machine(sms=132, l2_bytes_per_cycle=4472, dram_bytes_per_cycle=1720)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from tilec.tune.search import Candidate, propose_by_model, propose_by_surrogate, rank_predictions
+from tilec.tune.rank import Candidate, rank_predictions
+from tilec.tune.search import propose_by_model, propose_by_surrogate
 from tilec.tune.space import Point, build_space
 from tilec.tune.surrogate import MIN_KNOWN_COSTS, Surrogate
 

@@ -130,7 +130,7 @@ def run_bounded(work: Callable[[], int], limits: ResourceLimits) -> int | Diagno
 
 def _run_in_child(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
     """Run `work` in the forked process, report its progress to `writer`, and end with its exit code."""
-    from tilec.cli.main import run_guarded
+    from tilec.cli.endings import run_guarded
 
     code = 3
     try:

@@ -7,17 +7,11 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TextIO
 
-from tilec.support.processes import interrupt_exit_code, isolate_calls
-
-_LIMIT = 4
-_NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
-
-_DECIDE = ("ortools", "nvidia-nvjitlink", "nvidia-nvfatbin", "cuda-bindings", "lark")
-"""The packages whose versions decide outputs."""
+from tilec.cli.endings import run_guarded
+from tilec.support.processes import isolate_calls
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,6 +38,8 @@ def _run_command_line(arguments: list[str]) -> int:
 
         return print_completions(shell_request)
     if arguments == ["--version"]:
+        from tilec.support.installed import format_versions
+
         print(format_versions())
         return 0
     if arguments[:1] != ["check"]:
@@ -58,52 +54,8 @@ def _run_command_line(arguments: list[str]) -> int:
             gc.enable()
 
 
-def format_versions() -> str:
-    """Return `tilec 0.1.0` on the first line, for programs, and the packages that outputs depend on below."""
-    from tilec import __version__
-    from tilec.support.installed import installed_versions
-
-    found = installed_versions()
-    return "\n".join([f"tilec {__version__}", *(f"  {name} {found.get(name, 'not found')}" for name in _DECIDE)])
-
-
 def _dispatch_command(arguments: list[str]) -> int:
     """Import the commands, run the one that the words name, and return its exit code."""
     from tilec.cli.dispatch import run_command_line
 
     return run_command_line(arguments)
-
-
-# ---- the end of a command: exit codes, interruptions, and output that nobody reads -----------------------------------
-
-
-def run_guarded(work: Callable[[], int]) -> int:
-    """Return the exit code of `work` once its output is flushed, or the code for its exception."""
-    try:
-        code = work()
-        sys.stdout.flush()
-    except KeyboardInterrupt as reason:
-        return interrupt_exit_code(reason)
-    except BrokenPipeError:
-        # The reader of our output is gone.
-        _discard_output(sys.stdout)
-        _discard_output(sys.stderr)
-        return _NOBODY_READS
-    except OSError as error:
-        from tilec.support.exhaustion import find_exhausted_resource
-
-        _discard_output(sys.stdout)
-        if (what := find_exhausted_resource(error)) is not None:
-            print(f"tilec: out of {what}", file=sys.stderr)
-            return _LIMIT
-        print(f"tilec: cannot write: {(error.strerror or str(error)).lower()}", file=sys.stderr)
-        return 1
-    return code
-
-
-def _discard_output(stream: TextIO) -> None:
-    """Discard what a broken pipe has not taken; the interpreter would retry and complain at exit."""
-    try:
-        stream.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -9,46 +9,20 @@ fewer trials at a time, may succeed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from tilec.support.records import dataclass
 from tilec.tune.engines import Engine, LostTask
 from tilec.tune.journal import Journal
 from tilec.tune.outcome import Outcome
+from tilec.tune.rank import Candidate, Ranking, rank_predictions
 from tilec.tune.space import Point, Space
 
 BATCH_SIZE = 8
 """Trials proposed together."""
 _PREDICTION_BATCH_SIZE = 64
 """Points whose predictions are written together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A variant and its predicted cycles. `again`: an earlier candidate is as fast and differs only in stages."""
-
-    point: Point
-    cycles: int
-    again: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A variant that cannot be built, and the reason."""
-
-    point: Point
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """The candidates, best first, and the rejected variants in the order of the space."""
-
-    best: tuple[Candidate, ...]
-    rejected: tuple[Rejection, ...]
-
 
 Proposer = Callable[[Sequence[Candidate], Mapping[Point, float]], Sequence[Point]]
 """Reorders the remaining candidates, given best first by the model, with the costs known so far."""
@@ -162,21 +136,6 @@ def _rank_points(
         journal.predict(kept.items())
         known |= answers
     return rank_predictions(((point, known[point]) for point in points), stages)
-
-
-def rank_predictions(predictions: Iterable[tuple[Point, int | str]], stages: Collection[str] = ()) -> Ranking:
-    """Rank points by their cycles; a text is the reason why a point cannot be built. Ties keep their order. Of
-    candidates that differ only in the knobs `stages`, all but the first are marked `again`."""
-    found = list(predictions)
-    candidates = [Candidate(point, cycles) for point, cycles in found if not isinstance(cycles, str)]
-    rejected = [Rejection(point, reason) for point, reason in found if isinstance(reason, str)]
-    best: list[Candidate] = []
-    seen: set[tuple[int, Point]] = set()
-    for candidate in sorted(candidates, key=lambda candidate: candidate.cycles):
-        rest = candidate.cycles, tuple(knob for knob in candidate.point if knob[0] not in stages)
-        best.append(replace(candidate, again=rest in seen))
-        seen.add(rest)
-    return Ranking(tuple(best), tuple(rejected))
 
 
 def _try_batch(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from tilec.tune.search import Candidate
+from tilec.tune.rank import Candidate
 from tilec.tune.space import Point, Value
 
 MIN_KNOWN_COSTS = 6

@@ -85,7 +85,7 @@ def _list_passes() -> tuple[str, ...]:
 def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     """Print the versions and end the command, if --version is given."""
     if is_asked and not context.resilient_parsing:
-        from tilec.cli.main import format_versions
+        from tilec.support.installed import format_versions
 
         print(format_versions())
         context.exit()

@@ -36,6 +36,17 @@ _RELATIVE_ROUNDING = {
 
 
 @dataclass(frozen=True, slots=True)
+class KernelArguments:
+    """One array per tensor parameter, written in place by a run, and one number per scalar parameter."""
+
+    tensors: dict[str, Array]
+    scalars: dict[str, int | float]
+
+    def copy(self) -> KernelArguments:
+        return KernelArguments({name: array.copy() for name, array in self.tensors.items()}, dict(self.scalars))
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """One output against the reference. `compared` of the elements of its `shape` are; where none is, it matches only
     if it has none. `worst` is where the error is largest against what is allowed there.
@@ -75,11 +86,11 @@ def merge_written_masks(manifest: Manifest, report: Report) -> dict[str, Array]:
     return masks
 
 
-def compare_outputs(
+def compare_arguments(
     kernel: tile.Kernel,
     manifest: Manifest,
-    found: Mapping[str, Array],
-    expected: Mapping[str, Array],
+    found: KernelArguments,
+    expected: KernelArguments,
     written: Mapping[str, Array] | None = None,
     *,
     are_inputs_finite: bool = False,
@@ -93,9 +104,10 @@ def compare_outputs(
     for p in outputs:
         mask = None if written is None else np.repeat(written[p.name], p.dtype.per_byte, axis=-1)
         known = seen.get(p, 0.0)
-        result = _compare_tensor(p, found[p.name], expected[p.name], reordered, known, summed, mask)
+        ours, theirs = found.tensors[p.name], expected.tensors[p.name]
+        result = _compare_tensor(p, ours, theirs, reordered, known, summed, mask)
         if p.dtype.is_float and are_inputs_finite:
-            result = _add_finiteness(result, p, found[p.name], mask)
+            result = _add_finiteness(result, p, ours, mask)
         compared.append(result)
     return compared
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tilec.driver.emulation import compare
 from tilec.driver.emulation.array_files import ArrayFile
-from tilec.driver.emulation.compare import Comparison
+from tilec.driver.emulation.compare import KernelArguments as KernelArguments, compare_arguments as compare_arguments
 from tilec.driver.emulation.fault_elements import name_elements
 from tilec.driver.launch_sizes import launch_sizes
 from tilec.emu import Columns, Fault, Report, TensorMap, launch
@@ -49,17 +48,6 @@ if TYPE_CHECKING:
 
 ShowProgress = Callable[[int, int], None]
 """Called with the number of blocks that have run, and that are to run."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelArguments:
-    """One array per tensor parameter, written in place by a run, and one number per scalar parameter."""
-
-    tensors: dict[str, Array]
-    scalars: dict[str, int | float]
-
-    def copy(self) -> KernelArguments:
-        return KernelArguments({name: array.copy() for name, array in self.tensors.items()}, dict(self.scalars))
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
@@ -349,18 +337,3 @@ def run_reference(kernel: tile.Kernel, arguments: KernelArguments) -> None:
     """Run the tile-level reference, writing tensors in place."""
     with progress.report_during(f"running {kernel.name} in numpy, to compare"):
         interp.run_kernel(kernel, arguments.tensors, arguments.scalars)
-
-
-def compare_arguments(
-    kernel: tile.Kernel,
-    manifest: Manifest,
-    found: KernelArguments,
-    expected: KernelArguments,
-    written: Mapping[str, Array] | None = None,
-    *,
-    are_inputs_finite: bool = False,
-) -> list[Comparison]:
-    """Compare every written tensor of a run with the reference's. With finite inputs, a result that is mostly not
-    finite does not match."""
-    finite = are_inputs_finite
-    return compare.compare_outputs(kernel, manifest, found.tensors, expected.tensors, written, are_inputs_finite=finite)

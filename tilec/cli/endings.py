@@ -1,0 +1,45 @@
+"""The end of a command line: exit codes, interruptions, and output that nobody reads."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+_LIMIT = 4
+_NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
+
+
+def run_guarded(work: Callable[[], int]) -> int:
+    """Return the exit code of `work` once its output is flushed, or the code for its exception."""
+    try:
+        code = work()
+        sys.stdout.flush()
+    except KeyboardInterrupt as reason:
+        from tilec.support.processes import interrupt_exit_code
+
+        return interrupt_exit_code(reason)
+    except BrokenPipeError:
+        # The reader of our output is gone.
+        _discard_output(sys.stdout)
+        _discard_output(sys.stderr)
+        return _NOBODY_READS
+    except OSError as error:
+        from tilec.support.exhaustion import find_exhausted_resource
+
+        _discard_output(sys.stdout)
+        if (what := find_exhausted_resource(error)) is not None:
+            print(f"tilec: out of {what}", file=sys.stderr)
+            return _LIMIT
+        print(f"tilec: cannot write: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _discard_output(stream: TextIO) -> None:
+    """Discard what a broken pipe has not taken; the interpreter would retry and complain at exit."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
