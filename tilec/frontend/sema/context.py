@@ -63,6 +63,7 @@ class Generator:
     spare: tile.Buffer
 
     def word(self, number: int) -> tile.Expr:
+        """Return a load of one of `words`."""
         return tile.Load(self.words, (tile.int32_const(number),))
 
 

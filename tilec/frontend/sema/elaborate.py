@@ -35,8 +35,6 @@ from tilec.support.source import SourceFile, Span
 
 KernelStyle = Literal["bare", "factory", "eager"]
 """A kernel itself, a function that returns one, or a function under @tilelang.jit that is one."""
-
-
 _NO_FILES: Mapping[str, ast.Module] = {}
 _ANY_MACHINE = Machine()
 
@@ -107,6 +105,7 @@ def _collect_other_names(module: ast.Module, function: ast.Function) -> set[str]
 
 
 def _select_launch(kernels: tuple[Kernel, ...], number: int | None) -> Kernel:
+    """Return the kernel of a launch, the first if no number is given. Errors: `unknown-entry`."""
     if number is None or number < len(kernels):
         return kernels[number or 0]
     return raise_error("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {kernels[-1].name}")

@@ -41,8 +41,7 @@ class Scope:
     `region` describes the region in messages. In a loop (`is_loop`) the body runs more than once, and a function
     (`is_function`) does not bind names outside it. `is_incomplete`: a statement with a mistake should have bound
     unknown names. `given` are the arguments of a function, `iterated` the values its loops run over. `bound` is called
-    for each binding here and in inner scopes. `promises` are values with promises, and the expressions that show these.
-    """
+    for each binding here and in inner scopes. `promises` are values with promises, and what shows these."""
 
     parent: Scope | None = None
     region: str = "the file"
@@ -68,6 +67,7 @@ class Scope:
             scope = scope.parent
 
     def find(self, name: str) -> Binding | None:
+        """Return the innermost binding of a name, also one that has ended."""
         return next((scope.names[name] for scope in self.walk_outwards() if name in scope.names), None)
 
     def list_visible_names(self) -> list[str]:

@@ -37,6 +37,7 @@ def check_assignable(target: ast.Expr) -> ast.Expr:
 
 
 def convert_optional(child: Child, depth: int = 0) -> ast.Expr | None:
+    """Convert the parse tree of an expression that may be absent."""
     return None if child is None else convert_expression(child, depth)
 
 
@@ -306,7 +307,6 @@ _EXPRESSION_CONVERTERS: dict[str, Callable[[Branch, int], ast.Expr]] = {
 
 
 Conversion = Literal["", "r", "s", "a"]
-
 _CLOSING_BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 

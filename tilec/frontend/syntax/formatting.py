@@ -19,8 +19,7 @@ def format_kernel(source: SourceFile) -> str:
     """Return the text of `source` formatted by ruff, with the settings for its folder. Line ends are kept.
 
     Raise a `CompileError` if the file is not in the language, if ruff is missing or fails, and if the result would be
-    another kernel.
-    """
+    another kernel."""
     refuse_other_languages(source.path, source.text)
     before = parse_file(source)
     text = _run_ruff(source)

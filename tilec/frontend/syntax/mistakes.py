@@ -72,7 +72,7 @@ def _load_parser(text: str, cache_dir: Path | None) -> lark.Lark:
     version = f"{lark.__version__} {sys.version_info[:2]} {lexer}\n"
     path = cache_dir / f"lark-{hashlib.sha256((version + text).encode()).hexdigest()[:24]}.tables"
     try:
-        return lark.Lark.load(_unpickle_plain_data(read_entry(path, path.name)))
+        return lark.Lark.load(_PlainDataUnpickler(io.BytesIO(read_entry(path, path.name))).load())
     except Exception:  # absent, or damaged: Lark does not check what it loads
         parser, file = _build_parser(text), io.BytesIO()
     parser.save(file)
@@ -87,10 +87,6 @@ class _PlainDataUnpickler(pickle.Unpickler):
         if (module, name) != (IndentationPostLex.__module__, IndentationPostLex.__qualname__):
             raise pickle.UnpicklingError(f"an entry does not contain {module}.{name}")
         return IndentationPostLex
-
-
-def _unpickle_plain_data(data: bytes) -> Any:
-    return _PlainDataUnpickler(io.BytesIO(data)).load()
 
 
 def _build_parser(text: str) -> lark.Lark:

@@ -16,8 +16,7 @@ def parse_file(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
     """Parse a file, or raise a `CompileError` with the syntax errors of all its statements.
 
     Tests and references around the kernels may be any Python. If the file as a whole is not in the language, its
-    top-level statements are parsed one by one.
-    """
+    top-level statements are parsed one by one."""
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
     try:
         body = _parse_legal(source.text, cache_dir)

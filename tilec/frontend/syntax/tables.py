@@ -17,7 +17,6 @@ from tilec.support.resources import grammar_text, tables_folder
 from tilec.support.staging import add_seal, read_entry, write_entry
 
 _FORMAT_VERSION = 3  # raised with each change of the tables' meaning in `syntax.lalr`
-
 _loaded_tables: dict[str, Tables] = {}
 """The tables of this process, by grammar text."""
 
@@ -82,6 +81,7 @@ def _read_tables(path: Path) -> Tables:
 
 
 def _check_rule(origin: str, size: int, name: str, kept: Any, trailing: int, is_single: bool, is_chain: bool) -> Rule:
+    """Make a rule of the entries of a file, each converted to its type."""
     if kept is not None:
         kept = tuple((int(part), bool(is_spread), int(empty)) for part, is_spread, empty in kept)
     return Rule(origin, int(size), name, kept, int(trailing), bool(is_single), bool(is_chain))

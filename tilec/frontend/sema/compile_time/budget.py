@@ -20,26 +20,20 @@ from tilec.support.source import Span
 
 MAX_STEPS = 200_000
 """The most statements and items of comprehensions evaluated at compile time: about a second."""
-
 MAX_EXPRESSIONS = 1_000_000
 """The most expressions evaluated in them, each part of one counted too."""
-
 MAX_STATEMENTS = 10_000
 """The most statements of a kernel. Those of macros and of loops over values count each time: about a second."""
-
 _STEPS_PER_COMPREHENSION = 10
 """The steps that each comprehension takes by itself."""
-
 _PARTS_PER_STEP = 16
 """The parts of values, items or characters, that a function of Python looks at in one step."""
-
 MAX_OPERATIONS, MAX_DEPTH = 10_000, 200
 """The most operations of an expression of the kernel, and of those inside each other. A part that occurs many times
 counts each time: every pass walks it whole."""
 
 MAX_NESTING = 100
 """The most tuples inside each other that fit the stack of the interpreter."""
-
 MAX_CALLS = 30
 """The most calls inside each other that fit the stack of the interpreter."""
 
@@ -80,18 +74,20 @@ class Budget:
             note = f"{MAX_STATEMENTS} are the limit; macros and loops over values count each time they run"
             self._end("the kernel has too many statements", span, note)
 
-    def look(self, value: Value, span: Span) -> None:
-        """Count all parts of a value that a function looks at."""
+    def look(self, value: Value, span: Span) -> Value:
+        """Count all parts of a value that a function looks at, and return the value."""
         if isinstance(value, str | tuple | range | Dictionary):
             self.step(span, _count_parts(value, span) // _PARTS_PER_STEP)
+        return value
 
-    def check_expression_size(self, value: Value, span: Span) -> None:
-        """Check the size of a new value that is known at run time only."""
+    def check_expression_size(self, value: Value, span: Span) -> Value:
+        """Check the size of a new value that is known at run time only, and return the value."""
         if isinstance(value, EXPR_TYPES):
             count, depth = self._measure_expression(value)
             if count > MAX_OPERATIONS or depth > MAX_DEPTH:
                 limits = f"the limits are {MAX_OPERATIONS} operations and {MAX_DEPTH} levels of nesting"
                 self._end("the expression becomes too large", span, limits)
+        return value
 
     def _measure_expression(self, expr: Expr) -> tuple[int, int]:
         """Return the number of operations of an expression, and how deeply they are nested."""

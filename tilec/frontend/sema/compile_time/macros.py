@@ -145,6 +145,7 @@ def _run_both_branches(
 
 
 def _select_value(condition: Argument, first: values.Value, second: values.Value, span: Span) -> values.Value:
+    """Return the value that a condition selects at run time; tuples item by item."""
     if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
         return tuple(_select_value(condition, a, b, span) for a, b in zip(first, second, strict=True))
     return arithmetic.apply_select(condition, Argument(first, span), Argument(second, span), span)

@@ -50,6 +50,7 @@ def check_element(
 
 
 def check_box(context: Context, region: tile.Region) -> None:
+    """Check that a box lies in its tile. Errors: `out-of-range`."""
     for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
         _check_extent(context, region.buffer, start, extent, size, region.span, "box")
 
@@ -81,6 +82,7 @@ def _suggest_fix(context: Context, buffer: tile.Buffer, form: Affine) -> str | N
 
 
 def _find_extreme(form: Affine, ranges: ValueRanges, upper: int) -> int:
+    """Return the largest (`upper` = 1) or smallest (0) value of a sum."""
     return form.constant + sum(factor * _find_extreme_value(atom, factor, ranges, upper) for atom, factor in form.terms)
 
 

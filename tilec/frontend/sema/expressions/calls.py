@@ -80,7 +80,6 @@ def refuse_argument(context: Context, path: str, node: ast.Call) -> values.Value
 
 
 R = TypeVar("R")
-
 _ASTYPE_SIGNATURE = Signature(f".{CONVERSION_METHOD}", (Parameter("dtype"),))
 _SWIZZLED_SIGNATURE = Signature(
     "make_swizzled_layout", (Parameter("buffer"), Parameter("k_major", True), Parameter("allow_pad", True))
@@ -89,9 +88,7 @@ _SWIZZLED_SIGNATURE = Signature(
 
 def evaluate_call(context: Context, node: ast.Call) -> values.Value:
     """Evaluate a call and check the size of its value."""
-    value = _dispatch_call(context, node)
-    context.budget.check_expression_size(value, node.span)
-    return value
+    return context.budget.check_expression_size(_dispatch_call(context, node), node.span)
 
 
 def _dispatch_call(context: Context, node: ast.Call) -> values.Value:
@@ -137,9 +134,7 @@ def _call_value_method(context: Context, function: values.Method, node: ast.Call
         return _evaluate_astype(context, function, node)
     operands = _evaluate_counted_operands(context, node)
     context.budget.look(function.owner, node.span)
-    result = python.call_method(function.owner, function.name, *operands, node.span)
-    context.budget.look(result, node.span)
-    return result
+    return context.budget.look(python.call_method(function.owner, function.name, *operands, node.span), node.span)
 
 
 def _evaluate_astype(context: Context, function: values.Method, node: ast.Call) -> values.Value:
@@ -228,9 +223,7 @@ def _evaluate_builtin(context: Context, path: str, node: ast.Call) -> values.Val
     positional, keywords = _evaluate_counted_operands(context, node)
     if path in ("max", "min"):
         _refuse_tile_operand(path, positional, node)
-    result = python.call_builtin(path, positional, keywords, node.span)
-    context.budget.look(result, node.span)
-    return result
+    return context.budget.look(python.call_builtin(path, positional, keywords, node.span), node.span)
 
 
 def _evaluate_counted_operands(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:

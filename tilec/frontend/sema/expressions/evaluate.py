@@ -33,10 +33,10 @@ _MAX_INLINED_OPERATIONS = 200
 
 def evaluate_argument(context: Context, node: ast.Expr) -> Argument:
     """Evaluate a value as it is: an indexed buffer may still become a box of a copy."""
-    return Argument(context.value(node), node.span, _place_of_string(context, node))
+    return Argument(context.value(node), node.span, _find_string_place(context, node))
 
 
-def _place_of_string(context: Context, node: ast.Expr) -> Span | None:
+def _find_string_place(context: Context, node: ast.Expr) -> Span | None:
     """Return where the file defines the string that a name stands for: a mistake in it is one, however often the name
     is used."""
     binding = context.scope.find(node.id) if isinstance(node, ast.Name) else None
@@ -93,7 +93,7 @@ def evaluate_arguments(context: Context, node: ast.Call) -> tuple[list[Argument]
         value = context.value(keyword.value)
         if keyword.name != "**":
             names.append(keyword.name)
-            values.add(Argument(value, keyword.span, _place_of_string(context, keyword.value)))
+            values.add(Argument(value, keyword.span, _find_string_place(context, keyword.value)))
             continue
         if not isinstance(value, Dictionary):
             raise_error("wrong-argument", "`**` needs a dictionary", keyword.span, f"this is {describe_value(value)}")

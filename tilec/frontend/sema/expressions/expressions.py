@@ -46,7 +46,6 @@ from tilec.ops.language.values import (
     describe_value,
 )
 from tilec.support.diagnostics import raise_error
-from tilec.support.source import Span
 
 
 def _evaluate_constant(context: Context, node: ast.Constant) -> Value:
@@ -56,11 +55,8 @@ def _evaluate_constant(context: Context, node: ast.Constant) -> Value:
 
 
 def _evaluate_name(context: Context, node: ast.Name) -> Value:
-    return _read_variable(context, context.scope.read(node.id, node.span), node.span)
-
-
-def _read_variable(context: Context, value: Value, span: Span) -> Value:
-    """Return the value of a variable here: loaded in the statement, or before it where `context.is_held`."""
+    """Return the value of a name. A variable is loaded in the statement, or before it where `context.is_held`."""
+    value, span = context.scope.read(node.id, node.span), node.span
     if isinstance(value, SnapshotExpr):
         value = value.read()
     pipelines.check_tile_read(context, value, span)
@@ -89,7 +85,7 @@ def _format_part(context: Context, part: ast.String | ast.Formatted) -> str:
 
 def _evaluate_sequence(context: Context, node: ast.Tuple | ast.List) -> Value:
     items = (pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items))
-    return _count_value_parts(context, ListValue(items) if isinstance(node, ast.List) else tuple(items), node.span)
+    return context.budget.look(ListValue(items) if isinstance(node, ast.List) else tuple(items), node.span)
 
 
 def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
@@ -100,7 +96,7 @@ def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
         keys.append((context.value(key), span))
         values.add(Argument(pipelines.check_container_item(evaluate.evaluate_argument(context, value)), value.span))
     entries = (DictionaryEntry(key, v.value, span) for (key, span), v in zip(keys, values.values(), strict=True))
-    return _count_value_parts(context, Dictionary(tuple(entries)), node.span)
+    return context.budget.look(Dictionary(tuple(entries)), node.span)
 
 
 def _evaluate_comprehension(context: Context, node: ast.Comprehension) -> Value:
@@ -114,7 +110,7 @@ def _evaluate_comprehension(context: Context, node: ast.Comprehension) -> Value:
         else:
             entries = _evaluate_entries(context, node)
     result = python.make_dictionary(entries) if node.kind == "dict" else ListValue(e.value for e in entries)
-    return _count_value_parts(context, result, node.span)
+    return context.budget.look(result, node.span)
 
 
 def _evaluate_entries(context: Context, node: ast.Comprehension) -> list[DictionaryEntry]:
@@ -143,17 +139,6 @@ def _iterate_clauses(
         bind_target(context.scope, first.target, Argument(item, iterable.span))
         if all(evaluate.decide_condition(context, c) for c in first.conditions):
             yield from _iterate_clauses(context, node, tuple(rest))
-
-
-def _check_value_size(context: Context, value: Value, span: Span) -> Value:
-    context.budget.check_expression_size(value, span)
-    return value
-
-
-def _count_value_parts(context: Context, value: Value, span: Span) -> Value:
-    """Count the parts of a new value, all of which were looked at."""
-    context.budget.look(value, span)
-    return value
 
 
 # ---- names with dots -------------------------------------------------------------------------------------------------
@@ -268,7 +253,7 @@ def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value
 
 def _evaluate_unary(context: Context, node: ast.Unary) -> Value:
     operand = evaluate.evaluate_operand(context, node.operand)
-    return _check_value_size(context, _UNARY_OPERATORS[node.op](operand), node.span)
+    return context.budget.check_expression_size(_UNARY_OPERATORS[node.op](operand), node.span)
 
 
 _UNARY_OPERATORS: dict[ast.UnaryOp, Callable[[Argument], Value]] = {
@@ -286,7 +271,7 @@ def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
     right = evaluate.evaluate_operand(context, node.right)
     operands = reading.read_if_changed_since(context, left, moment), right
     value = arithmetic.apply_binary(node.op, *operands, node.span)
-    return _count_value_parts(context, _check_value_size(context, value, node.span), node.span)
+    return context.budget.look(context.budget.check_expression_size(value, node.span), node.span)
 
 
 def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
@@ -307,7 +292,7 @@ def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
         link = _compare_pair(context, op, left, right)
         result = arithmetic.apply_logical("and", result, link)
         left = right
-    return _check_value_size(context, result, node.span)
+    return context.budget.check_expression_size(result, node.span)
 
 
 def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
@@ -334,7 +319,7 @@ def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
         way_out = "write an `if` for the left side of `or`, and in its `else` an `if` for this"
     with reading.refuse_side_effects(context, f"the right side of `{node.op}`", node.right.span, way_out):
         right = arithmetic.as_condition(evaluate.evaluate_operand(context, node.right))
-    return _check_value_size(context, arithmetic.apply_logical(node.op, left, right), node.span)
+    return context.budget.check_expression_size(arithmetic.apply_logical(node.op, left, right), node.span)
 
 
 def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
@@ -342,14 +327,14 @@ def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
     test = evaluate.evaluate_operand(context, node.condition)
     decided = arithmetic.as_condition(test)
     if isinstance(decided, bool):
-        return _check_value_size(context, context.value(node.then if decided else node.orelse), node.span)
+        return context.budget.check_expression_size(context.value(node.then if decided else node.orelse), node.span)
     way_out = "use `if` and `else` statements instead"
     sides = []
     for side in (node.then, node.orelse):
         with reading.refuse_side_effects(context, "one side of this expression", side.span, way_out):
             sides.append(evaluate.evaluate_operand(context, side))
     then, orelse = sides
-    return _check_value_size(context, arithmetic.apply_select(test, then, orelse, node.span), node.span)
+    return context.budget.check_expression_size(arithmetic.apply_select(test, then, orelse, node.span), node.span)
 
 
 # ---- subscripts ------------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ _EXPRESSION_MODULES = ("tvm.tirx.", "tvm.tir.")
 """The modules of TVM whose expression functions the language has as well."""
 _CONST_NAME = "tvm.tirx.const"
 _TVM_SYNONYMS = {"Min": "T.min", "Max": "T.max", "const": _CONST_NAME}
-
 _CONSTANTS: dict[str, Value] = {"torch.version.hip": None, "torch.backends.mps": None}
 _NEXT_POWER_SIGNATURE = Signature("next_power_of_2", (Parameter("n"),))
 _CONST_SIGNATURE = Signature(

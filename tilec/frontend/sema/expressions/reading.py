@@ -48,8 +48,7 @@ from tilec.support.source import Span
 class Moment:
     """A point between two statements: behind `after`, the last statement of the list `out`, or at its start.
 
-    The other fields describe the context: open regions, masks, whether it was in a nest, and guards.
-    """
+    The other fields describe the context: open regions, masks, whether it was in a nest, and guards."""
 
     out: list[tile.Stmt]
     after: tile.Stmt | None

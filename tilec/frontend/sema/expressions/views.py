@@ -114,6 +114,8 @@ def replace_views(
 
 
 class _ViewRewriter:
+    """Rewrites statements without views. `made` are the tiles that they need in addition."""
+
     def __init__(self, views: Mapping[str, tile.Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames) -> None:
         self.views, self.tensors, self.names = views, tensors, names
         self.made: list[tile.Buffer] = []

@@ -70,8 +70,6 @@ _MAX_THREADS = 1024
 # y and z; x may be larger than any program needs (CUDA programming guide, technical specifications).
 _MAX_GRID_YZ = 65535
 _MAX_GRID_X = 2**31 - 1
-
-
 Param = tile.Buffer | tile.Var
 
 
@@ -320,6 +318,7 @@ def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
 
 
 def fold_extent(extent: tile.Extent) -> tile.Extent:
+    """Return an extent with its constant parts computed."""
     return extent if isinstance(extent, int) else fold_expr(extent)
 
 

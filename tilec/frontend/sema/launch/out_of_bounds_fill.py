@@ -27,6 +27,8 @@ def fill_out_of_bounds_reads(
 
 
 class _FillRewriter:
+    """Rewrites statements so that they read the fill values out of bounds."""
+
     def __init__(
         self, values: Mapping[tile.Buffer, tile.Expr], fresh: Callable[[str], str], coordinates: Coordinates
     ) -> None:

@@ -31,7 +31,6 @@ from tilec.support.source import Span
 _BOUNDS = (Parameter("start"), Parameter("stop", None))
 _STEP = Parameter("step", None)
 _ANNOTATIONS = Parameter("annotations", None, keyword_only=True)
-
 _SERIAL = (*_BOUNDS, _STEP, _ANNOTATIONS)
 _UNROLL_OPTIONS = Parameter("explicit", False, keyword_only=True), Parameter("unroll_factor", None, keyword_only=True)
 _UNROLL = (*_BOUNDS, _STEP, *_UNROLL_OPTIONS, _ANNOTATIONS)

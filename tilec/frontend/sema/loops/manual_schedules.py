@@ -37,7 +37,6 @@ ANNOTATION_KEYS = {
 """The loop annotations that control pipelining, and the key of each in a `ScheduleRequest`."""
 
 MAX_STAGES = 64
-
 UNROLL_ANNOTATIONS = ("pragma_unroll_explicit", "pragma_unroll_factor")  # read with the loop's head
 
 

@@ -74,7 +74,6 @@ class ListForms:
 
 
 T = TypeVar("T")
-
 ConvertedIf = tuple[Span, tuple[tile.Stmt, ...]]
 """The place of such an `if`, and its statements."""
 

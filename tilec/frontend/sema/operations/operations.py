@@ -283,8 +283,6 @@ def _elaborate_local_operation(context: Context, op: tile.TileOp) -> None:
 
 
 _REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
-
-
 _ReductionStep = tuple[str, list[Argument], dict[str, Argument]]
 """An operation by its name, with its arguments."""
 

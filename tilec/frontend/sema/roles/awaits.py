@@ -125,6 +125,7 @@ class _CopyGroupWalker:
                 return replace(loop, body=body)
 
     def begin(self, groups: CopyGroups, group: dict[tile.Buffer, Span]) -> None:
+        """Add the newest group, and merge the oldest if there are too many."""
         groups.append(group)
         while len(groups) > self.most:
             groups[:2] = [groups[0] | groups[1]]

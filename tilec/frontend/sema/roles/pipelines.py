@@ -59,7 +59,6 @@ from tilec.support.source import Span
 
 PAYLOAD_SCOPES = ("shared", "tmem")
 """The scopes of tiles that a stage can hold."""
-
 _PIPELINE_METHODS = ("producer", "consumer", "acquire_producer", "acquire_consumer")
 _HANDLE_METHODS = ("acquire", "acquire_if_needed", "acquire_stage", "try_acquire", "drain")
 _STAGE_METHODS = ("release", "expect_bytes")

@@ -115,6 +115,7 @@ def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: S
 def _emit_wait(
     context: Context, handle: PipelineHandle, index: tile.Expr, parity: tile.Expr, span: Span, unless: tile.Expr | None
 ) -> None:
+    """Emit the wait of a side for a stage, skipped where `unless` holds."""
     element, end = tile.Load(_get_awaited_barriers(handle), (index,)), (handle.pipeline.name, handle.side)
     context.out.append(AwaitBarrier(element, parity, acquires=end, unless=unless, span=span))
 

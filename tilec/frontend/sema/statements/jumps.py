@@ -37,7 +37,6 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 Body = tuple[ast.Stmt, ...]
-
 VALUES_LOOP = "a loop over values"
 """The kind of a loop over values known at compile time."""
 _BREAKABLE_LOOPS = ("while", "range", "T.serial", "T.Serial", PERSISTENT_SIGNATURE.name, VALUES_LOOP)

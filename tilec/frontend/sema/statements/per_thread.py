@@ -22,7 +22,6 @@ from tilec.support.diagnostics import CompileError, Diagnostic, Warn, raise_erro
 from tilec.support.source import Span
 
 T = TypeVar("T")
-
 MAX_SUBSTITUTED_OPERATORS = 64  # a longer expression that varies between threads is bound once
 
 

@@ -96,6 +96,7 @@ def record_hint(context: Context, path: str, node: ast.Call) -> None:
 
 
 def elaborate_loop_break(context: Context, path: str, node: ast.Call) -> None:
+    """Elaborate `T.loop_break()` as a `break`."""
     evaluate.bind_call(context, LOOP_BREAK, node)
     jumps.elaborate_jump(context, ast.Break(span=node.span))
 
