@@ -37,7 +37,6 @@ from tilec.target.table import Target
 
 SMEM = "tilec_smem"
 PING_PONG_THREADS = 256  # the warpgroup that waits, and the one that lets it go on
-
 _BY_TENSOR_CORES = warp.Wgmma | warp.TensorMma | warp.TensorCopy
 
 

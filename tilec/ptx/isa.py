@@ -83,7 +83,6 @@ _TENSOR_PRODUCTS = (
 )
 _TENSOR_TARGETS = (100, 101, 103, 110)
 """The chips with tensor memory."""
-
 _SIMD = "vadd vsub vavrg vabsdiff vmin vmax"
 
 

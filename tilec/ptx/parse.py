@@ -63,7 +63,6 @@ MAX_VARIABLE_BYTES = 1 << 30
 """The limit of one variable."""
 _NAMING_OPERANDS = (ptx.Symbol, ptx.Address, ptx.Arguments)
 """Operands in which a name may turn out to be a register's."""
-
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _STRUCT = {
     "b8": "B", "u8": "B", "s8": "b", "b16": "H", "u16": "H", "s16": "h", "f16": "H", "bf16": "H",

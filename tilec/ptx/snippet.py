@@ -21,10 +21,8 @@ ex2 tanh
 """
 COMPUTES = frozenset(_COMPUTES.split())
 """The first words of instructions whose results depend on their operands alone."""
-
 SPECIAL = frozenset({"rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"})
 """The instructions for the unit of transcendental functions."""
-
 _HEAD = ".version 9.0\n.target sm_120a\n.address_size 64\n.visible .entry snippet() {\n"
 _REGISTER = re.compile(r"\{\s*(\d+)\s*\}")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

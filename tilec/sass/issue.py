@@ -24,7 +24,6 @@ _MEASURED_ITERATIONS = 6
 
 _SPECIAL_KINDS: frozenset[OpcodeKind] = frozenset(("wait", "wgmma.sync", "barrier", *COUNTED_KINDS))
 """Kinds that may wait without a scoreboard, or by which iterations are counted."""
-
 _Step: TypeAlias = tuple[Instruction, OpcodeKind, Control, int, ResultLatency]
 """An instruction with its kind, its control word, the cycles until the next instruction, and its result's latency."""
 

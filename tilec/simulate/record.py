@@ -35,7 +35,6 @@ MAX_ENTRIES = 240_000
 """Entries recorded of a block; further instructions are only counted."""
 INACTIVE = -1
 """The detail of an entry with no active lane."""
-
 Detail = Any
 Entry = tuple[int, Detail]
 DetailReader = Callable[["Cta", "Group", "Threads"], list[Detail]]

@@ -22,10 +22,8 @@ from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 
 WARP = tile.Var("%warp")
 """The warp's index within its role, in a register that the assembler knows to be uniform."""
-
 K_BYTES = 32
 """Bytes along k that one instruction takes, whatever the type."""
-
 TYPE_NAMES = {**FLOAT_NAMES, FLOAT32: "f32", FLOAT64: "f64", INT8: "s8", UINT8: "u8", INT32: "s32"}
 """The names of types in tensor-core instructions."""
 

@@ -1,6 +1,5 @@
 """The number of stages: an upper bound, so that a model can leave out later ones, and that of the roofline model, for
-comparison.
-"""
+comparison."""
 
 from __future__ import annotations
 
