@@ -134,19 +134,19 @@ class EntryCode:
             self.builder.emit("prefetch.tensormap", Address(self.pointers[tensor_map.name]))
         base = self.scalars.get_register(SHARED_BASE)
 
-        def initialise(offset: int, count: int) -> None:
+        def initialise_barrier(offset: int, count: int) -> None:
             self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, offset), Imm(count))
 
         for ring in self.program.rings:
             for version in range(ring.depth if ring.has_barriers else 0):
                 full = self.barriers[ring.name] + 8 * version
-                initialise(full, ring.fills)
-                initialise(full + 8 * ring.depth, ring.arrivals)
+                initialise_barrier(full, ring.fills)
+                initialise_barrier(full + 8 * ring.depth, ring.arrivals)
         if self.program.tells_peer:
-            initialise(self.program.peer_barrier_at, 1)
+            initialise_barrier(self.program.peer_barrier_at, 1)
         for made in self.program.barriers:
             for number, count in enumerate(made.counts):
-                initialise(self.barriers[made.name] + warp.MBARRIER_BYTES * number, count)
+                initialise_barrier(self.barriers[made.name] + warp.MBARRIER_BYTES * number, count)
         if self.barriers and self.target.has("tma"):
             self.builder.emit("fence.mbarrier_init.release.cluster")
         self.builder.place_label(done)

@@ -106,7 +106,7 @@ def _type_bytes(type_name: str) -> int:
     return _SIZES[type_name.lstrip("pbusftred")] if not type_name.endswith("x2") else 4
 
 
-def _rule(build: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+def _make_rule(build: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     """Return the method of a grammar rule that builds a value from the rule's children."""
     return lambda _, children: build(children)
 
@@ -116,33 +116,34 @@ class _ModuleBuilder(Transformer[Token, Any]):
 
     # -- operands ------------------------------------------------------------------------------------------------------
 
-    register = _rule(lambda children: ptx.Reg(str(children[0])))
+    register = _make_rule(lambda children: ptx.Reg(str(children[0])))
 
     def symbol(self, children: list[Token]) -> ptx.Operand:
         name = str(children[0])
         return ptx.Imm(32) if name == "WARP_SZ" else ptx.Reg("_") if name == "_" else ptx.Symbol(name)
 
-    symbol_offset = _rule(lambda children: ptx.Symbol(str(children[0]), _parse_integer(children[1])))
-    integer = _rule(lambda children: ptx.Imm(_parse_integer(children[0])))
+    symbol_offset = _make_rule(lambda children: ptx.Symbol(str(children[0]), _parse_integer(children[1])))
+    integer = _make_rule(lambda children: ptx.Imm(_parse_integer(children[0])))
 
     def float_bits(self, children: list[Token]) -> ptx.FloatImm:
         text = children[0]
         return ptx.FloatImm(int(text[2:], 16), 32 if text[1] in "fF" else 64)
 
-    decimal = _rule(lambda children: ptx.FloatImm(struct.unpack("<Q", struct.pack("<d", float(children[0])))[0], 64))
+    def decimal(self, children: list[Token]) -> ptx.FloatImm:
+        return ptx.FloatImm(struct.unpack("<Q", struct.pack("<d", float(children[0])))[0], 64)
 
     def inner(self, children: list[Any]) -> ptx.Address:
         offset = _parse_integer(children[1]) if len(children) > 1 else 0
         return ptx.Address(children[0], offset)
 
-    address = _rule(lambda children: children[0])
-    tensor_address = _rule(lambda children: ptx.TensorAddress(children[0], children[1].items))
-    vector = _rule(lambda children: ptx.Vector(tuple(children)))
-    arguments = _rule(lambda children: ptx.Arguments(tuple(children)))
-    pair = _rule(lambda children: ptx.Pair(ptx.Reg(str(children[0])), ptx.Reg(str(children[1]))))
-    not_predicate = _rule(lambda children: ptx.NotPred(ptx.Reg(str(children[0]))))
-    guard_true = _rule(lambda children: ptx.Guard(ptx.Reg(str(children[0]))))
-    guard_false = _rule(lambda children: ptx.Guard(ptx.Reg(str(children[0])), negated=True))
+    address = _make_rule(lambda children: children[0])
+    tensor_address = _make_rule(lambda children: ptx.TensorAddress(children[0], children[1].items))
+    vector = _make_rule(lambda children: ptx.Vector(tuple(children)))
+    arguments = _make_rule(lambda children: ptx.Arguments(tuple(children)))
+    pair = _make_rule(lambda children: ptx.Pair(ptx.Reg(str(children[0])), ptx.Reg(str(children[1]))))
+    not_predicate = _make_rule(lambda children: ptx.NotPred(ptx.Reg(str(children[0]))))
+    guard_true = _make_rule(lambda children: ptx.Guard(ptx.Reg(str(children[0]))))
+    guard_false = _make_rule(lambda children: ptx.Guard(ptx.Reg(str(children[0])), negated=True))
 
     # -- items of a body -----------------------------------------------------------------------------------------------
 
@@ -155,8 +156,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
         opcode = token if token.isidentifier() else "".join(token.split())
         return ptx.Instruction(opcode, tuple(children[1:]), guard, token.line or 0)
 
-    plain = _rule(lambda children: parse_instruction(children[0], children[0].line or 0))
-    label = _rule(lambda children: ptx.Label(children[0][:-1].rstrip(), children[0].line or 0))
+    plain = _make_rule(lambda children: parse_instruction(children[0], children[0].line or 0))
+    label = _make_rule(lambda children: ptx.Label(children[0][:-1].rstrip(), children[0].line or 0))
 
     def location(self, children: list[Token]) -> ptx.Loc:
         file, line, column = (int(child) for child in children[:3])
@@ -189,8 +190,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
     def targets(self, children: list[Token]) -> ptx.Targets:
         return ptx.Targets(children[0][:-1].rstrip(), tuple(map(str, children[1:])), children[0].line or 0)
 
-    block = _rule(lambda children: ptx.Block(tuple(_flatten_items(children)), 0))
-    ignored = _rule(lambda children: None)
+    block = _make_rule(lambda children: ptx.Block(tuple(_flatten_items(children)), 0))
+    ignored = _make_rule(lambda children: None)
     attribute = section = ignored
 
     # -- declarations --------------------------------------------------------------------------------------------------
@@ -206,12 +207,12 @@ class _ModuleBuilder(Transformer[Token, Any]):
             return _TaggedPart("lanes", int(token[2:]))
         return _TaggedPart("align", _parse_alignment(token))
 
-    function_attribute = _rule(lambda children: _TaggedPart("attribute", None))
+    function_attribute = _make_rule(lambda children: _TaggedPart("attribute", None))
     param_pointer = function_attribute
 
-    extent = _rule(lambda children: _TaggedPart("extent", _parse_integer(children[0]) if children else 0))
-    nested_values = _rule(lambda children: children)
-    numbers = _rule(lambda children: [Token("INT", number.strip()) for number in children[0][1:-1].split(",")])
+    extent = _make_rule(lambda children: _TaggedPart("extent", _parse_integer(children[0]) if children else 0))
+    nested_values = _make_rule(lambda children: children)
+    numbers = _make_rule(lambda children: [Token("INT", number.strip()) for number in children[0][1:-1].split(",")])
 
     def initial_address(self, children: list[Token]) -> _InitialAddress:
         """Return an address in an initialiser: a name and what is added to it."""
@@ -226,8 +227,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
         address: _InitialAddress = children[1]
         return replace(address, mask=_parse_integer(children[0]))
 
-    initialiser = _rule(lambda children: _TaggedPart("data", list(_initial_values(children))))
-    variable_name = _rule(lambda children: _TaggedPart("name", children))
+    initialiser = _make_rule(lambda children: _TaggedPart("data", list(_initial_values(children))))
+    variable_name = _make_rule(lambda children: _TaggedPart("name", children))
 
     def variable(self, children: list[Any]) -> tuple[ptx.Variable, ...]:
         """Return the variables of one declaration, with their initial bytes."""
@@ -254,7 +255,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
             )
         return tuple(made)
 
-    param_attribute = _rule(lambda children: _TaggedPart("align", _parse_alignment(children[0])))
+    param_attribute = _make_rule(lambda children: _TaggedPart("align", _parse_alignment(children[0])))
 
     def param(self, children: list[Any]) -> ptx.Param:
         """Return a parameter; its size is None unless it is an array."""
@@ -266,8 +267,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
             size *= _type_bytes(type_name)
         return ptx.Param(type_name, str(tokens["NAME"]), align, size)
 
-    register_param = _rule(lambda children: ptx.Param(str(children[0])[1:], str(children[1]), is_register=True))
-    params = _rule(lambda children: tuple(child for child in children if child is not None))
+    register_param = _make_rule(lambda children: ptx.Param(str(children[0])[1:], str(children[1]), is_register=True))
+    params = _make_rule(lambda children: tuple(child for child in children if child is not None))
 
     def directive(self, children: list[Token]) -> _TaggedPart:
         name, *values = children
@@ -285,7 +286,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         body = tuple(_flatten_items(child for child in rest if not isinstance(child, _TaggedPart)))
         return ptx.Entry(str(name), params, directives, _resolve_registers(body), name.line or 0)
 
-    function_body = _rule(lambda children: _TaggedPart("body", tuple(_flatten_items(children))))
+    function_body = _make_rule(lambda children: _TaggedPart("body", tuple(_flatten_items(children))))
 
     def function(self, children: list[Any]) -> ptx.Function:
         """Return a function or its declaration, with the names of its registers resolved."""
@@ -302,13 +303,13 @@ class _ModuleBuilder(Transformer[Token, Any]):
         body = body and body[len(registers) :]
         return ptx.Function(str(name), returns, params, directives, body, linkage, name.line or 0)
 
-    alias = _rule(lambda children: _TaggedPart("alias", (str(children[0]), str(children[1]))))
+    alias = _make_rule(lambda children: _TaggedPart("alias", (str(children[0]), str(children[1]))))
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
-    version = _rule(lambda children: _TaggedPart("version", str(children[0])))
-    target_name = _rule(lambda children: str(children[0]))
-    target = _rule(lambda children: _TaggedPart("target", children[0]))
+    version = _make_rule(lambda children: _TaggedPart("version", str(children[0])))
+    target_name = _make_rule(lambda children: str(children[0]))
+    target = _make_rule(lambda children: _TaggedPart("target", children[0]))
 
     def file_directive(self, children: list[Token]) -> _TaggedPart:
         return _TaggedPart("file", (int(children[0]), unquote_text(str(children[1])[1:-1])))
