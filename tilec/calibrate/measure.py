@@ -48,7 +48,7 @@ class Spread:
 
     @property
     def relative(self) -> float:
-        """Half the distance from low to high, relative to the median."""
+        """Return half the distance from low to high, relative to the median."""
         return (self.high - self.low) / 2 / abs(self.median) if self.median else 0.0
 
 

@@ -424,7 +424,7 @@ class EntryCode:
         self.addresses.forget_positions()
 
     def emit_dynamic_iterations(self, op: warp.Loop, following: warp.NextIteration, counter: Reg, state: State) -> None:
-        """Emit a loop whose iterations each find out whether there is another one."""
+        """Emit a loop in which each iteration computes whether another one follows."""
         builder, again = self.builder, self.builder.new_label("loop")
         builder.place_label(again)
         self.addresses.forget_positions()

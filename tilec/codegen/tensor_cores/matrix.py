@@ -178,8 +178,8 @@ ROW, QUAD = extract_digit(LANE, 4, 8), extract_digit(LANE, 1, 4)
 
 
 def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> tuple[Operand, ...]:
-    """Return the operands of one instruction's sparsity: the metadata of 16 rows, and the selector of the threads that
-    provide it. A dense A has none."""
+    """Return the operands of a sparse product: 16 rows of metadata, and which threads provide it. A dense A has
+    none."""
     buffer = op.metadata
     if buffer is None:
         return ()

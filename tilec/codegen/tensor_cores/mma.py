@@ -133,8 +133,8 @@ def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tup
 
 
 def gather_register(part: Region, k_major: bool, first: Expr, k: int, cursors: tuple[Cursor, ...], state: State) -> Reg:
-    """Load one register of an operand that ldmatrix cannot transpose, element by element: neighbours along k of this
-    lane's row or column, counted from `first`."""
+    """Load a register of an operand that ldmatrix cannot transpose, element by element. The elements are neighbours
+    along k of this lane's row or column, counted from `first`."""
     dtype = part.buffer.dtype
     per = max(4 // dtype.bytes, 1)
     mn = add_exprs(first, matrix.ROW)
