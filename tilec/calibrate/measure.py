@@ -24,12 +24,9 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 PROBES: tuple[Probe, ...] = (
-    *arithmetic.arithmetic_probes(),
-    *tensor.tensor_probes(),
-    *shared.shared_probes(),
-    *thread_barriers.barrier_probes(),
-    *copies.copy_probes(),
-)
+    *arithmetic.arithmetic_probes(), *tensor.tensor_probes(), *shared.shared_probes(),
+    *thread_barriers.barrier_probes(), *copies.copy_probes(),
+)  # fmt: skip
 SCHEMA = 1
 REPEATS = 15
 PATIENCE_SECONDS = 60
@@ -51,7 +48,7 @@ class Spread:
 
     @property
     def relative(self) -> float:
-        """Half the distance from low to high, relative to the median."""
+        """Return half the distance from low to high, relative to the median."""
         return (self.high - self.low) / 2 / abs(self.median) if self.median else 0.0
 
 

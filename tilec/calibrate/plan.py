@@ -76,13 +76,13 @@ class Figures:
 
     @property
     def sm_mhz(self) -> float:
-        """The clock of a multiprocessor that works alone."""
+        """Return the clock of a multiprocessor that works alone."""
         return 1000 * self["clock of one SM"] / self["clock of one SM ns"]
 
     @property
     def mhz(self) -> int:
-        """The clock of the file with these rows: what the chip holds with every tensor core at work, where that was
-        measured; else the file's, or that of one multiprocessor."""
+        """Return the clock of the new rows: under load where that was measured, else the file's, else that of one
+        SM."""
         if "clock under load" in self._of.figures and not self.explain_idle():
             return round(1000 * self["clock under load"] / self["clock under load ns"])
         return self._file_mhz or round(self.sm_mhz)

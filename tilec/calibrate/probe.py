@@ -73,7 +73,7 @@ class Probe:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names of its figures, in the order of its readings."""
+        """Return the names of its figures, in the order of its readings."""
         return tuple(self.name if reading == "cycles" else f"{self.name} {reading}" for reading in self.readings)
 
 

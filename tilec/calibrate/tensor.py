@@ -149,8 +149,8 @@ def _wgmma_probe(name: str, operand: Operand, n: int, chain: str, operations: in
 
 
 def _set_up_operands(operand: Operand, n: int) -> str:
-    """Set up descriptors of the four steps along a row of A and of B (128-byte swizzle, 1024 bytes between groups of
-    eight rows), A in registers %r4 to %r7, and accumulators of zero."""
+    """Set up descriptors of A and B, A in registers %r4 to %r7, and accumulators of zero. The descriptors are for four
+    steps along a row: 128-byte swizzle, 1024 bytes between groups of eight rows."""
     text = """    shr.u32 %r10, %smem, 4;
     cvt.u64.u32 %rd0, %r10;
     or.b64 %rd0, %rd0, 0x4000004000010000;

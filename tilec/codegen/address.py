@@ -16,7 +16,6 @@ from tilec.support.records import dataclass
 
 SHARED_BASE = tile.Var("%smem")
 """The start of dynamic shared memory."""
-
 MAX_OFFSET = 1 << 20  # constant offsets stay well inside the 32 bits an address may add
 
 

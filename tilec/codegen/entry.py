@@ -38,7 +38,6 @@ from tilec.target.table import Target
 
 SMEM = "tilec_smem"
 PING_PONG_THREADS = 256  # the warpgroup that waits, and the one that lets it go on
-
 _BY_TENSOR_CORES = warp.Wgmma | warp.TensorMma | warp.TensorCopy
 
 
@@ -136,19 +135,19 @@ class EntryCode:
             self.builder.emit("prefetch.tensormap", Address(self.pointers[tensor_map.name]))
         base = self.scalars.get_register(SHARED_BASE)
 
-        def initialise(offset: int, count: int) -> None:
+        def initialise_barrier(offset: int, count: int) -> None:
             self.builder.emit("mbarrier.init.shared::cta.b64", Address(base, offset), Imm(count))
 
         for ring in self.program.rings:
             for version in range(ring.depth if ring.has_barriers else 0):
                 full = self.barriers[ring.name] + 8 * version
-                initialise(full, ring.fills)
-                initialise(full + 8 * ring.depth, ring.arrivals)
+                initialise_barrier(full, ring.fills)
+                initialise_barrier(full + 8 * ring.depth, ring.arrivals)
         if self.program.tells_peer:
-            initialise(self.program.peer_barrier_at, 1)
+            initialise_barrier(self.program.peer_barrier_at, 1)
         for made in self.program.barriers:
             for number, count in enumerate(made.counts):
-                initialise(self.barriers[made.name] + warp.MBARRIER_BYTES * number, count)
+                initialise_barrier(self.barriers[made.name] + warp.MBARRIER_BYTES * number, count)
         if self.barriers and self.target.has("tma"):
             self.builder.emit("fence.mbarrier_init.release.cluster")
         self.builder.place_label(done)
@@ -426,7 +425,7 @@ class EntryCode:
         self.addresses.forget_positions()
 
     def emit_dynamic_iterations(self, op: warp.Loop, following: warp.NextIteration, counter: Reg, state: State) -> None:
-        """Emit a loop whose iterations each find out whether there is another one."""
+        """Emit a loop in which each iteration computes whether another one follows."""
         builder, again = self.builder, self.builder.new_label("loop")
         builder.place_label(again)
         self.addresses.forget_positions()

@@ -18,7 +18,6 @@ from tilec.support.staging import read_entry, write_entry
 
 MOST_ENTRIES = 1000
 """One entry is 10 to 300 KB."""
-
 _FORMAT = 2  # of entries, and of the assembler options that `assembler` derives from its arguments
 _LENGTH = 8  # bytes of the length of the log
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 MAX_CONSECUTIVE_WAITS = 64
 """The most consecutive waits for wgmma, without a branch between, that are assembled at the full level."""
-
 REDUCED_LEVEL = 1
 """The level for more."""
 

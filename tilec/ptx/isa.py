@@ -83,7 +83,6 @@ _TENSOR_PRODUCTS = (
 )
 _TENSOR_TARGETS = (100, 101, 103, 110)
 """The chips with tensor memory."""
-
 _SIMD = "vadd vsub vavrg vabsdiff vmin vmax"
 
 
@@ -298,7 +297,7 @@ def _find_target_error(opcode: str, target: str, version: str) -> str | None:
 
 
 def check_instruction(instruction: ptx.Instruction, target: str, version: str) -> str | None:
-    """Return what is wrong with an instruction on a target (`sm_90a`) at a PTX version (`8.0`); None if nothing is."""
+    """Return the error of an instruction on a target (`sm_90a`) at a PTX version (`8.0`); None if it has none."""
     row = find_row(instruction.opcode)
     if row is None:
         return f"unknown instruction {instruction.opcode}"

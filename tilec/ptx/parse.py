@@ -7,7 +7,7 @@ address hints of parameters) are dropped, and anything else unknown is an error 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -63,7 +63,6 @@ MAX_VARIABLE_BYTES = 1 << 30
 """The limit of one variable."""
 _NAMING_OPERANDS = (ptx.Symbol, ptx.Address, ptx.Arguments)
 """Operands in which a name may turn out to be a register's."""
-
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _STRUCT = {
     "b8": "B", "u8": "B", "s8": "b", "b16": "H", "u16": "H", "s16": "h", "f16": "H", "bf16": "H",
@@ -107,23 +106,24 @@ def _type_bytes(type_name: str) -> int:
     return _SIZES[type_name.lstrip("pbusftred")] if not type_name.endswith("x2") else 4
 
 
+def _make_rule(build: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the method of a grammar rule that builds a value from the rule's children."""
+    return lambda _, children: build(children)
+
+
 class _ModuleBuilder(Transformer[Token, Any]):
     """Builds values bottom-up while the text is parsed, so no tree is ever made."""
 
     # -- operands ------------------------------------------------------------------------------------------------------
 
-    def register(self, children: list[Token]) -> ptx.Reg:
-        return ptx.Reg(str(children[0]))
+    register = _make_rule(lambda children: ptx.Reg(str(children[0])))
 
     def symbol(self, children: list[Token]) -> ptx.Operand:
         name = str(children[0])
         return ptx.Imm(32) if name == "WARP_SZ" else ptx.Reg("_") if name == "_" else ptx.Symbol(name)
 
-    def symbol_offset(self, children: list[Token]) -> ptx.Symbol:
-        return ptx.Symbol(str(children[0]), _parse_integer(children[1]))
-
-    def integer(self, children: list[Token]) -> ptx.Imm:
-        return ptx.Imm(_parse_integer(children[0]))
+    symbol_offset = _make_rule(lambda children: ptx.Symbol(str(children[0]), _parse_integer(children[1])))
+    integer = _make_rule(lambda children: ptx.Imm(_parse_integer(children[0])))
 
     def float_bits(self, children: list[Token]) -> ptx.FloatImm:
         text = children[0]
@@ -136,29 +136,14 @@ class _ModuleBuilder(Transformer[Token, Any]):
         offset = _parse_integer(children[1]) if len(children) > 1 else 0
         return ptx.Address(children[0], offset)
 
-    def address(self, children: list[ptx.Address]) -> ptx.Address:
-        return children[0]
-
-    def tensor_address(self, children: list[Any]) -> ptx.TensorAddress:
-        return ptx.TensorAddress(children[0], children[1].items)
-
-    def vector(self, children: list[Any]) -> ptx.Vector:
-        return ptx.Vector(tuple(children))
-
-    def arguments(self, children: list[Any]) -> ptx.Arguments:
-        return ptx.Arguments(tuple(children))
-
-    def pair(self, children: list[Token]) -> ptx.Pair:
-        return ptx.Pair(ptx.Reg(str(children[0])), ptx.Reg(str(children[1])))
-
-    def not_predicate(self, children: list[Token]) -> ptx.NotPred:
-        return ptx.NotPred(ptx.Reg(str(children[0])))
-
-    def guard_true(self, children: list[Token]) -> ptx.Guard:
-        return ptx.Guard(ptx.Reg(str(children[0])))
-
-    def guard_false(self, children: list[Token]) -> ptx.Guard:
-        return ptx.Guard(ptx.Reg(str(children[0])), negated=True)
+    address = _make_rule(lambda children: children[0])
+    tensor_address = _make_rule(lambda children: ptx.TensorAddress(children[0], children[1].items))
+    vector = _make_rule(lambda children: ptx.Vector(tuple(children)))
+    arguments = _make_rule(lambda children: ptx.Arguments(tuple(children)))
+    pair = _make_rule(lambda children: ptx.Pair(ptx.Reg(str(children[0])), ptx.Reg(str(children[1]))))
+    not_predicate = _make_rule(lambda children: ptx.NotPred(ptx.Reg(str(children[0]))))
+    guard_true = _make_rule(lambda children: ptx.Guard(ptx.Reg(str(children[0]))))
+    guard_false = _make_rule(lambda children: ptx.Guard(ptx.Reg(str(children[0])), negated=True))
 
     # -- items of a body -----------------------------------------------------------------------------------------------
 
@@ -171,11 +156,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
         opcode = token if token.isidentifier() else "".join(token.split())
         return ptx.Instruction(opcode, tuple(children[1:]), guard, token.line or 0)
 
-    def plain(self, children: list[Token]) -> ptx.Instruction:
-        return parse_instruction(children[0], children[0].line or 0)
-
-    def label(self, children: list[Token]) -> ptx.Label:
-        return ptx.Label(children[0][:-1].rstrip(), children[0].line or 0)
+    plain = _make_rule(lambda children: parse_instruction(children[0], children[0].line or 0))
+    label = _make_rule(lambda children: ptx.Label(children[0][:-1].rstrip(), children[0].line or 0))
 
     def location(self, children: list[Token]) -> ptx.Loc:
         file, line, column = (int(child) for child in children[:3])
@@ -208,12 +190,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
     def targets(self, children: list[Token]) -> ptx.Targets:
         return ptx.Targets(children[0][:-1].rstrip(), tuple(map(str, children[1:])), children[0].line or 0)
 
-    def block(self, children: list[Any]) -> ptx.Block:
-        return ptx.Block(tuple(_flatten_items(children)), 0)
-
-    def ignored(self, _children: list[Any]) -> None:
-        return None
-
+    block = _make_rule(lambda children: ptx.Block(tuple(_flatten_items(children)), 0))
+    ignored = _make_rule(lambda children: None)
     attribute = section = ignored
 
     # -- declarations --------------------------------------------------------------------------------------------------
@@ -229,19 +207,12 @@ class _ModuleBuilder(Transformer[Token, Any]):
             return _TaggedPart("lanes", int(token[2:]))
         return _TaggedPart("align", _parse_alignment(token))
 
-    def function_attribute(self, _children: list[Any]) -> _TaggedPart:
-        return _TaggedPart("attribute", None)
-
+    function_attribute = _make_rule(lambda children: _TaggedPart("attribute", None))
     param_pointer = function_attribute
 
-    def extent(self, children: list[Token]) -> _TaggedPart:
-        return _TaggedPart("extent", _parse_integer(children[0]) if children else 0)
-
-    def nested_values(self, children: list[Any]) -> list[Any]:
-        return children
-
-    def numbers(self, children: list[Token]) -> list[Token]:
-        return [Token("INT", number.strip()) for number in children[0][1:-1].split(",")]
+    extent = _make_rule(lambda children: _TaggedPart("extent", _parse_integer(children[0]) if children else 0))
+    nested_values = _make_rule(lambda children: children)
+    numbers = _make_rule(lambda children: [Token("INT", number.strip()) for number in children[0][1:-1].split(",")])
 
     def initial_address(self, children: list[Token]) -> _InitialAddress:
         """Return an address in an initialiser: a name and what is added to it."""
@@ -256,11 +227,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
         address: _InitialAddress = children[1]
         return replace(address, mask=_parse_integer(children[0]))
 
-    def initialiser(self, children: list[Any]) -> _TaggedPart:
-        return _TaggedPart("data", list(_initial_values(children)))
-
-    def variable_name(self, children: list[Any]) -> _TaggedPart:
-        return _TaggedPart("name", children)
+    initialiser = _make_rule(lambda children: _TaggedPart("data", list(_initial_values(children))))
+    variable_name = _make_rule(lambda children: _TaggedPart("name", children))
 
     def variable(self, children: list[Any]) -> tuple[ptx.Variable, ...]:
         """Return the variables of one declaration, with their initial bytes."""
@@ -287,8 +255,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
             )
         return tuple(made)
 
-    def param_attribute(self, children: list[Token]) -> _TaggedPart:
-        return _TaggedPart("align", _parse_alignment(children[0]))
+    param_attribute = _make_rule(lambda children: _TaggedPart("align", _parse_alignment(children[0])))
 
     def param(self, children: list[Any]) -> ptx.Param:
         """Return a parameter; its size is None unless it is an array."""
@@ -300,11 +267,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
             size *= _type_bytes(type_name)
         return ptx.Param(type_name, str(tokens["NAME"]), align, size)
 
-    def register_param(self, children: list[Token]) -> ptx.Param:
-        return ptx.Param(str(children[0])[1:], str(children[1]), is_register=True)
-
-    def params(self, children: list[Any]) -> tuple[ptx.Param, ...]:
-        return tuple(child for child in children if child is not None)
+    register_param = _make_rule(lambda children: ptx.Param(str(children[0])[1:], str(children[1]), is_register=True))
+    params = _make_rule(lambda children: tuple(child for child in children if child is not None))
 
     def directive(self, children: list[Token]) -> _TaggedPart:
         name, *values = children
@@ -322,8 +286,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         body = tuple(_flatten_items(child for child in rest if not isinstance(child, _TaggedPart)))
         return ptx.Entry(str(name), params, directives, _resolve_registers(body), name.line or 0)
 
-    def function_body(self, children: list[Any]) -> _TaggedPart:
-        return _TaggedPart("body", tuple(_flatten_items(children)))
+    function_body = _make_rule(lambda children: _TaggedPart("body", tuple(_flatten_items(children))))
 
     def function(self, children: list[Any]) -> ptx.Function:
         """Return a function or its declaration, with the names of its registers resolved."""
@@ -340,19 +303,13 @@ class _ModuleBuilder(Transformer[Token, Any]):
         body = body and body[len(registers) :]
         return ptx.Function(str(name), returns, params, directives, body, linkage, name.line or 0)
 
-    def alias(self, children: list[Token]) -> _TaggedPart:
-        return _TaggedPart("alias", (str(children[0]), str(children[1])))
+    alias = _make_rule(lambda children: _TaggedPart("alias", (str(children[0]), str(children[1]))))
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
-    def version(self, children: list[Token]) -> _TaggedPart:
-        return _TaggedPart("version", str(children[0]))
-
-    def target_name(self, children: list[Token]) -> str:
-        return str(children[0])
-
-    def target(self, children: list[str]) -> _TaggedPart:
-        return _TaggedPart("target", children[0])
+    version = _make_rule(lambda children: _TaggedPart("version", str(children[0])))
+    target_name = _make_rule(lambda children: str(children[0]))
+    target = _make_rule(lambda children: _TaggedPart("target", children[0]))
 
     def file_directive(self, children: list[Token]) -> _TaggedPart:
         return _TaggedPart("file", (int(children[0]), unquote_text(str(children[1])[1:-1])))

@@ -21,10 +21,8 @@ ex2 tanh
 """
 COMPUTES = frozenset(_COMPUTES.split())
 """The first words of instructions whose results depend on their operands alone."""
-
 SPECIAL = frozenset({"rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"})
 """The instructions for the unit of transcendental functions."""
-
 _HEAD = ".version 9.0\n.target sm_120a\n.address_size 64\n.visible .entry snippet() {\n"
 _REGISTER = re.compile(r"\{\s*(\d+)\s*\}")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -50,7 +48,7 @@ class Snippet:
 
     @property
     def special(self) -> int:
-        """The number of instructions for the unit of transcendental functions."""
+        """Return the number of instructions for the unit of transcendental functions."""
         return sum(i.opcode.partition(".")[0] in SPECIAL for i in self.instructions)
 
     def rename_registers(self, names: Mapping[str, ptx.Reg]) -> Iterator[ptx.Instruction]:
@@ -109,8 +107,7 @@ def parse_snippet(text: str, inputs: int) -> Snippet:
 
 
 def find_instruction_error(snippet: Snippet, target: str, version: str) -> str | None:
-    """Return a message on the first instruction that is unknown, has wrong operands, or needs another target or
-    version; None if all are right."""
+    """Return the error of the first instruction that the target or version does not have; None if it has all."""
     found = (isa.check_instruction(instruction, target, version) for instruction in snippet.instructions)
     return next((error for error in found if error is not None), None)
 

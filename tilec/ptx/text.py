@@ -45,8 +45,7 @@ def print_module(module: ptx.Module) -> str:
         lines.extend(f'.file {index} "{quote_text(path)}", 1, 1' for index, path in enumerate(module.files, start=1))
         lines.append("")
     if module.variables:
-        lines.extend(print_variable(variable) for variable in module.variables)
-        lines.append("")
+        lines += [*map(print_variable, module.variables), ""]
     for function in module.functions:
         _print_function(function, lines)
         lines.append("")
@@ -84,16 +83,10 @@ def print_instruction(instruction: ptx.Instruction) -> str:
 
 def _print_entry(entry: ptx.Entry, lines: list[str]) -> None:
     """Append the lines of a kernel."""
-    if entry.params:
-        lines.append(f".visible .entry {entry.name}(")
-        lines.append(",\n".join(f"{_INDENT}{_param_text(param)}" for param in entry.params))
-        lines.append(")")
-    else:
-        lines.append(f".visible .entry {entry.name}()")
+    params = ",\n".join(f"{_INDENT}{_param_text(param)}" for param in entry.params)
+    lines.append(f".visible .entry {entry.name}(\n{params}\n)" if params else f".visible .entry {entry.name}()")
     lines.extend(entry.directives)
-    lines.append("{")
-    _print_items(entry.body, _INDENT, lines)
-    lines.append("}")
+    _print_items((ptx.Block(entry.body),), "", lines)
 
 
 def _print_function(function: ptx.Function, lines: list[str]) -> None:
@@ -104,10 +97,8 @@ def _print_function(function: ptx.Function, lines: list[str]) -> None:
     lines.extend(function.directives)
     if function.body is None:
         lines.append(";")
-        return
-    lines.append("{")
-    _print_items(function.body, _INDENT, lines)
-    lines.append("}")
+    else:
+        _print_items((ptx.Block(function.body),), "", lines)
 
 
 def _params_text(params: tuple[ptx.Param, ...]) -> str:

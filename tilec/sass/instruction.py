@@ -15,7 +15,6 @@ from tilec.support.records import dataclass
 
 _CONTROL_BIT = 105 - 64
 """First bit of the control word in the upper half of an instruction."""
-
 _NO_SCOREBOARD = 7
 
 SCOREBOARDS = 6
@@ -63,10 +62,8 @@ def _decode_scoreboard(field: int) -> int | None:
 
 INSTRUCTION_BYTES = 16
 """Bytes of an instruction."""
-
 _TRUE_PREDICATE = 7
 """The predicate that is always true."""
-
 _ACCESS_BYTES = (1, 1, 2, 2, 4, 8, 16, 16)
 """Bytes of a thread's access, by the size field."""
 

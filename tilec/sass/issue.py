@@ -24,7 +24,6 @@ _MEASURED_ITERATIONS = 6
 
 _SPECIAL_KINDS: frozenset[OpcodeKind] = frozenset(("wait", "wgmma.sync", "barrier", *COUNTED_KINDS))
 """Kinds that may wait without a scoreboard, or by which iterations are counted."""
-
 _Step: TypeAlias = tuple[Instruction, OpcodeKind, Control, int, ResultLatency]
 """An instruction with its kind, its control word, the cycles until the next instruction, and its result's latency."""
 
@@ -89,7 +88,7 @@ def _build_steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Ste
 
 
 def _measure_straight_loop(warp: _WarpReplay, loop: Loop, body: Iterable[_Step | int]) -> WarpInterval:
-    """Return the interval of an unrolled loop without a back branch: the mean time between the first and the last of an
+    """Return the interval of an unrolled loop without a back branch. It is the mean time between the copies of an
     instruction that each iteration has once."""
     counted = count_ptx_instructions(loop.body)
     once_each = next(origin for origin, times in counted.items() if times == loop.unrolled)

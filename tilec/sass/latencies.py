@@ -17,7 +17,6 @@ from tilec.target.table import Target, Timing
 _LANES = 32
 _K_BYTES = 32
 """Bytes of a row of A in one product of a warpgroup."""
-
 _MOVES: dict[OpcodeKind, InstructionKind] = {
     "load": "ld.global", "atomic": "ld.global", "copy": "cp.async", "store": "st.global", "shared.load": "ld.shared",
     "shuffle": "ld.shared", "constant": "ld.shared", "shared.store": "st.shared", "matrix.load": "ldmatrix",

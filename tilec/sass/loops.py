@@ -86,10 +86,8 @@ COUNTED_KINDS: tuple[OpcodeKind, ...] = (
     "atomic", "copy", "load", "matrix.load", "mma", "shared.load", "shared.store", "store", "tma", "wgmma",
 )  # fmt: skip
 """Kinds that the assembler emits exactly as often as the PTX instruction requires."""
-
 _MIN_STRAIGHT_ITERATIONS = 4
 """Copies of a fully unrolled iteration that suffice to measure one."""
-
 _POLLING_KINDS: tuple[OpcodeKind, ...] = ("branch", "mbarrier", "other")
 
 

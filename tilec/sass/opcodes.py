@@ -39,7 +39,6 @@ OPCODE_NAMES: dict[int, str] = {
     0x1e9: "UTCBAR", 0x1ea: "UTCHMMA", 0x1ee: "LDTM", 0x1f0: "HGMMA", 0x1f1: "IGMMA", 0x1f3: "QGMMA",
 }  # fmt: skip
 """Names without modifiers; modifiers that matter are decoded where they are used."""
-
 _OTHER_NAMES = """
 MEMBAR CGAERRBAR ERRBAR FENCE CCTL YIELD NOP WARPSYNC USETMAXREG BSSY BSYNC BREAK NANOSLEEP
 """
@@ -67,10 +66,8 @@ _KIND_NAMES: dict[OpcodeKind, tuple[str, ...]] = {
     "other": tuple(_OTHER_NAMES.split()),
 }
 _KIND_OF_NAME: dict[str, OpcodeKind] = {name: kind for kind, names in _KIND_NAMES.items() for name in names}
-
 _TENSOR_PRODUCTS = {0: "UTCHMMA", 1: "UTCIMMA", 3: "UTCQMMA"}
 """Names of tensor-memory products, by the type field of their factors."""
-
 _FORM_NAMES = {0x5AB: "CGAERRBAR", 0x9C7: "UCGABAR_ARV", 0xDC7: "UCGABAR_WAIT"}
 """Names that depend on the sources of the operands."""
 

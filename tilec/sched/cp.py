@@ -17,7 +17,6 @@ SolverOutcome = Literal["found", "refuted", "unknown"]
 
 _WORK_PER_CONSTRAINT = 2
 """Work to build and read a variable or a constraint, which the solver does not count."""
-
 _WORK_PER_PAIR = 1
 """Work that presolve spends on two intervals of one resource, which the solver does not count."""
 

@@ -55,8 +55,8 @@ def evaluate_levels(problem: Problem, schedule: Schedule) -> tuple[Objective, ..
 
 
 def find_reaching_pairs(problem: Problem) -> list[tuple[int, int]]:
-    """Return the pairs (op, dependent op of the same iteration) whose distance decides the slot pressure: those with no
-    op before the first and none after the last."""
+    """Return the pairs (op, dependent op of the same iteration) whose distance decides the slot pressure. No op comes
+    before the first, and none after the last."""
     count = len(problem.ops)
     after: list[set[int]] = [set() for _ in range(count)]
     has_before, has_after = [False] * count, [False] * count

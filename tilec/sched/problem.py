@@ -12,7 +12,6 @@ from tilec.support.schema import Range
 
 UNLIMITED = (1 << 31) - 1
 """The capacity of an unlimited pool."""
-
 MAX_CYCLES = 1 << 20
 """Limit for an op or an edge: about a millisecond on a GPU. The verifier looks at each cycle."""
 

@@ -13,14 +13,9 @@ from tilec.sched.schedule import Schedule
 from tilec.support.records import dataclass
 
 LEVELS = (
-    "stages",
-    "pipe-slot pressure",
-    "ring bytes",
-    "pressure in the iteration",
-    "pressure across iterations",
-    "inversions",
-    "start times",
-)
+    "stages", "pipe-slot pressure", "ring bytes", "pressure in the iteration", "pressure across iterations",
+    "inversions", "start times",
+)  # fmt: skip
 """The levels minimised once the II is fixed, in this order. `objective` defines them."""
 
 

@@ -59,7 +59,6 @@ _STEPS_BEFORE_LEAP = 8
 # Work that heuristics may take for the answer of an ended search, over all intervals tried.
 _WORK_FOR_ANSWER = 4_000_000
 _PLACINGS_PER_ANSWER = 100
-
 Starts = tuple[int, ...]
 
 

@@ -32,7 +32,6 @@ SCHEMA = 1
 
 _LAST_CYCLE = 1 << 31
 """Limit of start times and intervals."""
-
 TraceError = schema.SchemaError
 """The text is no trace, or has no usable content; the message names the place."""
 

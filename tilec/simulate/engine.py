@@ -552,26 +552,11 @@ def _is_phase_over(barrier: state.Mbarrier, wanted: int, by_parity: bool) -> boo
     return barrier.phase > wanted
 
 
-_PIPES = {
-    "alu_or_fmaheavy": "fp32 arithmetic",
-    "dual_alu": "integer arithmetic",
-    "xu": "special functions",
-    "tensor": "tensor cores",
-}
-_MEMORIES = {
-    "ld.shared": "shared memory",
-    "st.shared": "shared memory",
-    "ldmatrix": "shared memory",
-    "ld.global": "global memory",
-    "st.global": "global memory",
-    "tcgen05.ld": "tensor memory",
-    "tcgen05.st": "tensor memory",
-}
+_PIPES = {"alu_or_fmaheavy": "fp32 arithmetic", "dual_alu": "integer arithmetic", "xu": "special functions",
+          "tensor": "tensor cores"}  # fmt: skip
+_MEMORIES = {"ld.shared": "shared memory", "st.shared": "shared memory", "ldmatrix": "shared memory",
+             "ld.global": "global memory", "st.global": "global memory", "tcgen05.ld": "tensor memory",
+             "tcgen05.st": "tensor memory"}  # fmt: skip
 _ARRIVALS = {"tcgen05.commit": "products", "copy.arrive": "copies"}
-_WAITS = {
-    "copy.wait": "copies (cp.async)",
-    "bulk.wait": "bulk stores",
-    "wgmma": "tensor cores",
-    "wgmma.wait": "tensor cores",
-    "tcgen05.wait": "tensor memory",
-}
+_WAITS = {"copy.wait": "copies (cp.async)", "bulk.wait": "bulk stores", "wgmma": "tensor cores",
+          "wgmma.wait": "tensor cores", "tcgen05.wait": "tensor memory"}  # fmt: skip

@@ -269,8 +269,7 @@ def _list_axis_samples(extent: int) -> list[int]:
 
 
 def _choose_samples(config: Launch, total: int) -> list[int]:
-    """Return the clusters to record: the first, and those with the least, medium and most work; if work is unknown, the
-    middle and last of each axis."""
+    """Return the clusters to record: those with least, medium and most work, or the ends and middle of each axis."""
     if len(config.work) >= total:
         by_work = sorted(range(total), key=lambda number: (config.work[number], number))
         middling = (config.work[by_work[0]] + config.work[by_work[-1]]) / 2
@@ -302,8 +301,8 @@ def _interpolate_by_axis(config: Launch, total: int, values: dict[int, float]) -
 
 
 def _interpolate_over_grid(config: Launch, total: int, slots: int, values: dict[int, float]) -> dict[int, float]:
-    """Extend values of recorded clusters to all: by their work if known, else by position; where all clusters start at
-    once, only the first and the last count."""
+    """Extend values of recorded clusters to all: by their work if known, else by position. Where all start at once,
+    only the first and the last count."""
     if len(config.work) >= total:
         known = sorted((config.work[number], value) for number, value in values.items())
         work_at, values_at = [work for work, _ in known], [value for _, value in known]

@@ -203,8 +203,8 @@ def find_back_branches(program: Program) -> frozenset[int]:
 
 
 def _find_loop_invariants(steps: Sequence[Step]) -> set[int]:
-    """Return the arithmetic that an optimising assembler hoists out of loops: unpredicated steps that are the only
-    writers of their registers in the loop and read nothing that the loop changes."""
+    """Return the arithmetic that an assembler hoists out of loops. Its steps have no predicate, alone write their
+    registers in the loop, and read nothing that the loop changes."""
     found: set[int] = set()
     for start, end in _find_loops(steps):
         body = range(start, end + 1)

@@ -35,7 +35,6 @@ MAX_ENTRIES = 240_000
 """Entries recorded of a block; further instructions are only counted."""
 INACTIVE = -1
 """The detail of an entry with no active lane."""
-
 Detail = Any
 Entry = tuple[int, Detail]
 DetailReader = Callable[["Cta", "Group", "Threads"], list[Detail]]
@@ -212,13 +211,11 @@ class BlockRecorder:
             return self._bulk_store(form, operands)
         if deed == "copy.arrive":
             return self._build_arrival_reader(form.build_address(operands[0]), -1)
-        if deed == "mbarrier.init":
+        if deed in ("mbarrier.init", "mbarrier.expect"):
             return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"))
         if deed == "mbarrier.arrive":
             amount = form.read(operands[2], "u32") if len(operands) > 2 else -1
             return self._build_arrival_reader(form.build_address(operands[1]), amount)
-        if deed == "mbarrier.expect":
-            return self._build_arrival_reader(form.build_address(operands[0]), form.read(operands[1], "u32"))
         if deed == "mbarrier.wait":
             wanted = form.read(operands[2], "u32" if instruction.flag else "u64")
             return self._build_arrival_reader(form.build_address(operands[1]), wanted, is_wait=True)

@@ -13,8 +13,8 @@ _MAX_SLICES = 60_000
 
 
 def build_chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Return a trace with a process for each multiprocessor of the first cluster, and a track for each warp (its waits)
-    and unit (its activity). The events of a schedule's own trace are added as further processes."""
+    """Return the replay as a trace: a process for each multiprocessor, a track for each warp's waits and each unit. The
+    events of a schedule's own trace are added as further processes."""
     slices = sorted(found.first.slices, key=lambda each: (each.start, each.track))[:_MAX_SLICES]
     tracks = {track: number for number, track in enumerate(sorted({each.track for each in slices}, key=_order_track))}
     drawn: list[dict[str, Any]] = []

@@ -147,8 +147,8 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
 
 
 def _replace_negative_row(row: tile.Expr, state: State) -> tile.Expr:
-    """Return the index of a row to be stored, or one behind the last for a negative one: TMA takes none
-    and drops what lies behind (PTX ISA, "Restriction on Tensor Copy instructions")."""
+    """Return a row's index; for a negative one, a row behind the last, which TMA drops. It takes no negative ones (PTX
+    ISA, "Restriction on Tensor Copy instructions")."""
     if state.scalars.find_interval(row)[0] >= 0:
         return row
     return tile.Select(tile.Binary("lt", row, tile.int32_const(0), BOOL), tile.int32_const(LAST_ROW), row, INT32)

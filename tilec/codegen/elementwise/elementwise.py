@@ -83,7 +83,7 @@ class _Sweep:
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
 
     def leaves_loads_unchanged(self) -> bool:
-        """Return whether the nest neither changes nor computes what it reads from memory, and the indices."""
+        """Return whether the nest changes none of the elements that it reads from memory, nor their indices."""
         written = {store.buffer.name for store in self.stored}
         read = [e for ld in self.memory_loads for e in tile.walk_expr(ld)]
         if any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in written) for e in read):
@@ -207,8 +207,7 @@ class _Sweep:
     # ---- loads ----
 
     def prefetch_loads(self, steps: list[Step], run: _Run) -> None:
-        """Load the steps' elements from memory: those of a run together where they are neighbours, or else neighbours
-        among the elements that the steps name one by one."""
+        """Load the steps' elements from memory, neighbours together: those of a run, or else those of one lane."""
         needed: dict[tile.Load, Step] = {}
         for a in steps:
             for load in self.list_loads(a):
@@ -246,8 +245,8 @@ class _Sweep:
             run.loaded[load] = self.load_lanes(load, run, width)
 
     def find_masks(self, steps: list[Step]) -> tuple[dict[tile.Load, Path], dict[Path, int]]:
-        """Return the conditions under which each element has to be read, without those that no thread goes on without,
-        and the order in which they are evaluated."""
+        """Return each element's conditions to be read, and the order to evaluate them in. Conditions without which no
+        thread goes on are left out."""
         key = tuple(map(IdentityKey, steps))
         if key not in self.known_masks:
             found = read_masks(steps, self.needs_conditions)
@@ -312,8 +311,8 @@ class _Sweep:
     def find_access_width(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], run: _Run, together: int = 1
     ) -> int:
-        """Return the number of elements that one access can move: adjacent, aligned, and inside or outside the tensor
-        together. `together` lanes use each of them."""
+        """Return how many elements one access can move: adjacent, aligned, all inside or all outside the tensor.
+        `together` lanes use each of them."""
         count = self.run_length // together
         if count == 1 or buffer.dtype.kind == "bool":
             return 1

@@ -1,6 +1,5 @@
 """Registers as arrays: those that are private to a thread, and a thread's parts of a reducer. A run-time index selects
-an element by comparisons.
-"""
+an element by comparisons."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ Path = tuple[tile.Expr, ...]
 
 
 def read_masks(steps: list[Step], needs_conditions: Callable[[tile.Load], bool]) -> dict[tile.Load, Path]:
-    """Return for each element that the steps read from memory the conditions under which it has to be read: none
-    unless it, or an element that its index depends on, `needs_conditions`."""
+    """Return the conditions under which each element has to be read from memory. There are none unless it, or an
+    element in its index, `needs_conditions`."""
     read = [
         e for step in steps for whole in step.expressions for e in tile.walk_expr(whole) if isinstance(e, tile.Load)
     ]
@@ -74,7 +74,7 @@ class _Masks:
         return self.found[load]
 
     def comes_before(self, condition: tile.Expr) -> bool:
-        """Whether all that a condition reads can be read before the elements whose masks are under way."""
+        """Return whether a condition reads none of the elements whose masks are still being computed."""
         read = [part for part in tile.walk_expr(condition) if isinstance(part, tile.Load) and part in self.uses]
         if self.under_way.intersection(read):
             return False

@@ -1,6 +1,5 @@
 """Row reductions of fragments: a thread's registers, then lanes by butterfly shuffles, then warps through shared
-memory.
-"""
+memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Emits scalar expressions, and the PTX that a kernel's author writes. Pure integer expressions are computed once per
-scope.
-"""
+scope."""
 
 from __future__ import annotations
 
@@ -30,7 +29,6 @@ from tilec.support.diagnostics import InternalError
 
 FLOAT_NAMES = {**small_floats.FLOAT8_NAMES, FLOAT16: "f16", BFLOAT16: "bf16"}
 """The PTX names of the floats below 32 bits."""
-
 ReadElement = Callable[[tile.Load], Operand]
 """A function that returns the value of a buffer element which an expression reads."""
 

@@ -22,10 +22,8 @@ from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
 
 WARP = tile.Var("%warp")
 """The warp's index within its role, in a register that the assembler knows to be uniform."""
-
 K_BYTES = 32
 """Bytes along k that one instruction takes, whatever the type."""
-
 TYPE_NAMES = {**FLOAT_NAMES, FLOAT32: "f32", FLOAT64: "f64", INT8: "s8", UINT8: "u8", INT32: "s32"}
 """The names of types in tensor-core instructions."""
 
@@ -180,8 +178,8 @@ ROW, QUAD = extract_digit(LANE, 4, 8), extract_digit(LANE, 1, 4)
 
 
 def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> tuple[Operand, ...]:
-    """Return the operands of one instruction's sparsity: the metadata of 16 rows, and the selector of the threads that
-    provide it. A dense A has none."""
+    """Return the operands of a sparse product: 16 rows of metadata, and which threads provide it. A dense A has
+    none."""
     buffer = op.metadata
     if buffer is None:
         return ()

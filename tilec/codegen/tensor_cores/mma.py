@@ -15,8 +15,9 @@ from tilec.ir.types import FLOAT64
 from tilec.ir.warp import Cursor, Mma
 from tilec.ptx.module import Operand, Reg, Vector
 
-ROW = matrix.extract_digit(matrix.LANE, 4, 8)
-COLUMN = matrix.extract_digit(matrix.LANE, 1, 4)
+LANE_OF_8, LANE_OF_16 = matrix.extract_digit(matrix.LANE, 1, 8), matrix.extract_digit(matrix.LANE, 1, 16)
+SECOND_OF_8, SECOND_OF_16 = matrix.extract_digit(matrix.LANE, 8, 2), matrix.extract_digit(matrix.LANE, 16, 2)
+"""The lane's number among 8 or 16 lanes, and whether these are the second ones of 16 or 32."""
 
 
 def emit_mma(op: Mma, state: State) -> None:
@@ -40,9 +41,8 @@ def emit_mma(op: Mma, state: State) -> None:
             a: list[tuple[Reg, ...]] = []
             for i in range(rows):
                 first = per_step * (i * depth + k) // step
-                a.append(
-                    a_registers[first : first + per_step] or load_a(op, state, add_exprs(row, int32_const(16 * i)), k)
-                )
+                held = a_registers[first : first + per_step]
+                a.append(held or load_a(op, state, add_exprs(row, int32_const(16 * i)), k))
             b: list[tuple[Reg, ...]] = []
             for j in range(0, columns, 2):
                 if b_registers:
@@ -92,20 +92,15 @@ def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
     dtype = op.a.buffer.dtype
     chunk = 16 // dtype.bytes
     if dtype == FLOAT64:
-        return tuple(
-            gather_register(op.a, not op.transpose_a, add_exprs(row, int32_const(8 * h)), k, op.cursors, state)
-            for h in (0, 1)
-        )
+        rows = (add_exprs(row, int32_const(8 * h)) for h in (0, 1))
+        return tuple(gather_register(op.a, not op.transpose_a, m, k, op.cursors, state) for m in rows)
     if not op.transpose_a:
-        m = add_exprs(row, matrix.extract_digit(matrix.LANE, 1, 16))
-        kk = add_exprs(scale_expr(matrix.extract_digit(matrix.LANE, 16, 2), chunk), int32_const(k))
+        m = add_exprs(row, LANE_OF_16)
+        kk = add_exprs(scale_expr(SECOND_OF_16, chunk), int32_const(k))
         return emit_ldmatrix(state, op.a, m, kk, op.cursors, 4, False)
     if dtype.bits == 16:
-        kk = add_exprs(
-            add_exprs(matrix.extract_digit(matrix.LANE, 1, 8), scale_expr(matrix.extract_digit(matrix.LANE, 16, 2), 8)),
-            int32_const(k),
-        )
-        m = add_exprs(row, scale_expr(matrix.extract_digit(matrix.LANE, 8, 2), 8))
+        kk = add_exprs(add_exprs(LANE_OF_8, scale_expr(SECOND_OF_16, 8)), int32_const(k))
+        m = add_exprs(row, scale_expr(SECOND_OF_8, 8))
         return emit_ldmatrix(state, op.a, kk, m, op.cursors, 4, True)
     quarters = [(add_exprs(row, int32_const(8 * h)), k + chunk * c) for c in (0, 1) for h in (0, 1)]
     return tuple(gather_register(op.a, False, m, at, op.cursors, state) for m, at in quarters)
@@ -125,32 +120,27 @@ def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tup
             for i in range(blocks)
         ]
     if op.transpose_b:  # stored as (N, K): rows are columns of B
-        n = add_exprs(column, matrix.extract_digit(matrix.LANE, 1, 8))
+        n = add_exprs(column, LANE_OF_8)
         if blocks == 2:
-            n = add_exprs(
-                column,
-                add_exprs(
-                    matrix.extract_digit(matrix.LANE, 1, 8), scale_expr(matrix.extract_digit(matrix.LANE, 16, 2), 8)
-                ),
-            )
-        kk = add_exprs(scale_expr(matrix.extract_digit(matrix.LANE, 8, 2), chunk), int32_const(k))
+            n = add_exprs(column, add_exprs(LANE_OF_8, scale_expr(SECOND_OF_16, 8)))
+        kk = add_exprs(scale_expr(SECOND_OF_8, chunk), int32_const(k))
         registers = emit_ldmatrix(state, op.b, n, kk, op.cursors, 2 * blocks, False)
     else:
-        kk = add_exprs(matrix.extract_digit(matrix.LANE, 1, 16), int32_const(k))
-        n = add_exprs(column, scale_expr(matrix.extract_digit(matrix.LANE, 16, 2), 8)) if blocks == 2 else column
+        kk = add_exprs(LANE_OF_16, int32_const(k))
+        n = add_exprs(column, scale_expr(SECOND_OF_16, 8)) if blocks == 2 else column
         registers = emit_ldmatrix(state, op.b, kk, n, op.cursors, 2 * blocks, True)
     return [registers[2 * i : 2 * i + 2] for i in range(blocks)]
 
 
 def gather_register(part: Region, k_major: bool, first: Expr, k: int, cursors: tuple[Cursor, ...], state: State) -> Reg:
-    """Load one register of an operand that ldmatrix cannot transpose, element by element: neighbours along k of this
-    lane's row or column, counted from `first`."""
+    """Load a register of an operand that ldmatrix cannot transpose, element by element. The elements are neighbours
+    along k of this lane's row or column, counted from `first`."""
     dtype = part.buffer.dtype
     per = max(4 // dtype.bytes, 1)
-    mn = add_exprs(first, ROW)
+    mn = add_exprs(first, matrix.ROW)
     parts: list[Operand] = []
     for e in range(per):
-        at = add_exprs(scale_expr(COLUMN, per), int32_const(k + e))
+        at = add_exprs(scale_expr(matrix.QUAD, per), int32_const(k + e))
         indices = matrix.index_part(part, mn, at) if k_major else matrix.index_part(part, at, mn)
         address = state.addresses.address_shared_element(part.buffer, indices, cursors)
         parts += load_vector(state.builder, part.buffer, address, 1, None, False)

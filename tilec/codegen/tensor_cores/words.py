@@ -29,8 +29,7 @@ def count_per_word(buffer: Buffer) -> int:
 def find_word_fragments(
     role: warp.Role, layouts: Mapping[str, Fragment], tensor: Sequence[warp.TensorTile]
 ) -> frozenset[Buffer]:
-    """Return the role's fragments whose elements are never set or read one by one: operands of products, in registers
-    or by way of tensor memory."""
+    """Return the role's operands of products whose elements are never set or read one by one."""
     packed = {tile.buffer for tile in tensor if tile.per_column > 1}
     factors: set[Buffer] = set()
     one_by_one: set[str] = set()

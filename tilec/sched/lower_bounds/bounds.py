@@ -88,8 +88,8 @@ def compute_bounds(problem: Problem) -> Bounds:
 
 
 def compute_serial_ii(problem: Problem) -> int:
-    """Return an II at which the ops can run one after the other with nothing in flight at the end, and so can the
-    groups of warps that run the same code."""
+    """Return an II at which all ops, and all groups of warps, can run one after the other. Nothing is in flight at the
+    end."""
     spans = [
         max([op.latency, 1, op.issue * bool(op.roles), *(use.offset + use.cycles for use in op.uses)])
         for op in problem.ops
@@ -124,8 +124,8 @@ def find_min_lifetimes(problem: Problem, ii: int, buffers: Sequence[Ring] | Sequ
 
 
 def compute_depth_limits(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> list[int | None]:
-    """Return the largest depth each ring can have at this II: its own limit, and the pool's room when every other ring
-    is as shallow as its lifetime allows. `without` names pools to ignore, as "pool NAME"."""
+    """Return the largest depth of each ring at this II: its own limit, or the room that the pool has for it. All other
+    rings count with their least depth. `without` names pools to ignore, as "pool NAME"."""
     lifetimes = find_min_lifetimes(problem, ii, problem.rings)
     least = [ring.bytes * max(1, -(-life // ii)) for life, ring in zip(lifetimes, problem.rings, strict=True)]
     limits: list[int | None] = []
@@ -256,8 +256,8 @@ def _find_crowded_window(problem: Problem, ii: int) -> tuple[int, int, list[tupl
 
 
 def _prefilter_begins(windows: Sequence[tuple[int, int, int]], width: int) -> list[int]:
-    """Return the begins of windows (first, last, cycles) worth a full check: the uses that begin there or later hold
-    more cycles than `width` slots have until the earliest of their ends."""
+    """Return the begins of windows (first, last, cycles) that may be too crowded. The uses that begin there or later
+    hold more cycles than `width` units have until the earliest of their ends."""
     found, held, end = [], 0, inf
     for index, (first, last, cycles) in enumerate(by_begin := sorted(windows, reverse=True)):
         held, end = held + cycles, min(end, last)

@@ -35,9 +35,8 @@ def build_edge_arcs(problem: Problem) -> tuple[Arc, ...]:
 
 
 def build_arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
-    """Return the edges, the lags of groups of warps, and for each ring of bounded depth its producers' waits for a free
-    version: a ring of depth d is the arc consumer → producer of distance d. `depth` overrides each ring's `max_depth`.
-    """
+    """Return the edges, the lags of groups, and the waits of producers for free versions of rings. A ring of depth d is
+    the arc consumer → producer of distance d. `depth` overrides each ring's `max_depth`."""
     limits = [ring.max_depth for ring in problem.rings] if depth is None else depth
     found = [*build_edge_arcs(problem), *build_lag_arcs(problem)]
     for ring, limit in zip(problem.rings, limits, strict=True):

@@ -56,8 +56,8 @@ def find_refutation(problem: Problem, ii: int, without: frozenset[str] = frozens
 
 
 def find_needed_families(problem: Problem, ii: int, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a minimal set of families that, with the dependences, is sufficient for a refutation; `known`, those of
-    another interval, if they still are."""
+    """Return a minimal set of families that refute the II, the dependences included. `known` is returned if it still
+    does."""
     every = _list_families(problem)
     if known and find_refutation(problem, ii, every - {*known}) is not None:
         return known
@@ -76,8 +76,8 @@ def _list_families(problem: Problem) -> frozenset[str]:
 
 
 def find_exclusive_slots(problem: Problem, ii: int, without: frozenset[str]) -> frozenset[int]:
-    """Return the slots of one unit for which separating pairs of ops suffices: no op holds the slot twice or longer
-    than the interval, and no role holds it."""
+    """Return the slots of one unit that are kept free of overlaps by separating pairs of ops. No op holds them twice or
+    longer than the interval, and no role holds them."""
     others = {role.slot for role in problem.roles}
     for op in problem.ops:
         held = [use.slot for use in op.uses]

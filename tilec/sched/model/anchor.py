@@ -30,8 +30,8 @@ def is_begin_constrained(problem: Problem) -> bool:
 
 
 def shift_to_valid_begin(problem: Problem, ii: int, start: Sequence[int]) -> Starts:
-    """Return the starts shifted so that the first issue is in cycle 0, or, where the problem forbids that, as few
-    cycles later as it allows. Where no shift is allowed, the first issue is in cycle 0."""
+    """Return the starts shifted so that the first issue is in cycle 0, or as soon after as the problem allows. Where no
+    shift is allowed, the first issue is in cycle 0."""
     at_first = _shift_starts(start, 0)
     if not is_begin_constrained(problem):
         return at_first

@@ -218,9 +218,9 @@ def _limit_slot_pressure(problem: Problem, lifetimes: Sequence[tuple[int, int]],
 
 
 def left_justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
-    """Return the schedule moved as early as possible with stages, orders of ops of a role and of a slot, ring depths
-    and the reach of dependences kept; unchanged if values would then exceed their pools. With these choices fixed only
-    difference constraints remain, whose least solution is a longest path."""
+    """Return the schedule with all ops as early as possible, and its stages, orders and ring depths as they are. It is
+    unchanged if values would exceed their pools. With these choices fixed only difference constraints remain, whose
+    least solution is a longest path."""
     constraints = list(paths.build_arcs(problem, objective.compute_ring_depths(problem, ii, start)))
     reaching_pairs = objective.find_reaching_pairs(problem)
     furthest = objective.measure_slot_pressure(reaching_pairs, start)

@@ -111,8 +111,8 @@ def balance_roles(problem: Problem) -> Roles:
 def find_fewest_handovers(
     problem: Problem, ii: int, stages: int, start: Sequence[int], effort: float, budget: Budget | None = None
 ) -> tuple[Roles, tuple[int, ...], bool] | None:
-    """Return roles with the fewest values handed over at this interval and number of stages, preferring first
-    candidates; with starts for them and whether they are proven. None if no roles were found."""
+    """Return roles with the fewest handed-over values at this interval and number of stages. First candidates are
+    preferred. With them come starts and whether they are proven. None if no roles were found."""
     model = Model(problem, ii, stages, budget=budget)
     objective = model.express_handovers()
     answer = model.minimise(objective, effort, start)

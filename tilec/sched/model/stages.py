@@ -1,6 +1,5 @@
 """The number of stages: an upper bound, so that a model can leave out later ones, and that of the roofline model, for
-comparison.
-"""
+comparison."""
 
 from __future__ import annotations
 
@@ -85,8 +84,8 @@ def bound_stages(
 
 
 def _bound_stages_by_components(ii: int, separation: Sequence[Sequence[int | None]], waits: Sequence[int]) -> int:
-    """Return the bound with each strongly connected component of dependences counted once: within a component a path is
-    no longer than the largest distance between two of its ops, and it leaves by one more step, no longer than that op's
+    """Return the bound of stages, each strongly connected component counted once. Within a component a path is no
+    longer than the largest distance between two of its ops; it leaves by one more step, no longer than that op's
     wait."""
     stages, seen = 1, [False] * len(waits)
     for op, row in enumerate(separation):
