@@ -157,13 +157,7 @@ class _VerifierRun:
     way."""
 
     def __init__(
-        self,
-        program: Program,
-        scenario: Scenario,
-        overlaps: Overlaps,
-        parts: TensorParts,
-        steps: int,
-        whole: bool = False,
+        self, program: Program, scenario: Scenario, overlaps: Overlaps, parts: TensorParts, steps: int, whole: bool
     ) -> None:
         self.program, self.parts, self.steps = program, parts, steps
         self.rings = {r.name: r for r in program.rings}
