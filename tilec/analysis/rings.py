@@ -95,10 +95,8 @@ class LoopBody:
 @cache_by_identity(1 << 10)
 def analyse_loop_body(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) -> LoopBody:
     """Return the loop's statements and touches. `to_be_fed`: as if TMA made all copies from tensors."""
-    alone = _analyse_alone(loop)
-    return replace(
-        alone, outside=find_touched_outside(kernel, loop) - find_sharing_loops(kernel, loop, to_be_fed).keys()
-    )
+    outside = find_touched_outside(kernel, loop) - find_sharing_loops(kernel, loop, to_be_fed).keys()
+    return replace(_analyse_alone(loop), outside=outside)
 
 
 @cache_by_identity(1 << 10)
@@ -169,7 +167,6 @@ def plan_rings(kernel: tile.Kernel, loop: tile.For) -> tuple[RingPlan, ...]:
     ring alone. Tiles with versions in several loops are in one ring in all of these, or in none."""
     inside = analyse_loop_body(kernel, loop)
     shared = find_sharing_loops(kernel, loop)
-    order = [b for b in kernel.buffers if b.name in shared]
     groups: dict[object, list[tuple[tile.Buffer, tuple[int, ...]]]] = {}
     for i, stmt in enumerate(inside.statements):
         for buffer in find_filled_tiles(stmt):
@@ -182,13 +179,10 @@ def plan_rings(kernel: tile.Kernel, loop: tile.For) -> tuple[RingPlan, ...]:
             )
             group = _choose_group(loop, inside, buffer), elsewhere
             groups.setdefault(group, []).append((buffer, producers))
+    place = {buffer: number for number, buffer in enumerate(kernel.buffers) if buffer.name in shared}
     return tuple(
         RingPlan(
-            tuple(
-                sorted(
-                    (buffer for buffer, _ in members), key=lambda buffer: order.index(buffer) if buffer in order else -1
-                )
-            ),
+            tuple(sorted((buffer for buffer, _ in members), key=lambda buffer: place.get(buffer, -1))),
             tuple(dict.fromkeys(i for _, producers in members for i in producers)),
             tuple(sorted({j for buffer, _ in members for j in inside.find_users(buffer.name)[1]})),
         )

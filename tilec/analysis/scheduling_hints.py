@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TypeVar
 
 from tilec.analysis.rings import find_touched_outside
@@ -23,14 +24,11 @@ Entry = TypeVar("Entry")
 def list_asynchronous_hints(loop: tile.For) -> Iterator[Label | bool | None]:
     """Yield, for each statement of the body, the label of the hint that makes it asynchronous, False where it must not
     be, None without a hint."""
-    flags = iter(
-        loop.scheduling_hints.asynchronous
-        if loop.scheduling_hints and loop.scheduling_hints.asynchronous is not None
-        else ()
-    )
+    hints = loop.scheduling_hints
+    flags = iter((hints and hints.asynchronous) or ())
     for again in mark_replayable_binds(loop.body):
         flag = None if again else next(flags, None)
-        yield Label(loop.scheduling_hints.span, "requested here") if flag and loop.scheduling_hints else flag
+        yield Label(hints.span, "requested here") if flag and hints else flag
 
 
 def apply_asynchronous_hint(part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
@@ -90,12 +88,8 @@ def expand_statements(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) ->
     counts = [len(part) for part, again in zip(parts, mark_replayable_binds(loop.body), strict=True) if not again]
     places = [(place, i) for place, count in zip(loop.order, counts, strict=True) for i in range(count)]
     order = tuple(sorted(places).index(p) for p in places)
-    return replace(
-        new,
-        stage=repeat_entries(loop.stage, counts),
-        order=order,
-        scheduling_hints=split_hints(loop.scheduling_hints, counts),
-    )
+    stage, hints = repeat_entries(loop.stage, counts), split_hints(loop.scheduling_hints, counts)
+    return replace(new, stage=stage, order=order, scheduling_hints=hints)
 
 
 def rewrite_scheduled_bodies(stmt: tile.Stmt, each: Callable[[tile.Stmt], tuple[tile.Stmt, ...]]) -> tile.Stmt:
@@ -117,13 +111,9 @@ def split_hints(scheduling_hints: tile.SchedulingHints | None, counts: list[int]
     if scheduling_hints is None:
         return None
     asynchronous, groups = scheduling_hints.asynchronous, scheduling_hints.groups
-    return replace(
-        scheduling_hints,
-        asynchronous=None if asynchronous is None else repeat_entries(asynchronous, counts),
-        groups=None
-        if groups is None
-        else tuple(
-            group if i == count - 1 else -1 for group, count in zip(groups, counts, strict=True) for i in range(count)
-        ),
-        sync=None,
-    )
+    if asynchronous is not None:
+        asynchronous = repeat_entries(asynchronous, counts)
+    if groups is not None:
+        of_parts = ((-1,) * (count - 1) + (group,) * min(count, 1) for group, count in zip(groups, counts, strict=True))
+        groups = tuple(chain.from_iterable(of_parts))
+    return replace(scheduling_hints, asynchronous=asynchronous, groups=groups, sync=None)

@@ -33,11 +33,10 @@ class Affine:
 
     def without_constant(self) -> tile.Expr:
         """Return the sum without its constant, as an expression."""
-        total: tile.Expr | None = None
+        total: tile.Expr = tile.int32_const(0)
         for atom, coefficient in self.terms:
-            term = atom if coefficient == 1 else tile.Binary("mul", atom, tile.int32_const(coefficient), INT32)
-            total = term if total is None else tile.Binary("add", total, term, INT32)
-        return tile.int32_const(0) if total is None else total
+            total = add_exprs(total, scale_expr(atom, coefficient))
+        return total
 
 
 def affine_form(expr: tile.Expr) -> Affine:
@@ -95,12 +94,8 @@ def _collect_quotient(expr: tile.Binary, form: Affine, by: int, factor: int, ter
     inner, left = divmod(form.constant % by, common)
     smaller = Affine(tuple((atom, coefficient // common) for atom, coefficient in rest), inner)
     if smaller != form:
-        expr = tile.Binary(
-            expr.op,
-            add_exprs(smaller.without_constant(), tile.int32_const(inner)),
-            tile.int32_const(by // common),
-            INT32,
-        )
+        dividend = add_exprs(smaller.without_constant(), tile.int32_const(inner))
+        expr = tile.Binary(expr.op, dividend, tile.int32_const(by // common), INT32)
     terms[expr] = terms.get(expr, 0) + (factor if is_quotient else factor * common)
     return factor * (constant if is_quotient else left)
 
@@ -157,9 +152,8 @@ def value_interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Inte
         case tile.Binary(op="min" | "max" as op, a=a, b=b):  # one of the operands, so it does not wrap around
             return _interval_of_binary(op, value_interval(a, ranges), value_interval(b, ranges))
         case tile.Binary(op=op, a=a, b=b):
-            return _interval_of_result(
-                _interval_of_binary(op, value_interval(a, ranges), value_interval(b, ranges)), expr
-            )
+            bounds = _interval_of_binary(op, value_interval(a, ranges), value_interval(b, ranges))
+            return _interval_of_result(bounds, expr)
         case tile.Load(dtype=dtype) if dtype.kind in ("int", "uint") and dtype.bits < 32:
             return integer_range(dtype)
         case _:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from tilec.ir import tile
+from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.groups import TENSOR_LANES, WARPGROUP_THREADS, WARPGROUP_WARPS
 from tilec.ir.placement import contiguous_run
 from tilec.ir.types import INT32
@@ -62,18 +63,13 @@ class Fragment:
 
     def thread_coordinates(self) -> tuple[tile.Expr, ...]:
         """Return the contribution of the thread's digits to each coordinate, as expressions of `THREAD`."""
-        total: list[tile.Expr | None] = [None] * len(self.shape)
+        total: list[tile.Expr] = [tile.int32_const(0)] * len(self.shape)
         below = 1
         for axis in self.threads:
             if axis.dim >= 0 and axis.size > 1:
-                digit = self._digit(below, axis.size)
-                term: tile.Expr = (
-                    digit if axis.stride == 1 else tile.Binary("mul", digit, tile.int32_const(axis.stride), INT32)
-                )
-                before = total[axis.dim]
-                total[axis.dim] = term if before is None else tile.Binary("add", before, term, INT32)
+                total[axis.dim] = add_exprs(total[axis.dim], scale_expr(self._digit(below, axis.size), axis.stride))
             below *= axis.size
-        return tuple(tile.int32_const(0) if t is None else t for t in total)
+        return tuple(total)
 
     def _digit(self, below: int, size: int) -> tile.Expr:
         """Return one digit of the thread's index as an expression; `below` is the product of the sizes below it."""
@@ -191,9 +187,8 @@ class Fragment:
     def to_canonical(self) -> Fragment:
         """Return an equal layout in normal form: digits of size 1 dropped, neighbours that continue one another
         merged."""
-        return Fragment(
-            self.shape, _merge_axes(self.threads), _merge_axes(tuple(a for a in self.registers if a.dim >= 0))
-        )
+        registers = tuple(a for a in self.registers if a.dim >= 0)
+        return Fragment(self.shape, _merge_axes(self.threads), _merge_axes(registers))
 
 
 def _row_major_strides(shape: tuple[int, ...]) -> list[int]:
@@ -285,11 +280,8 @@ def column_major_fragment(shape: tuple[int, int], threads: int, vector: int) -> 
     if down > rows:
         down = math.gcd(down, 1 << (rows - 1).bit_length())
     thread_axes = (Axis(down, 0, 1), Axis(across, 1, vector), Axis(threads // (down * across), -1, 0))
-    return Fragment(
-        shape,
-        thread_axes,
-        (Axis(vector, 1, 1), Axis(-(-runs // across), 1, vector * across), Axis(-(-rows // down), 0, down)),
-    )
+    registers = (Axis(vector, 1, 1), Axis(-(-runs // across), 1, vector * across), Axis(-(-rows // down), 0, down))
+    return Fragment(shape, thread_axes, registers)
 
 
 def mma_accumulator(shape: tuple[int, int], warps_m: int, warps_n: int) -> Fragment:
@@ -308,13 +300,8 @@ def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> F
     columns = shape[1] // groups_n
     lanes = (Axis(4, 1, 2), Axis(8, 0, 1), Axis(4, 0, 16))
     groups = (Axis(groups_m, 0, 64), Axis(groups_n, 1, columns))
-    registers = (
-        Axis(2, 1, 1),
-        Axis(2, 0, 8),
-        Axis(columns // 8, 1, 8),
-        Axis(shape[0] // (64 * groups_m), 0, 64 * groups_m),
-    )
-    return Fragment(shape, lanes + groups, registers)
+    rows = Axis(shape[0] // (64 * groups_m), 0, 64 * groups_m)
+    return Fragment(shape, lanes + groups, (Axis(2, 1, 1), Axis(2, 0, 8), Axis(columns // 8, 1, 8), rows))
 
 
 def is_accumulator_layout(layout: Fragment) -> bool:

@@ -138,10 +138,7 @@ class Manifest:
 
     def tensor(self, name: str) -> TensorInfo:
         """Return the tensor of this name. Raises `KeyError` if there is none."""
-        for tensor in self.tensors:
-            if tensor.name == name:
-                return tensor
-        raise KeyError(name)
+        return {tensor.name: tensor for tensor in self.tensors}[name]
 
     def sizes(self, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float]) -> dict[str, int]:
         """Return the scalars that extents depend on: those given, and those determined by the shapes of the arrays.
@@ -157,10 +154,9 @@ class Manifest:
             self._require_ranks(arrays)
             raise sizes.UnknownSize(*missing)
         for tensor in self.tensors:
-            for axis, size in enumerate(tensor.shape):
-                _check_range(f"extent {axis} of {tensor.name}", size, values)
-            for axis, size in enumerate(tensor.strides or ()):
-                _check_range(f"stride {axis} of {tensor.name}", size, values)
+            for what, found in (("extent", tensor.shape), ("stride", tensor.strides or ())):
+                for axis, size in enumerate(found):
+                    _check_range(f"{what} {axis} of {tensor.name}", size, values)
         return values
 
     def _require_ranks(self, arrays: Mapping[str, tuple[int, ...]]) -> None:

@@ -120,9 +120,8 @@ class _KernelParser:
         self.at += 1
         names = match[2].split(", ") if match[2] else []
         declarations: list[tuple[re.Match[str], _SourceLine]] = []
-        while (line := self.peek_line(1)) and (found := _DECLARATION.fullmatch(line.text)):
-            declarations.append((found, line))
-            self.at += 1
+        while taken := self.take_line(_DECLARATION):
+            declarations.append(taken)
         # Extents may refer to scalars declared anywhere.
         scalars = (
             tile.Var(found[2], self.read_dtype(found[3], line)) for found, line in declarations if found[1] == "scalar"
@@ -151,30 +150,34 @@ class _KernelParser:
             subtiles,
         )
 
+    def take_line(self, pattern: re.Pattern[str]) -> tuple[re.Match[str], _SourceLine] | None:
+        """Go on to the line after the next one, if that one belongs to the heading and matches; return the match."""
+        line = self.peek_line(1)
+        match = None if line is None else pattern.fullmatch(line.text)
+        if line is None or match is None:
+            return None
+        self.at += 1
+        return match, line
+
     def read_cluster(self) -> tile.Cluster:
         """Return the cluster's extents, if a line gives them."""
-        line = self.peek_line(1)
-        found = None if line is None else _CLUSTER.fullmatch(line.text)
-        if line is None or found is None:
+        if (taken := self.take_line(_CLUSTER)) is None:
             return tile.NO_CLUSTER
-        self.at += 1
+        found, line = taken
         return tile.Cluster((int(found[1]), int(found[2]), int(found[3])), line.span)
 
     def read_subtiles(self) -> Iterator[tile.Subtile]:
         """Yield the numbers of parts that tiles are split into."""
-        while (line := self.peek_line(1)) and (found := _SUBTILE.fullmatch(line.text)):
-            yield tile.Subtile(
-                self.find_buffer(ast.Name(found[1]), line), tuple(map(int, found[2].split(", "))), line.span
-            )
-            self.at += 1
+        while taken := self.take_line(_SUBTILE):
+            found, line = taken
+            parts = tuple(map(int, found[2].split(", ")))
+            yield tile.Subtile(self.find_buffer(ast.Name(found[1]), line), parts, line.span)
 
     def read_raster(self) -> tile.Raster | None:
         """Return the order of the blocks, if a line gives it."""
-        line = self.peek_line(1)
-        found = None if line is None else _RASTER.fullmatch(line.text)
-        if line is None or found is None:
+        if (taken := self.take_line(_RASTER)) is None:
             return None
-        self.at += 1
+        found, line = taken
         return tile.Raster(int(found[1] or 0), found[2] != "columns", line.span)
 
     def read_names(self, word: str, known: tuple[T, ...]) -> tuple[T, ...]:
@@ -190,7 +193,8 @@ class _KernelParser:
 
     def read_layout_annotations(self) -> Iterator[tile.LayoutAnnotation]:
         """Yield the layouts that tiles are given."""
-        while (line := self.peek_line(1)) and (found := _PINNED.fullmatch(line.text)):
+        while taken := self.take_line(_PINNED):
+            found, line = taken
             buffer, node = self.find_buffer(ast.Name(found[1]), line), self.parse_python(found[2], line)
             match node:
                 case ast.Call(func=ast.Name(id="swizzle"), args=[width]):
@@ -206,7 +210,6 @@ class _KernelParser:
                     yield tile.LayoutAnnotation(buffer, placement, line.span)
                 case _:
                     yield tile.LayoutAnnotation(buffer, self.read_loop_layout(node, line), line.span)
-            self.at += 1
 
     def read_grid(self, text: str, header: _SourceLine) -> tuple[tuple[tile.Extent, ...], tuple[tile.Var, ...]]:
         """Return the extents, and the variables bounded by them."""
@@ -263,7 +266,11 @@ class _KernelParser:
             self.at += 1
             return tile.While(condition, self.read_body(line.depth + 1), line.span)
         if match := _LOOP.fullmatch(line.text):
-            return self.read_loop(match[1], match[2], match[3], line)
+            names, kind, arguments = match[1], match[2], self.parse_arguments(match[3], line)
+            self.at += 1
+            if kind == "parallel":
+                return self.read_parallel(names, arguments, line)
+            return self.read_for(names, kind, arguments, line)
         self.at += 1
         if line.text == "break":
             return tile.Break(line.span)
@@ -302,16 +309,6 @@ class _KernelParser:
             self.at += 1
             orelse = self.read_body(line.depth + 1)
         return tile.If(condition, then, orelse, line.span)
-
-    def read_loop(self, names: str, kind: str, text: str, line: _SourceLine) -> tile.For | tile.Parallel:
-        """Return the loop or the parallel nest of this heading."""
-        arguments = self.parse_arguments(text, line)
-        self.at += 1
-        return (
-            self.read_parallel(names, arguments, line)
-            if kind == "parallel"
-            else self.read_for(names, kind, arguments, line)
-        )
 
     def read_parallel(self, names: str, arguments: _Arguments, line: _SourceLine) -> tile.Parallel:
         """Return a parallel nest: its extents, its options by name, and its body."""
@@ -377,26 +374,24 @@ class _KernelParser:
         start, stop = (self.read_node(argument, line) for argument in arguments.positional[:2])
         step = self.read_literal(arguments.positional[2], int, line) if len(arguments.positional) == 3 else 1
         given = arguments.named
-        numbers = {
-            name: self.read_literal(given.pop(name), int, line) for name in ("num_stages", "factor") if name in given
-        }
-        lists = {name: self.read_integers(given.pop(name), line) for name in ("stage", "order") if name in given}
-        scheduling_hints = (
-            self.read_scheduling_hints(given.pop("scheduling_hints"), line) if "scheduling_hints" in given else None
+
+        def take_option(name: str, read: Callable[[ast.expr], T]) -> T | None:
+            return read(given.pop(name)) if name in given else None
+
+        num_stages, factor = (
+            take_option(n, lambda x: self.read_literal(x, int, line)) for n in ("num_stages", "factor")
         )
-        distinct_by = (
-            tuple(map(str, self.read_literal(given.pop("distinct_by"), list, line))) if "distinct_by" in given else None
-        )
-        dynamically_scheduled = "dynamically_scheduled" in given and self.read_literal(
-            given.pop("dynamically_scheduled"), bool, line
-        )
+        stage, order = (take_option(name, lambda node: self.read_integers(node, line)) for name in ("stage", "order"))
+        hints = take_option("scheduling_hints", lambda node: self.read_scheduling_hints(node, line))
+        distinct_by = take_option("distinct_by", lambda node: tuple(map(str, self.read_literal(node, list, line))))
+        is_dynamic = take_option("dynamically_scheduled", lambda node: self.read_literal(node, bool, line)) or False
         self.reject_leftovers(given, kind, line)
         var = tile.Var(names, start.dtype)
         self.vars[var.name] = var
         body = self.read_body(line.depth + 1)
         return tile.For(
-            _KINDS[kind], var, start, stop, step, body, numbers.get("num_stages"), lists.get("stage"),
-            lists.get("order"), line.span, scheduling_hints, numbers.get("factor"), distinct_by, dynamically_scheduled,
+            _KINDS[kind], var, start, stop, step, body, num_stages, stage, order, line.span, hints, factor, distinct_by,
+            is_dynamic,
         )  # fmt: skip
 
     def read_scheduling_hints(self, node: ast.expr, line: _SourceLine) -> tile.SchedulingHints:
@@ -411,11 +406,8 @@ class _KernelParser:
                 self.fail_at(f"{name} is a list of {kind.__name__}", line)
             return tuple(value)
 
-        asynchronous, groups, sync = (
-            read_members("asynchronous", bool),
-            read_members("groups", int),
-            read_members("sync", list),
-        )
+        asynchronous, groups = read_members("asynchronous", bool), read_members("groups", int)
+        sync = read_members("sync", list)
         self.reject_leftovers(given, "scheduling_hints", line)
         waits = None if sync is None else tuple(tuple(waited) for waited in sync)
         return tile.SchedulingHints(asynchronous, groups, waits, line.span)

@@ -51,8 +51,8 @@ def _program_lines(program: Program) -> Iterator[str]:
         yield ""
         registers = f", {role.registers} registers" if role.registers else ""
         single = ", one thread" if role.single_thread else ""
-        turns = role.ping_pong_barriers
-        ping_pong = f", warpgroups in ping-pong by barriers {turns[0]} to {turns[-1]}" if turns else ""
+        barriers = role.ping_pong_barriers
+        ping_pong = f", warpgroups in ping-pong by barriers {barriers[0]} to {barriers[-1]}" if barriers else ""
         warps = f"warps {role.first_warp} to {role.first_warp + role.warps - 1}"
         yield f"  role {role.name}: {warps}{registers}{single}{ping_pong}"
         yield from _body_lines(role.body, "    ")

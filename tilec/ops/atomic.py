@@ -145,12 +145,8 @@ def _build_store(kind: tile.Atomic, call: Call) -> tuple[tile.Store, ...]:
 def _build_load(call: Call) -> tuple[tile.Store, ...]:
     """Build an atomic load, which sets the variable `PREVIOUS`."""
     buffer, indices = _read_element(call, "src", "load")
-    nothing = make_constant(0, buffer.dtype)
-    return (
-        tile.Store(
-            buffer, indices, nothing, call.span, "load", _read_order(call, "load"), tile.Var(PREVIOUS, buffer.dtype)
-        ),
-    )
+    nothing, previous = make_constant(0, buffer.dtype), tile.Var(PREVIOUS, buffer.dtype)
+    return (tile.Store(buffer, indices, nothing, call.span, "load", _read_order(call, "load"), previous),)
 
 
 def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
@@ -173,11 +169,7 @@ def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
 def _offset_index(index: tile.Expr, lane: int) -> tile.Expr:
     """Return `index + lane` in a normal form, so that equal indices are equal trees."""
     form = affine_form(index)
-    return (
-        add_exprs(form.without_constant(), tile.int32_const(form.constant + lane))
-        if form.terms
-        else tile.int32_const(form.constant + lane)
-    )
+    return add_exprs(form.without_constant(), tile.int32_const(form.constant + lane))
 
 
 def merge_vector_atomics(
@@ -205,10 +197,10 @@ def _merge_stores(group: list[tile.Store], last: tile.Var) -> tile.Store | None:
     values = [(s.value.buffer, s.value.indices) for s in group if isinstance(s.value, tile.Load)]
     if len(values) < len(group):
         return None
-    found = [_divide_index(run, last) for run in (places, values)]
-    if found[0] is None or found[1] is None:
+    place, source = (_divide_index(run, last) for run in (places, values))
+    if place is None or source is None:
         return None
-    return replace(first, indices=found[0], value=tile.Load(values[0][0], found[1]))
+    return replace(first, indices=place, value=tile.Load(values[0][0], source))
 
 
 def _divide_index(run: list[tuple[tile.Buffer, tuple[tile.Expr, ...]]], last: tile.Var) -> tuple[tile.Expr, ...] | None:

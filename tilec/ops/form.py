@@ -37,12 +37,10 @@ Scalar = Annotated[
 ]
 Index = Annotated[tile.Expr, schema.Constraint(_has_dtype(INT32), "an expression of int32, as int32(0)", True)]
 Condition = Annotated[tile.Expr, schema.Constraint(_has_dtype(BOOL), "an expression of bool", True)]
-Barrier = Annotated[
-    tile.Load,
-    schema.Constraint(
-        lambda v: isinstance(v, tile.Load) and v.buffer.scope == "barrier", "an element of a barrier", True
-    ),
-]
+_IS_BARRIER = schema.Constraint(
+    lambda value: isinstance(value, tile.Load) and value.buffer.scope == "barrier", "an element of a barrier", True
+)
+Barrier = Annotated[tile.Load, _IS_BARRIER]
 Whole = Annotated[int, schema.Range(0, MAX_INT32)]
 Positive = Annotated[int, schema.Range(1, MAX_INT32)]
 Leader = Annotated[int, schema.Range(0, 1023)]

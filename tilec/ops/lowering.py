@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal, assert_never
+from typing import Literal
 
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs
@@ -54,27 +54,20 @@ def list_no_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, 
 def list_load_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
     """List the demands of loading `size` bytes of a buffer into the registers of `threads` threads. Buffers in
     registers, tensor memory and barriers demand nothing."""
-    return _list_access_demands(buffer, "ld.global", "ld.shared", size, threads)
+    return _list_access_demands({"global": "ld.global", "shared": "ld.shared"}, buffer, size, threads)
 
 
 def list_store_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
     """List the demands of storing `size` bytes from registers to a buffer, as `list_load_demands` does for loads."""
-    return _list_access_demands(buffer, "st.global", "st.shared", size, threads)
+    return _list_access_demands({"global": "st.global", "shared": "st.shared"}, buffer, size, threads)
 
 
 def _list_access_demands(
-    buffer: tile.Buffer, in_global: InstructionKind, in_shared: InstructionKind, size: int, threads: int
+    kinds: Mapping[tile.Scope, InstructionKind], buffer: tile.Buffer, size: int, threads: int
 ) -> tuple[Demand, ...]:
-    """List the demand of one access, by the memory that the buffer lies in."""
-    match buffer.scope:
-        case "global":
-            return (make_demand(in_global, bytes=size, threads=threads),)
-        case "shared":
-            return (make_demand(in_shared, bytes=size, threads=threads),)
-        case "tmem" | "fragment" | "local" | "reducer" | "barrier":
-            return ()  # tensor memory has its own instructions
-        case _:
-            assert_never(buffer.scope)
+    """List the demand of one access, of the kind for the memory that the buffer lies in."""
+    kind = kinds.get(buffer.scope)
+    return () if kind is None else (make_demand(kind, bytes=size, threads=threads),)
 
 
 def make_tensor_map(global_region: tile.Region, buffer: tile.Buffer, context: LoweringContext) -> TensorMap:
@@ -116,18 +109,18 @@ def build_elementwise(
     held = next((r for r in regions if r.buffer.scope == "fragment"), None)
     extents = destination.shape if held is None else held.extent
     variables = tuple(tile.Var(f"%e{d}") for d in range(len(extents)))
-    stored = (
-        tile.Load(value.buffer, index_element(value, variables, extents)) if isinstance(value, tile.Region) else value
-    )
+    stored = value
+    if isinstance(stored, tile.Region):
+        stored = tile.Load(stored.buffer, index_element(stored, variables, extents))
     if stored.dtype != destination.buffer.dtype:
         stored = tile.Cast(stored, destination.buffer.dtype)
     store = tile.Store(destination.buffer, index_element(destination, variables, extents), stored, span, atomic, order)
     nest = tile.Parallel(variables, extents, (store,), span)
+    layout: Fragment | None
     if held is not None:
         whole = context.fragments[held.buffer.name]
-        part = whole if held.is_whole else whole.columns(extents[-1])
-        assert part is not None, f"some threads hold none of these columns of {held.buffer.name}"
-        layout = part
+        layout = whole if held.is_whole else whole.columns(extents[-1])
+        assert layout is not None, f"some threads hold none of these columns of {held.buffer.name}"
     else:
         vector = width or VECTOR_BYTES // max(r.buffer.dtype.bytes for r in regions)
         layout = row_major_fragment(extents, context.threads, vector)
@@ -140,10 +133,5 @@ def index_element(
     """Return the index in the region's buffer of element `variables` of a box of `extents`. Dimensions of extent 1 stay
     at the region's start; the others follow the box's dimensions in order."""
     moving = [v for v, extent in zip(variables, extents, strict=True) if extent != 1]
-    indices: list[tile.Expr] = []
-    for start, extent in zip(region.start, region.extent, strict=True):
-        if extent == 1:
-            indices.append(start)
-        else:
-            indices.append(add_exprs(start, moving.pop(0)))
-    return tuple(indices)
+    dims = zip(region.start, region.extent, strict=True)
+    return tuple(start if extent == 1 else add_exprs(start, moving.pop(0)) for start, extent in dims)

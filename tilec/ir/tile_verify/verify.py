@@ -202,16 +202,13 @@ class _Checker:
                     yield from self.check_expression(condition)
                 elif not 0 <= groups.start < groups.stop <= self.groups:
                     yield f"there are no warpgroups {groups.start} to {groups.stop - 1}"
-                if condition.dtype != BOOL:
-                    yield f"the condition {show_expr(condition)} is {condition.dtype}"
+                yield from _check_condition(condition)
                 self.threads = threads if groups is None else WARPGROUP_THREADS * len(groups)
                 yield from self.check_body(then, in_parallel)
                 self.threads = threads
                 yield from self.check_body(orelse, in_parallel)
             case tile.While(condition=condition, body=body):
-                yield from self.check_expression(condition)
-                if condition.dtype != BOOL:
-                    yield f"the condition {show_expr(condition)} is {condition.dtype}"
+                yield from (*self.check_expression(condition), *_check_condition(condition))
                 yield from _check_breaks(body, True)
                 yield from self.check_body(body, in_parallel)
             case tile.Break():
@@ -302,6 +299,11 @@ def _check_element_access(buffer: tile.Buffer) -> Iterator[str]:
     """Yield a violation for tensor memory, which threads reach by copies of whole rows only."""
     if buffer.scope == "tmem":
         yield f"an element of {buffer.name}, which is in tensor memory"
+
+
+def _check_condition(condition: tile.Expr) -> Iterator[str]:
+    if condition.dtype != BOOL:
+        yield f"the condition {show_expr(condition)} is {condition.dtype}"
 
 
 def _check_binary(expr: tile.Binary) -> Iterator[str]:

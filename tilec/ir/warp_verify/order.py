@@ -115,9 +115,8 @@ class AccessOrder:
         actor = Actor(role, "tensor cores")
         time = self.asked[actor] = self.asked.get(actor, 0) + 1
         for tile, (slot, iteration) in slots.items():
-            if message := self._record(
-                actor, tile, slot, PastAccess(op, tile == op.c.name, True, iteration, time=time)
-            ):
+            access = PastAccess(op, tile == op.c.name, True, iteration, time=time)
+            if message := self._record(actor, tile, slot, access):
                 return message
         return ""
 

@@ -160,13 +160,7 @@ class _VerifierRun:
     way."""
 
     def __init__(
-        self,
-        program: Program,
-        scenario: Scenario,
-        overlaps: Overlaps,
-        parts: TensorParts,
-        steps: int,
-        whole: bool = False,
+        self, program: Program, scenario: Scenario, overlaps: Overlaps, parts: TensorParts, steps: int, whole: bool
     ) -> None:
         self.program, self.parts, self.steps = program, parts, steps
         self.rings = {r.name: r for r in program.rings}
@@ -192,8 +186,8 @@ class _VerifierRun:
             program, ["" if program.explicit_roles else part.name.split()[0] for _, part in numbered]
         )
         for state in self.roles:
-            turns = state.role.ping_pong_barrier
-            same = (s for s in self.roles if s is not state and s.role.ping_pong_barrier == turns is not None)
+            barrier = state.role.ping_pong_barrier
+            same = (s for s in self.roles if s is not state and s.role.ping_pong_barrier == barrier is not None)
             state.mates = tuple(same)
         self.overlaps = overlaps
         self.skips: list[SplitRole] = []

@@ -114,14 +114,8 @@ def _build_cp_async(op: Copy, context: LoweringContext) -> CpAsync:
     size = source.buffer.dtype.bytes
     layout = context.shared[destination.buffer.name]
     width = _select_chunk_bytes(source, destination, layout)
-    return CpAsync(
-        source,
-        destination,
-        row_major_fragment(source.shape, context.threads, width // size),
-        width,
-        cursors=context.cursors,
-        span=op.span,
-    )
+    swept = row_major_fragment(source.shape, context.threads, width // size)
+    return CpAsync(source, destination, swept, width, cursors=context.cursors, span=op.span)
 
 
 def _select_chunk_bytes(source: Region, destination: Region, layout: SharedLayout) -> int:

@@ -257,15 +257,10 @@ def lower_im2col(op: Im2col, context: LoweringContext) -> tuple[warp.Operation, 
             return copy, warp.CpAsyncCommit(span=op.span)
         case _:
             gathered = _build_gather(op)
-            value = tile.Select(
-                gathered.condition,
-                tile.Load(gathered.buffer, gathered.indices),
-                make_constant(0, buffer.dtype),
-                buffer.dtype,
-            )
-            nest = tile.Parallel(
-                gathered.variables, buffer.shape, (tile.Store(buffer, gathered.variables, value, op.span),), op.span
-            )
+            element, nothing = tile.Load(gathered.buffer, gathered.indices), make_constant(0, buffer.dtype)
+            value = tile.Select(gathered.condition, element, nothing, buffer.dtype)
+            store = tile.Store(buffer, gathered.variables, value, op.span)
+            nest = tile.Parallel(gathered.variables, buffer.shape, (store,), op.span)
             layout = row_major_fragment(buffer.shape, context.threads, VECTOR_BYTES // buffer.dtype.bytes)
             return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
 
@@ -278,16 +273,12 @@ def _build_tma_load(op: Im2col, context: LoweringContext) -> warp.TmaLoad:
     corners = warp.Im2colCorners(-conv.pad, conv.pad - conv.reach, conv.stride)
     tensor_map = context.tensor_map(image, (buffer.shape[0], layout.panel), layout.swizzle, corners)
     which, places = _split_digits(row, conv.places)
+    channel = _divide_index("floormod", column, conv.channels)
     first = (
         which,
         *(_locate_pixel(place, conv.stride, -conv.pad) for place in places),
         # Columns after the last tap are zero: read them after the last channel, outside the tensor.
-        tile.Select(
-            _build_less_than(column, conv.columns),
-            _divide_index("floormod", column, conv.channels),
-            tile.int32_const(conv.channels),
-            INT32,
-        ),
+        tile.Select(_build_less_than(column, conv.columns), channel, tile.int32_const(conv.channels), INT32),
     )
     offsets = tuple(scale_expr(tap, conv.dilation) for tap in _locate_tap(column, conv))
     return warp.TmaLoad(tensor_map, first, buffer, offsets, cursors=context.cursors, span=op.span)
@@ -319,9 +310,8 @@ def _split_digits(number: tile.Expr, extents: Sequence[int]) -> tuple[tile.Expr,
 
 def _locate_tap(column: tile.Expr, conv: FilterGeometry) -> tuple[tile.Expr, ...]:
     """Return the tap of a column along each side of the filter."""
-    first, others = _split_digits(
-        _divide_index("floordiv", column, conv.channels), (conv.kernel,) * (len(conv.sides) - 1)
-    )
+    number = _divide_index("floordiv", column, conv.channels)
+    first, others = _split_digits(number, (conv.kernel,) * (len(conv.sides) - 1))
     return first, *others
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, scale_expr
+from tilec.ir.expr import cast_expr
 from tilec.ir.groups import WARP_THREADS
 from tilec.ir.layout import ACCUMULATED_PERIOD, Axis, Fragment, accumulated_depth_order, column_major_fragment
 from tilec.ir.operations.fields import BY_PASSES
@@ -41,11 +42,10 @@ class Transpose(tile.TileOp):
     order: AccumulatedOrder | None = field(default=None, metadata=BY_PASSES)
 
 
-def _tile(call: Call, name: str) -> tile.Region:
+def _read_tile(call: Call, name: str) -> tile.Region:
     """Return an argument that must be a whole shared tile of two dimensions."""
     buffer = call.buffer(name)
-    is_shared = buffer is None or buffer.scope == "shared"
-    region = call.read_region(name) if is_shared else None
+    region = call.read_region(name) if buffer is None or buffer.scope == "shared" else None
     if buffer is not None and (region is None or not region.is_whole or len(region.extent) != 2):
         extents = buffer.extents if region is None else region.extent
         raise_error(
@@ -61,7 +61,7 @@ def _tile(call: Call, name: str) -> tile.Region:
 
 def _check_transpose(call: Call) -> tile.TileOp:
     """Return the operation of a call of T.transpose, whose tiles must fit each other."""
-    src, dst = _tile(call, "src"), _tile(call, "dst")
+    src, dst = _read_tile(call, "src"), _read_tile(call, "dst")
     if src.extent[::-1] != dst.extent:
         raise_error(
             "shape-mismatch",
@@ -151,10 +151,7 @@ def _build_element_transpose(op: Transpose, context: LoweringContext) -> warp.El
     row, column = tile.Var("%e0"), tile.Var("%e1")
     from_row = _build_accumulated_row(column) if op.order is not None else column
     value = tile.Load(source, (from_row, row))
-    store = tile.Store(
-        destination, (row, column), value if source.dtype == destination.dtype else tile.Cast(value, destination.dtype),
-        op.span,
-    )  # fmt: skip
+    store = tile.Store(destination, (row, column), cast_expr(value, destination.dtype), op.span)
     nest = tile.Parallel((row, column), destination.shape, (store,), op.span)
     layout = make_sweep_layout(op, context.threads, context.shared[destination.name].copies)
     return warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span)

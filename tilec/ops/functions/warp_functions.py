@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic]
 
 FULL_MASK = 0xFFFFFFFF
+Builder = Callable[[Arguments, tile.Expr | None], tile.Expr]
+"""Builds the value of a call, given the condition under which threads make it (None: all do)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarpFunction:
-    """A warp function. `build` makes the value of a call, given the condition under which threads call it (None: all
-    do)."""
+    """A function that the threads of a warp, or of the block, compute together."""
 
     signature: Signature
     doc: str
-    build: Callable[[Arguments, tile.Expr | None], tile.Expr]
+    build: Builder
     is_block_wide: bool = False
 
 
@@ -93,7 +94,7 @@ def _move_in_words(value: tile.Expr, move: Callable[[tile.Expr], tile.Expr]) -> 
 _UNSIGNED: dict[int, DType] = {16: UINT16, 64: UINT64}
 
 
-def _make_shuffle(fn: str, lane: str) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+def _make_shuffle(fn: str, lane: str) -> Builder:
     """Make the builder of a shuffle; `lane` names the parameter that selects the lane."""
 
     def build_shuffle(call: Arguments, _: tile.Expr | None) -> tile.Expr:
@@ -114,9 +115,7 @@ def _make_shuffle(fn: str, lane: str) -> Callable[[Arguments, tile.Expr | None],
 # ---- reductions and votes --------------------------------------------------------------------------------------------
 
 
-def _make_reduction(
-    fn: str, kind: str, integers_only: bool = False
-) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+def _make_reduction(fn: str, kind: str, integers_only: bool = False) -> Builder:
     """Make the builder of a reduction over the warp."""
 
     def build_reduction(call: Arguments, running: tile.Expr | None) -> tile.Expr:
@@ -138,9 +137,7 @@ def _make_reduction(
     return build_reduction
 
 
-def _make_vote(
-    fn: str, dtype: DType, otherwise: bool, result: DType
-) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+def _make_vote(fn: str, dtype: DType, otherwise: bool, result: DType) -> Builder:
     """Make the builder of a vote; threads that do not make the call vote `otherwise`."""
 
     def build_vote(call: Arguments, running: tile.Expr | None) -> tile.Expr:
@@ -154,7 +151,7 @@ def _build_active_mask(call: Arguments, running: tile.Expr | None) -> tile.Expr:
     return cast_expr(tile.Call("ballot", (tile.Const(True, BOOL) if running is None else running,), UINT32), UINT64)
 
 
-def _make_match(fn: str) -> Callable[[Arguments, tile.Expr | None], tile.Expr]:
+def _make_match(fn: str) -> Builder:
     """Make the builder of a comparison of values among the lanes of a warp."""
 
     def build_match(call: Arguments, _: tile.Expr | None) -> tile.Expr:
@@ -176,11 +173,7 @@ _SHUFFLED = (Parameter("width", WARP_THREADS), _MASK)
 
 
 def _make_row(
-    name: str,
-    parameters: tuple[Parameter, ...],
-    doc: str,
-    build: Callable[[Arguments, tile.Expr | None], tile.Expr],
-    is_block_wide: bool = False,
+    name: str, parameters: tuple[Parameter, ...], doc: str, build: Builder, is_block_wide: bool = False
 ) -> WarpFunction:
     """Make a row of the table of warp functions."""
     return WarpFunction(Signature(name, parameters), doc, build, is_block_wide)

@@ -182,6 +182,11 @@ def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple
         )
 
 
+def _fits_word(k: int, step: int) -> bool:
+    """Return whether one word has all scales of `k` elements, and so do the words of the tiles behind."""
+    return k <= SCALES_PER_WORD * step and not (SCALES_PER_WORD * step % k if k > step else step % k)
+
+
 def _read_step(call: Call, name: str, dtype: DType, k: int) -> Granularity:
     """Return the elements along K that share a scale, if K and the type allow it."""
     step = call.read_integer(name)
@@ -189,7 +194,7 @@ def _read_step(call: Call, name: str, dtype: DType, k: int) -> Granularity:
         call.refuse(name, f"{' or '.join(map(str, _GRANULARITIES[dtype]))} for {dtype}")
     if dtype == FLOAT4_E2M1 and step != call.read_integer("sf_a_granularity_k"):
         call.refuse(name, "the same for A and B")
-    if k > SCALES_PER_WORD * step or (k > step and SCALES_PER_WORD * step % k) or (k < step and step % k):
+    if not _fits_word(k, step):
         raise_error(
             "unsupported-shape",
             f"{call.name}: a word holds the scales of {SCALES_PER_WORD * step} elements along K, but the tile has {k}",
@@ -379,12 +384,7 @@ def verify_scaled_gemm(op: ScaledGemm) -> Iterator[str]:
         (m, op.a_step, a.buffer.dtype, scales[0]),
         (n, op.b_step, b.buffer.dtype, scales[1]),
     ):
-        if (
-            step not in _GRANULARITIES[dtype]
-            or k > SCALES_PER_WORD * step
-            or (k > step and SCALES_PER_WORD * step % k)
-            or (k < step and step % k)
-        ):
+        if step not in _GRANULARITIES[dtype] or not _fits_word(k, step):
             yield f"a scale is for {step} elements of {k} of {dtype}"
         if get_matrix_shape(words) != (ROWS, SCALES_PER_WORD * -(-rows // ROWS)) or words.buffer.dtype != UINT32:
             yield f"{words.buffer.name} does not hold the scales of {rows} rows"

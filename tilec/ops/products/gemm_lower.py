@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.warp import Mma, Operation, TensorMma, Wgmma
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
@@ -26,15 +28,8 @@ def lower_gemm(op: Gemm, context: LoweringContext) -> tuple[Operation, ...]:
         return (Wgmma(left, right, c, *transposed, clear, metadata, later, cursors=context.cursors, span=op.span),)
     if op.via == "tcgen05":
         assert op.clear_when is not None
-        product = TensorMma(
-            *(a, b, c),
-            *transposed,
-            op.clear_when,
-            op.leader,
-            paired=op.is_paired,
-            cursors=context.cursors,
-            span=op.span,
-        )
+        product = TensorMma(a, b, c, *transposed, op.clear_when, op.leader, cursors=context.cursors, span=op.span)
+        product = replace(product, paired=op.is_paired)
         return (product, build_tensor_arrive(op)) if op.commits else (product,)
     return (Mma(left, right, c, *transposed, clear, metadata, op.nibbles or "", cursors=context.cursors, span=op.span),)
 

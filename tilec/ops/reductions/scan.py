@@ -105,16 +105,13 @@ def expand_scan(op: Scan, allocate: Callable[[tile.Buffer], tile.Buffer]) -> tup
     while step < length:
         at = variables[dim]
         # The index stays inside the tile, since the element is read even where it is not used.
+        by = tile.int32_const(step)
         if reverse:
             exists = tile.Binary("lt", at, tile.int32_const(length - step), BOOL)
-            other: tile.Expr = tile.Binary(
-                "min", tile.Binary("add", at, tile.int32_const(step), INT32), tile.int32_const(length - 1), INT32
-            )
+            other = tile.Binary("min", tile.Binary("add", at, by, INT32), tile.int32_const(length - 1), INT32)
         else:
-            exists = tile.Binary("ge", at, tile.int32_const(step), BOOL)
-            other = tile.Binary(
-                "max", tile.Binary("sub", at, tile.int32_const(step), INT32), tile.int32_const(0), INT32
-            )
+            exists = tile.Binary("ge", at, by, BOOL)
+            other = tile.Binary("max", tile.Binary("sub", at, by, INT32), tile.int32_const(0), INT32)
         before = tile.Load(here, (*variables[:dim], other, *variables[dim + 1 :]))
         mine = tile.Load(here, variables)
         value = tile.Select(exists, tile.Binary(kind, mine, before, dtype), mine, dtype)
