@@ -49,7 +49,7 @@ def insert_sync(program: warp.Program) -> warp.Program:
     facts = _ProgramFacts.from_program(program, by_async)
 
     def synchronise_role(role: warp.Role, number: int) -> warp.Role:
-        """Return the role with its synchronisation; its barriers have this number."""
+        """Return the role with its waits, fences and barriers, which use named barrier `number`."""
         execution = _RoleExecution(role, facts, touches.find_warpgroup_tiles(role, program))
         placed, barrier = execution.place_waits(), warp.BarSync(number, role.threads)
         return replace(role, body=insert_needs(role.body, placed, execution.drained_loops, barrier, itertools.count()))

@@ -406,7 +406,7 @@ class RolePipeline:
         return tuple(c for c in self.around if used & set(self.expansion.rings[c.ring].buffers))
 
     def shift_statement(self, stmt: tile.Stmt, values: dict[tile.Var, tile.Expr]) -> tile.Stmt:
-        """Return the statement with these values of variables, binds replayed."""
+        """Return the statement of a later iteration: variables replaced by `values`, binds replayed."""
         for bind in self.binds:
             values[bind.var] = tile.substitute_variables(bind.value, values)
         return substitute_stmt(stmt, values)

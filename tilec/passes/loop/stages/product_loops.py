@@ -177,7 +177,7 @@ def prefetch_product_fragments(kernel: tile.Kernel, chosen: Sequence[ProductLoop
     variables = (var for stmt in tile.walk_statements(kernel.body) for var in tile.declared_variables(stmt))
     names = {named.name for named in (*kernel.buffers, *kernel.params, *kernel.block_vars, *variables)}
     writer = _ProductLoopWriter(wanted, names)
-    body = rewrite_statements(kernel.body, writer.stmt)
+    body = rewrite_statements(kernel.body, writer.rewrite_statement)
     looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
     tiles = {buffer.name: buffer for buffer in kernel.buffers}
     written = [
@@ -195,7 +195,7 @@ class _ProductLoopWriter:
         self.asked: list[StageRequest] = []
         self.products = 0
 
-    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
+    def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
         """Return a wanted product as a loop; any other statement as it is."""
         if not isinstance(stmt, Gemm):
             return stmt
