@@ -82,7 +82,7 @@ class _ProgramFacts:
             {b: ring for ring in program.rings for b in ring.buffers},
             frozenset({*(b.name for b, _ in program.fragments), *registers}),
             by_async,
-            frozenset(touches.find_answer_tiles(program)),
+            frozenset(op.answer.name for op in touches.walk_program(program) if isinstance(op, warp.TryCancel)),
             touches.find_reusing_tiles(program),
             frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))}),
             frozenset(p.name for p in program.params if isinstance(p, Buffer)),

@@ -90,6 +90,10 @@ class _PipelineStep:
     place: int | None = None  # of the statement in the loop body
 
 
+_StepOperation = tuple[_PipelineStep | None, warp.Operation]
+"""An operation with its step; None for the advance of a cursor."""
+
+
 class RolePipeline:
     """A role's part of a pipelined loop. `around` are the cursors of the enclosing loops."""
 
@@ -331,9 +335,7 @@ class RolePipeline:
         for step, operation in _merge_commits(list(self.expand_live_steps(values))):
             yield _stamp_moment(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
 
-    def expand_live_steps(
-        self, values: Mapping[int, tile.Expr]
-    ) -> Iterator[tuple[_PipelineStep | None, warp.Operation]]:
+    def expand_live_steps(self, values: Mapping[int, tile.Expr]) -> Iterator[_StepOperation]:
         """Yield the operations of these stages' steps, each with its step, then the advances of the cursors."""
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
@@ -412,9 +414,7 @@ class RolePipeline:
         return substitute_stmt(stmt, values)
 
 
-def _merge_commits(
-    operations: list[tuple[_PipelineStep | None, warp.Operation]],
-) -> Iterator[tuple[_PipelineStep | None, warp.Operation]]:
+def _merge_commits(operations: list[_StepOperation]) -> Iterator[_StepOperation]:
     """Keep one commit per group of copies, behind the last of them."""
     commits = {
         step.group: at
