@@ -155,23 +155,15 @@ class RolePipeline:
             passed_rings = tuple(n for n, users in handing.items() if self.find_last(users) == i)
             sent_links = tuple((n, link.ring) for n, link in sent.items() if self.find_last(link.told) == i)
             returned_links = tuple(n for n, link in received.items() if self.find_last(link.waiting_statements) == i)
-            touched += tuple(
-                dict.fromkeys((*(n for n in waits if n in received), *(n for n, _ in sent_links), *returned_links))
-            )
+            links = (*(n for n in waits if n in received), *(n for n, _ in sent_links), *returned_links)
+            touched += tuple(dict.fromkeys(links))
+            stmt, (stage, phase) = self.scheduled.loop.statements[i], divmod(schedule.start[i], schedule.ii)
+            side = filling_role if assign_roles.is_bulk_load(stmt) else self.role
+            turns = ((number, run.index(i)) for number, run in enumerate(tensor_core_runs) if i in run)
             yield _PipelineStep(
-                schedule.start[i] // schedule.ii,
-                schedule.start[i] % schedule.ii,
-                place[i],
-                self.scheduled.loop.statements[i],
-                touched,
-                filling_role if assign_roles.is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
-                acquires,
-                waits,
-                passed_rings,
+                *(stage, phase, place[i], stmt, touched, side, acquires, waits, passed_rings),
                 group=groups[i],
-                tensor_core_run=next(
-                    ((number, run.index(i)) for number, run in enumerate(tensor_core_runs) if i in run), None
-                ),
+                tensor_core_run=next(turns, None),
                 place=i,
                 sent_links=sent_links,
                 returned_links=returned_links,
@@ -179,9 +171,8 @@ class RolePipeline:
             )
         # A release that the filling role waits for must not be behind a statement that waits for that role.
         is_shared = assign_roles.EVERY_ROLE in roles
-        independent = find_independent_products(
-            self.scheduled.loop.statements, () if is_shared or tensor_core_runs else own
-        )
+        candidates = () if is_shared or tensor_core_runs else own
+        independent = find_independent_products(self.scheduled.loop.statements, candidates)
         computes = any(i not in independent for i in own)
         for name, ring in read.items():
             readers = [c for c in ring.consumers if c in own]

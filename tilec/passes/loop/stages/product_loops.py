@@ -66,13 +66,9 @@ def find_product_loops(kernel: tile.Kernel, assignment: LayoutAssignment, is_ask
     if assignment.form != "unspecialised" or len(numbers) != len(list(_find_products(kernel))):
         return ()
     written = {buffer.name for buffer in kernel.buffers}
-    found = (
-        one
-        for loop in find_pipelined_loops(assignment.kernel.body)
-        for stmt in loop.body
-        if (one := _match_product_loop(loop, stmt, numbers, written, is_asked)) is not None
-    )
-    return tuple(_check_product_loop(kernel, one) for one in found)
+    statements = ((loop, stmt) for loop in find_pipelined_loops(assignment.kernel.body) for stmt in loop.body)
+    found = (_match_product_loop(*each, numbers, written, is_asked) for each in statements)
+    return tuple(_check_product_loop(kernel, one) for one in found if one is not None)
 
 
 def _find_products(kernel: tile.Kernel) -> Iterator[Gemm]:
