@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from tilec.analysis.control_slice import is_variable
-from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.types import INT32
@@ -156,13 +154,6 @@ class _AcquireCounter:
         """Add the acquires of the statements to `counts`, and update `values`."""
         for stmt in body:
             match stmt:
-                case tile.TileOp():
-                    for buffer in find_writes(stmt):
-                        values.pop(tile.Var(buffer.name), None)
-                    if stmt.acquires:
-                        counts[stmt.acquires] += 1
-                case tile.Bind(var=var, value=value):
-                    known_values.set_value(var, value, values)
                 case tile.For(body=inner) if _affects_counts(inner):
                     self.count_loop(stmt, values, counts)
                 case tile.If(condition=condition, then=then, orelse=orelse) if _affects_counts((*then, *orelse)):
@@ -171,16 +162,14 @@ class _AcquireCounter:
                     raise known_values.UnknownValue
                 case tile.Break():
                     raise known_values.LoopLeft
-                case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
-                    known_values.set_value(tile.Var(buffer.name), value, values)
                 case _:
-                    known_values.forget_variables(stmt, values)
+                    known_values.update_values(stmt, values)
+                    if isinstance(stmt, tile.TileOp) and stmt.acquires:
+                        counts[stmt.acquires] += 1
 
     def count_loop(self, loop: tile.For, values: known_values.Values, counts: Counter[PipelineEnd]) -> None:
         """Count one iteration and multiply, or count each where iterations differ."""
-        iterations = range(
-            known_values.evaluate_known(loop.start, values), known_values.evaluate_known(loop.stop, values), loop.step
-        )
+        iterations = known_values.evaluate_iterations(loop, values)
         per_iteration: Counter[PipelineEnd] = Counter()
         iteration_values = {var: value for var, value in values.items() if var != loop.var}
         known_values.forget_variables(loop, iteration_values)

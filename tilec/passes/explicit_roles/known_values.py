@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.analysis.control_slice import is_variable
+from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions
 from tilec.rewriting.fold_constants import compute_expr
@@ -27,6 +28,20 @@ def set_value(var: tile.Var, value: tile.Expr, values: Values) -> None:
         values[var] = int(found)
 
 
+def update_values(stmt: tile.Stmt, values: Values) -> None:
+    """Update `values` by a statement whose inside is not followed: record what it sets, or forget it."""
+    match stmt:
+        case tile.TileOp():
+            for buffer in find_writes(stmt):
+                values.pop(tile.Var(buffer.name), None)
+        case tile.Bind(var=var, value=value):
+            set_value(var, value, values)
+        case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
+            set_value(tile.Var(buffer.name), value, values)
+        case _:
+            forget_variables(stmt, values)
+
+
 def forget_variables(stmt: tile.Stmt, values: Values) -> None:
     """Forget the variables that a statement may set; it is not followed otherwise."""
     for inner in tile.walk_statements((stmt,)):
@@ -47,6 +62,11 @@ def evaluate_known(expr: tile.Expr, values: Values) -> int:
     if found is None:
         raise UnknownValue
     return int(found)
+
+
+def evaluate_iterations(loop: tile.For, values: Values) -> range:
+    """Return the values of a loop's variable, or raise `UnknownValue`."""
+    return range(evaluate_known(loop.start, values), evaluate_known(loop.stop, values), loop.step)
 
 
 def is_known(expr: tile.Expr, values: Values) -> bool:

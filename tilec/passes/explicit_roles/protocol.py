@@ -15,8 +15,6 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import NoReturn, Protocol
 
-from tilec.analysis.control_slice import is_variable
-from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.warp_verify.barrier_machine import Barrier, run_together
 from tilec.ops.placeholder import is_refused
@@ -170,35 +168,22 @@ def _run_barrier_statements(
         if watch is not None and isinstance(stmt, tile.TileOp | tile.Parallel):
             watch.visit_statement(role, stmt, values)
         match stmt:
-            case tile.TileOp():
-                for buffer in find_writes(stmt):
-                    values.pop(tile.Var(buffer.name), None)
-                yield from _walk_operation(stmt, role, values)
-            case tile.Bind(var=var, value=value):
-                known_values.set_value(var, value, values)
             case tile.For(var=var, body=inner) if _affects_barriers(inner) or _is_watched(stmt, values, watch):
                 with suppress(known_values.LoopLeft):
-                    for index in range(
-                        known_values.evaluate_known(stmt.start, values),
-                        known_values.evaluate_known(stmt.stop, values),
-                        stmt.step,
-                    ):
+                    for index in known_values.evaluate_iterations(stmt, values):
                         values[var] = index
                         yield from _run_barrier_statements(inner, role, values, watch)
-            case tile.If(condition=condition, then=then, orelse=orelse) if _affects_barriers(
-                (*then, *orelse)
-            ) or _is_watched(stmt, values, watch):
-                yield from _run_barrier_statements(
-                    then if known_values.evaluate_known(condition, values) else orelse, role, values, watch
-                )
+            case tile.If() if _affects_barriers((*stmt.then, *stmt.orelse)) or _is_watched(stmt, values, watch):
+                taken = stmt.then if known_values.evaluate_known(stmt.condition, values) else stmt.orelse
+                yield from _run_barrier_statements(taken, role, values, watch)
             case tile.While(body=inner) if _affects_barriers(inner):
                 raise known_values.UnknownValue
             case tile.Break():
                 raise known_values.LoopLeft
-            case tile.Parallel(body=(tile.Store(buffer=buffer, value=value),)) if is_variable(buffer):
-                known_values.set_value(tile.Var(buffer.name), value, values)
             case _:
-                known_values.forget_variables(stmt, values)
+                known_values.update_values(stmt, values)
+                if isinstance(stmt, tile.TileOp):
+                    yield from _walk_operation(stmt, role, values)
 
 
 def _is_watched(stmt: tile.For | tile.If, values: known_values.Values, watch: BarrierObserver | None) -> bool:

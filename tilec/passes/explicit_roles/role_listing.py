@@ -22,12 +22,9 @@ def list_roles_and_pipelines(kernel: tile.Kernel, assignment: LayoutAssignment) 
     """Return the members `pipelines` and `roles` of the trace; none for a kernel without explicit roles."""
     if not assignment.roles:
         return {}
+    pipelines = (op for op in kernel.body if isinstance(op, AllocBarrier))
     return {
-        "pipelines": [
-            _list_pipeline(op, assignment.roles)
-            for op in kernel.body
-            if isinstance(op, AllocBarrier) and op.tiles is not None
-        ],
+        "pipelines": [_list_pipeline(op, assignment.roles) for op in pipelines if op.tiles is not None],
         "roles": [
             {
                 "name": part.name,

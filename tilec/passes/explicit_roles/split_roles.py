@@ -69,15 +69,10 @@ def split_roles(kernel: tile.Kernel) -> tile.Kernel:
     before, after = kernel.body[:first], kernel.body[first:]
     begins = any(_is_collective(s) for stmt in before for s in tile.walk_statements((stmt,)))
     kept = tuple(s for s in before if not begins or _is_private(s))
-    blocks = tuple(
-        tile.If(
-            warpgroup_condition(groups),
-            _select_for_role(_drop_allocations((*kept, *after)), groups, every),
-            (),
-            after[0].span,
-        )
-        for groups in _find_role_ranges(kernel, every)
-    )
+    blocks = []
+    for groups in _find_role_ranges(kernel, every):
+        selected = _select_for_role(_drop_allocations((*kept, *after)), groups, every)
+        blocks.append(tile.If(warpgroup_condition(groups), selected, (), after[0].span))
     barriers = tuple(s for s in tile.walk_statements(kernel.body) if isinstance(s, AllocBarrier))
     common = _drop_allocations(before) if begins else ()
     made = make_names_unique(replace(kernel, body=(*barriers, *common, *blocks)))
@@ -93,13 +88,10 @@ def find_split_roles(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
     blocks = [(groups, stmt) for stmt in kernel.body if (groups := guarded_warpgroups(stmt)) is not None]
     if not blocks:
         return (_build_role("all", range(0), kernel, kernel.body),)
-    found = [
-        _build_role(
-            f"warpgroup_{groups.start}", groups, kernel, _renumber_threads(body, WARPGROUP_THREADS * groups.start)
-        )
-        for groups, stmt in blocks
-        for body in tile.nested_bodies(stmt)[:1]
-    ]
+    found = []
+    for groups, stmt in blocks:
+        body = _renumber_threads(tile.nested_bodies(stmt)[0], WARPGROUP_THREADS * groups.start)
+        found.append(_build_role(f"warpgroup_{groups.start}", groups, kernel, body))
     common = _drop_allocations(tuple(stmt for stmt in kernel.body if guarded_warpgroups(stmt) is None))
     if common:
         every = range(kernel.threads // WARPGROUP_THREADS)

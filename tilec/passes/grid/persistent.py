@@ -75,7 +75,7 @@ def why_not_dynamically_scheduled(kernel: tile.Kernel, target: Target) -> str | 
 
 def schedule_tiles_dynamically(kernel: tile.Kernel) -> tile.Kernel:
     """Return the kernel with a grid of all its clusters, numbered along x, of which running ones take over others."""
-    return _build_walk(kernel, _count_all_clusters(kernel), MAX_STEP, dynamically_scheduled=True)
+    return _build_walk(kernel, _count_all_clusters(kernel), MAX_STEP, is_dynamic=True)
 
 
 def replace_dynamic_by_static_stride(kernel: tile.Kernel, target: Target) -> tile.Kernel:
@@ -91,9 +91,7 @@ def _is_dynamic(stmt: tile.Stmt) -> TypeGuard[tile.For]:
     return isinstance(stmt, tile.For) and stmt.dynamically_scheduled
 
 
-def _build_walk(
-    kernel: tile.Kernel, walking: tile.Expr, step: int, *, dynamically_scheduled: bool = False
-) -> tile.Kernel:
+def _build_walk(kernel: tile.Kernel, walking: tile.Expr, step: int, *, is_dynamic: bool = False) -> tile.Kernel:
     """Return the kernel in which `walking` clusters walk over its clusters."""
     width, depth, height = rasterise.count_clusters(kernel)
     hardware = (tile.Var("%block"), tile.Var("%block.y"), tile.Var("%block.z"))
@@ -109,7 +107,7 @@ def _build_walk(
     )
     first, total = rasterise.fold_binary("floordiv", hardware[0], cx), _count_all_clusters(kernel)
     loop = tile.For("serial", number, first, total, step, (*binds, *kernel.body), span=kernel.span, distinct_by=())
-    loop = replace(loop, dynamically_scheduled=dynamically_scheduled)
+    loop = replace(loop, dynamically_scheduled=is_dynamic)
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
     across = _multiply_exprs(walking, tile.int32_const(cx))
     grid = (int(across.value) if isinstance(across, tile.Const) else across, cy, cz)[:rank]

@@ -84,7 +84,7 @@ def split_into_rectangles(width: int, depth: int, raster: tile.Raster, first: in
 
 
 def _count_distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: int) -> int:
-    """Return the number of distinct footprints that depend on these axes."""
+    """Count the distinct footprints that `tiles` tiles, as rectangles by layer, reach along the axes."""
     if "x" in axes and "y" in axes:
         return tiles
     if "x" not in axes and "y" not in axes:

@@ -398,13 +398,13 @@ class _FragmentSolver:
             self.known[first.name] = (row_major_fragment(first.shape, self.kernel.threads, vector), first.span)
 
     def fix_layout(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
-        """Give the buffer this layout, or raise a conflict."""
+        """Fix the layout of a buffer; raise a conflict if it has another one."""
         _, origin = self.known.setdefault(buffer.name, (layout, stmt.span))
         if self.has_other_layout(buffer, layout):
             raise LayoutConflict(stmt, buffer, origin)
 
     def fix_exact_layout(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
-        """Give the buffer this layout digit by digit: an equal one that the kernel gives may have other digits."""
+        """Fix the layout of a buffer in just these digits: an equal one that the kernel gives may have others."""
         self.fix_layout(buffer, layout, stmt)
         self.known[buffer.name] = layout, self.known[buffer.name][1]
 
@@ -552,7 +552,7 @@ class _FragmentSolver:
         return sum(buffer.bytes for buffer in conflicting)
 
     def fix_nest_layout(self, nest: tile.Parallel, uses: list[FragmentUse], whole: Fragment | None) -> None:
-        """Run the nest in this layout: fix the layouts of its fragments, or raise a conflict."""
+        """Fix the fragments of a nest that runs in layout `whole`, or raise a conflict."""
         conflicting: list[FragmentUse] = []
         for use in uses:
             if use.dims is None or whole is None:

@@ -55,7 +55,7 @@ def _is_packed(buffer: tile.Buffer) -> bool:
 
 
 def _build_byte_buffer(buffer: tile.Buffer) -> tile.Buffer:
-    """Return the buffer of bytes that holds this one."""
+    """Return the uint8 buffer that holds the elements of a narrow type; any other buffer as it is."""
     if buffer.dtype not in NARROW_TYPES:
         return buffer
     if not _is_packed(buffer):
@@ -85,7 +85,7 @@ def _check_rows(buffer: tile.Buffer) -> None:
 
 
 def _choose_computed_type(dtype: DType) -> DType:
-    """Return the type in which values of this one are computed."""
+    """Return float32 or int32 for a narrow type, which values are computed in; any other type as it is."""
     if dtype not in NARROW_TYPES:
         return dtype
     return FLOAT32 if dtype.is_float else INT32
@@ -173,7 +173,7 @@ class _ValueLegaliser:
         return whole if isinstance(expr, tile.Const | tile.Var | tile.Select) else self.round_value(whole, expr.dtype)
 
     def encode_expr(self, expr: tile.Expr) -> tile.Expr:
-        """Return the bits of a value of such a type."""
+        """Return the bits of a value of a narrow type, as an int32."""
         match expr:
             case tile.Load(buffer=buffer, indices=indices):
                 return _load_code(buffer, tuple(self.legalise_expr(i) for i in indices))

@@ -196,7 +196,7 @@ def find_ring_roles(ring: RingPlan, roles: Sequence[str], statements: Sequence[t
 
 
 def resolve_tile_owner(role: str) -> str:
-    """Return the role that accesses the tiles of a statement of this role."""
+    """Return the role that accesses a statement's tiles: the consumers' for one that every role runs."""
     return "consumer" if role == EVERY_ROLE else role
 
 

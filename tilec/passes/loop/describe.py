@@ -19,15 +19,9 @@ def describe_statement(stmt: tile.Stmt) -> str:
             return f"parallel {', '.join(written)}" if written else "print"
         case tile.For(var=var):
             return f"for {var.name}"
-        case tile.If():
-            return "if"
-        case tile.While():
-            return "while"
-        case tile.Break():
-            return "break"
+        case tile.If() | tile.While() | tile.Break() | tile.Print():
+            return type(stmt).__name__.lower()
         case tile.Store(buffer=buffer):
             return f"store {buffer.name}"
-        case tile.Print():
-            return "print"
         case tile.Bind(var=var):
             return f"bind {var.name}"

@@ -80,23 +80,14 @@ def build_scheduler_loop(
             warp.Advance(asks, span=loop.span),
         )
     following = warp.NextIteration(tile.Var(f"{loop.var.name}.following"), tile.Var(f"{loop.var.name}.is_there", BOOL))
-    first_block = _decode_answer("clc_get_first_ctaid_x", answer)
+    is_there = tile.Binary("ne", _decode_answer("clc_is_canceled", answer), tile.int32_const(0), BOOL)
+    value = _decode_answer("clc_get_first_ctaid_x", answer)
+    if cluster[0] > 1:
+        value = tile.Binary("floordiv", value, tile.int32_const(cluster[0]), INT32)
     hearing = (
         warp.RingWait(hears, span=loop.span),
-        warp.Let(
-            following.is_there,
-            tile.Binary("ne", _decode_answer("clc_is_canceled", answer), tile.int32_const(0), BOOL),
-            cursors=(hears,),
-            span=loop.span,
-        ),
-        warp.Let(
-            following.value,
-            tile.Binary("floordiv", first_block, tile.int32_const(cluster[0]), INT32)
-            if cluster[0] > 1
-            else first_block,
-            cursors=(hears,),
-            span=loop.span,
-        ),
+        warp.Let(following.is_there, is_there, cursors=(hears,), span=loop.span),
+        warp.Let(following.value, value, cursors=(hears,), span=loop.span),
         warp.RingRelease(hears, span=loop.span),
         warp.Advance(hears, span=loop.span),
     )
@@ -106,6 +97,5 @@ def build_scheduler_loop(
 
 def _decode_answer(question: str, answer: tile.Buffer) -> tile.Expr:
     """Return the call that decodes an answer from its words (`ops.synchronisation.cluster_launch`)."""
-    return tile.Call(
-        question, tuple(tile.Load(answer, (tile.int32_const(word),)) for word in range(ANSWER_WORDS)), INT32
-    )
+    words = tuple(tile.Load(answer, (tile.int32_const(word),)) for word in range(ANSWER_WORDS))
+    return tile.Call(question, words, INT32)

@@ -38,7 +38,7 @@ class InFlightProduct:
         return (at - self.issued - 1) % steps <= (self.waited - self.issued - 1) % steps
 
     def is_running(self, at: int, steps: int) -> bool:
-        """Return whether it is not complete there, so that a wait would stall."""
+        """Return whether the product still runs at the end of that iteration, so that a wait would stall."""
         return self.is_in_flight(at, steps) and (at - self.issued - 1) % steps < self.running_steps
 
 

@@ -130,7 +130,7 @@ class _StatementPart:
         self.names = {var: replace(var, name=division.unique.take(var.name)) for var in _declared_variables((stmt,))}
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Return this part of the statement, or of one in it. Raises `Indivisible`."""
+        """Return one part of a split statement, or of one inside it. Raises `Indivisible`."""
         match stmt:
             case tile.TileOp():
                 return self.rewrite_operation(stmt)
@@ -149,7 +149,7 @@ class _StatementPart:
         return map_expressions(expr, self.rewrite_expression)
 
     def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
-        """Return this part of an operation on tiles."""
+        """Return one part of an operation on split tiles."""
         regions = [map_expressions(r, self.rewrite_expression) for r in op.regions]
         for axis in op.axes:
             if not any(self.of.split.get(op.regions[r].buffer) == d for r, d in axis.at):
@@ -174,7 +174,7 @@ class _StatementPart:
         return replace(region, start=start, extent=extent)
 
     def rewrite_nest(self, nest: tile.Parallel) -> tile.Parallel:
-        """Return the iterations of a nest that are this part of its tiles."""
+        """Return the nest over one part of its split tiles."""
         found = [access for _, access in find_element_accesses(nest.body) if access.buffer in self.of.split]
         split = {access.indices[self.of.split[access.buffer]] for access in found}
         var, extent = next((v for v in zip(nest.vars, nest.extents, strict=True) if v[0] in split), (None, 0))
@@ -188,7 +188,7 @@ class _StatementPart:
             nest,
             vars=tuple(self.names[v] for v in nest.vars),
             extents=tuple(size if v == var else e for v, e in zip(nest.vars, nest.extents, strict=True)),
-            body=tuple(map(inside.stmt, nest.body)),
+            body=tuple(map(inside.rewrite_statement, nest.body)),
         )
 
 
@@ -202,8 +202,8 @@ class _NestPart:
     var: tile.Var
     size: int
 
-    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Return a statement of the nest for this part."""
+    def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
+        """Return a statement of the nest, on one part of the split tiles."""
         named = map_declared_variables(stmt, self.names.__getitem__)
         match named:
             case tile.Store(buffer=buffer, indices=indices, value=value):
@@ -211,7 +211,8 @@ class _NestPart:
                 return replace(named, buffer=into, indices=at, value=self.rewrite_expression(value))
             case tile.Bind() | tile.Print() | tile.If():
                 return map_nested_bodies(
-                    map_expressions(named, self.rewrite_expression), lambda body: tuple(map(self.stmt, body))
+                    map_expressions(named, self.rewrite_expression),
+                    lambda body: tuple(map(self.rewrite_statement, body)),
                 )
             case _:
                 raise Indivisible(f"line {stmt.span.line} cannot be split into parts")
@@ -219,7 +220,7 @@ class _NestPart:
     def locate_element(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]
     ) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
-        """Return the buffer and the indices of an element in this part."""
+        """Return the buffer of the part that an element is in, and its indices there."""
         if buffer not in self.of.split:
             return buffer, tuple(map(self.rewrite_expression, indices))
         dim = self.of.split[buffer]
@@ -227,7 +228,7 @@ class _NestPart:
         return self.of.tiles[buffer][self.part], tuple(at)
 
     def rewrite_expression(self, expr: tile.Expr) -> tile.Expr:
-        """Return the expression with new names, of elements of this part."""
+        """Return the expression with renamed variables, on one part of the split tiles."""
         if expr == self.var:
             return _add_offset(self.names[self.var], self.part * self.size)
         if isinstance(expr, tile.Var):

@@ -251,7 +251,7 @@ class Expander:
     def get_tensor_map(
         self, tensor: tile.Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Im2colCorners | None
     ) -> warp.TensorMap:
-        """Return the map of a tensor for these boxes, made at its first use."""
+        """Return the tensor map for a tensor, box and swizzle, made at its first use."""
         key = (tensor.name, box, swizzle, corners)
         if key not in self.maps:
             taken = sum(k[0] == tensor.name for k in self.maps)

@@ -49,7 +49,7 @@ def insert_sync(program: warp.Program) -> warp.Program:
     facts = _ProgramFacts.from_program(program, by_async)
 
     def synchronise_role(role: warp.Role, number: int) -> warp.Role:
-        """Return the role with its synchronisation; its barriers have this number."""
+        """Return the role with its waits, fences and barriers, which use named barrier `number`."""
         execution = _RoleExecution(role, facts, touches.find_warpgroup_tiles(role, program))
         placed, barrier = execution.place_waits(), warp.BarSync(number, role.threads)
         return replace(role, body=insert_needs(role.body, placed, execution.drained_loops, barrier, itertools.count()))
@@ -82,7 +82,7 @@ class _ProgramFacts:
             {b: ring for ring in program.rings for b in ring.buffers},
             frozenset({*(b.name for b, _ in program.fragments), *registers}),
             by_async,
-            frozenset(touches.find_answer_tiles(program)),
+            frozenset(op.answer.name for op in touches.walk_program(program) if isinstance(op, warp.TryCancel)),
             touches.find_reusing_tiles(program),
             frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))}),
             frozenset(p.name for p in program.params if isinstance(p, Buffer)),

@@ -90,6 +90,10 @@ class _PipelineStep:
     place: int | None = None  # of the statement in the loop body
 
 
+_StepOperation = tuple[_PipelineStep | None, warp.Operation]
+"""An operation with its step; None for the advance of a cursor."""
+
+
 class RolePipeline:
     """A role's part of a pipelined loop. `around` are the cursors of the enclosing loops."""
 
@@ -151,23 +155,15 @@ class RolePipeline:
             passed_rings = tuple(n for n, users in handing.items() if self.find_last(users) == i)
             sent_links = tuple((n, link.ring) for n, link in sent.items() if self.find_last(link.told) == i)
             returned_links = tuple(n for n, link in received.items() if self.find_last(link.waiting_statements) == i)
-            touched += tuple(
-                dict.fromkeys((*(n for n in waits if n in received), *(n for n, _ in sent_links), *returned_links))
-            )
+            links = (*(n for n in waits if n in received), *(n for n, _ in sent_links), *returned_links)
+            touched += tuple(dict.fromkeys(links))
+            stmt, (stage, phase) = self.scheduled.loop.statements[i], divmod(schedule.start[i], schedule.ii)
+            side = filling_role if assign_roles.is_bulk_load(stmt) else self.role
+            turns = ((number, run.index(i)) for number, run in enumerate(ping_pong_runs) if i in run)
             yield _PipelineStep(
-                schedule.start[i] // schedule.ii,
-                schedule.start[i] % schedule.ii,
-                place[i],
-                self.scheduled.loop.statements[i],
-                touched,
-                filling_role if assign_roles.is_bulk_load(self.scheduled.loop.statements[i]) else self.role,
-                acquires,
-                waits,
-                passed_rings,
+                *(stage, phase, place[i], stmt, touched, side, acquires, waits, passed_rings),
                 group=groups[i],
-                ping_pong_run=next(
-                    ((number, run.index(i)) for number, run in enumerate(ping_pong_runs) if i in run), None
-                ),
+                ping_pong_run=next(turns, None),
                 place=i,
                 sent_links=sent_links,
                 returned_links=returned_links,
@@ -175,9 +171,8 @@ class RolePipeline:
             )
         # A release that the filling role waits for must not be behind a statement that waits for that role.
         is_shared = assign_roles.EVERY_ROLE in roles
-        independent = find_independent_products(
-            self.scheduled.loop.statements, () if is_shared or ping_pong_runs else own
-        )
+        candidates = () if is_shared or ping_pong_runs else own
+        independent = find_independent_products(self.scheduled.loop.statements, candidates)
         computes = any(i not in independent for i in own)
         for name, ring in read.items():
             readers = [c for c in ring.consumers if c in own]
@@ -331,9 +326,7 @@ class RolePipeline:
         for step, operation in _merge_commits(list(self.expand_live_steps(values))):
             yield _stamp_moment(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
 
-    def expand_live_steps(
-        self, values: Mapping[int, tile.Expr]
-    ) -> Iterator[tuple[_PipelineStep | None, warp.Operation]]:
+    def expand_live_steps(self, values: Mapping[int, tile.Expr]) -> Iterator[_StepOperation]:
         """Yield the operations of these stages' steps, each with its step, then the advances of the cursors."""
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
@@ -406,15 +399,13 @@ class RolePipeline:
         return tuple(c for c in self.around if used & set(self.expansion.rings[c.ring].buffers))
 
     def shift_statement(self, stmt: tile.Stmt, values: dict[tile.Var, tile.Expr]) -> tile.Stmt:
-        """Return the statement with these values of variables, binds replayed."""
+        """Return the statement of a later iteration: variables replaced by `values`, binds replayed."""
         for bind in self.binds:
             values[bind.var] = tile.substitute_variables(bind.value, values)
         return substitute_stmt(stmt, values)
 
 
-def _merge_commits(
-    operations: list[tuple[_PipelineStep | None, warp.Operation]],
-) -> Iterator[tuple[_PipelineStep | None, warp.Operation]]:
+def _merge_commits(operations: list[_StepOperation]) -> Iterator[_StepOperation]:
     """Keep one commit per group of copies, behind the last of them."""
     commits = {
         step.group: at

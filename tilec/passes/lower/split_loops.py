@@ -107,7 +107,7 @@ def _specialise_body(
     """Return the body for iterations whose variable is below these bounds (True), or is not (False)."""
 
     def evaluate_condition(condition: tile.Expr) -> bool | None:
-        """Return the value of a condition in these iterations, None if unknown."""
+        """Return the value of a condition for iterations on the known sides of the bounds; None if unknown."""
         match condition:
             case tile.Unary(op="not", a=a):
                 value = evaluate_condition(a)

@@ -53,7 +53,7 @@ class _VariableAxes:
         return any(isinstance(part, Load) or part in self.data for part in _walk_exprs(exprs))
 
     def define_variable(self, var: Var, *exprs: Expr) -> None:
-        """Record a variable that is computed from these expressions."""
+        """Record the block axes and the data that a variable depends on, from the expressions that define it."""
         self.axes[var] = self.find_axes(*exprs)
         if self.depends_on_data(*exprs):
             self.data.add(var)

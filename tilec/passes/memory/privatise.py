@@ -23,17 +23,12 @@ def find_private_tiles(assignment: LayoutAssignment, loop: tile.For) -> frozense
     has_several = assignment.form == "warp_specialised" and assignment.kernel.threads > WARPGROUP_THREADS
     if not transposed or not has_several:
         return frozenset()
-    outside = find_touched_outside(assignment.kernel, loop)
-    return frozenset(
-        name
-        for name, filled in transposed.items()
-        if name not in outside
-        and all(
-            stmt is filled or _is_product_reading(stmt, name)
-            for stmt in loop.body
-            if name in find_accesses(stmt).all_names
-        )
-    )
+    found = set()
+    for name in transposed.keys() - find_touched_outside(assignment.kernel, loop):
+        users = (stmt for stmt in loop.body if name in find_accesses(stmt).all_names)
+        if all(stmt is transposed[name] or _is_product_reading(stmt, name) for stmt in users):
+            found.add(name)
+    return frozenset(found)
 
 
 def _is_product_reading(stmt: tile.Stmt, name: str) -> bool:

@@ -16,7 +16,8 @@ from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 
 
 def find_tiles_over_rings(kernel: tile.Kernel) -> frozenset[str]:
-    """Return the names of these tiles. Lifetimes are counted in statements of the kernel's outermost list."""
+    """Return the shared tiles that may lie over the rings, by name. Lifetimes are counted in outermost
+    statements of the kernel."""
     loops = [at for at, stmt in enumerate(kernel.body) if find_pipelined_loops((stmt,))]
     if not loops or any(map(_is_ordered_elsewhere, tile.walk_statements(kernel.body))) or _has_loop_stores(kernel):
         return frozenset()

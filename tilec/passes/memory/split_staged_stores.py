@@ -72,12 +72,11 @@ def split_staged_stores(assignment: LayoutAssignment, target: Target) -> LayoutA
         assignment.kernel.body, lambda into, out: _build_chunks(assignment, into, out, chunkings, buffers_of, target)
     )
     buffers = tuple(n for b in assignment.kernel.buffers for n in buffers_of.get(b, (b,)))
-    shared = {
-        new.name: assignment.shared[old.name] if new == old else replace(assignment.shared[old.name], shape=new.shape)
-        for old in assignment.kernel.buffers
-        if old.scope == "shared"
-        for new in buffers_of.get(old, (old,))
-    }
+    shared = {}
+    for old in (b for b in assignment.kernel.buffers if b.scope == "shared"):
+        layout = assignment.shared[old.name]
+        for new in buffers_of.get(old, (old,)):
+            shared[new.name] = layout if new == old else replace(layout, shape=new.shape)
     return replace(assignment, kernel=replace(assignment.kernel, body=body, buffers=buffers), shared=shared)
 
 

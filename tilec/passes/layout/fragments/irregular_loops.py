@@ -144,7 +144,7 @@ def fit_two_variables(
 
 
 def fit_one_variable(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr:
-    """Return an expression of one variable that has these values."""
+    """Return an expression of `var` with the values of a table, by cases where no closed form fits."""
     found = fit_closed_form(values, var, modulus)
     if found is not None:
         return found
@@ -165,7 +165,7 @@ def _build_cases(expressions: list[tile.Expr], var: tile.Var, start: int) -> til
 
 
 def fit_closed_form(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr | None:
-    """Return an expression without cases that has these values, or None."""
+    """Return an expression of `var`, without cases, with the values of a table; None if none fits."""
     if len(set(values.values())) == 1:
         return tile.int32_const(next(iter(values.values())))
     fits = (_fit_digits(values, var), _fit_bits(values, var), _fit_multiple(values, var, modulus))

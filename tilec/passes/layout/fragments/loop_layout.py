@@ -79,7 +79,7 @@ def build_iteration_table(layout: LoopLayout) -> dict[tuple[int, int], tuple[int
 
 
 def build_fitting_table(layout: LoopLayout, threads: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Return this table, checked against a block of `threads`. Errors: `loop-layout`."""
+    """Return the table of (thread, number) to iteration, if it fits a block of `threads`. Errors: `loop-layout`."""
     found = build_iteration_table(layout)
     used = 1 + max(thread for thread, _ in found)
     if used > threads:

@@ -98,8 +98,8 @@ def why_not_four_rows(
     ordered: Collection[str],
     coordinates: Coordinates,
 ) -> str | None:
-    """Return why TMA cannot do this operation, or None. `placed` are tiles whose layout TMA does not know, `ordered`
-    the tensors whose accesses by threads have an order."""
+    """Return why TMA cannot gather or scatter four rows, or None. `placed` are tiles whose layout TMA does not know,
+    `ordered` the tensors whose accesses by threads have an order."""
     line, part = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     tile, size = part.buffer, part.buffer.dtype.bytes
     if not target.has("tma.gather4"):

@@ -216,7 +216,7 @@ def _count_sweep_transactions(layout: SharedLayout, sweep: Sweep) -> tuple[int, 
 
 
 def _find_byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
-    """Return the offset of the element at this place of the tile."""
+    """Return the byte offset of an element, given its indices in the tile."""
     row = 0
     for index, extent in zip(place[:-1], layout.shape[:-1], strict=True):
         row = row * extent + index
@@ -257,7 +257,7 @@ def _list_phases(layout: SharedLayout, pattern: AccessPattern, rows: int) -> Ite
 
 
 def list_word_offsets(offsets: list[int], chunk: int) -> list[int]:
-    """List the first bytes of the words in chunks at these offsets."""
+    """List the byte offsets of all 4-byte words in chunks of `chunk` bytes."""
     return [offset + byte for offset in offsets for byte in range(0, max(chunk, 1), BANK_BYTES)]
 
 

@@ -83,7 +83,7 @@ def carry_versions(op: tile.TileOp, made: tuple[tile.Stmt, ...]) -> tuple[tile.S
 
 
 def _normalise_versions(versions: tuple[tile.Expr | None, ...]) -> tuple[tile.Expr | None, ...]:
-    """Return the versions as operations store them: () where all are None."""
+    """Return the versions, or () where all are None, as operations store them."""
     return versions if any(index is not None for index in versions) else ()
 
 

@@ -120,7 +120,7 @@ def assemble_view_element(view: tile.Buffer, loads: list[tile.Load], indices: tu
 
 
 def extract_part(value: tile.Expr, dtype: DType, number: int) -> tile.Expr:
-    """Return the bits of part `number` of a value, in parts of this type."""
+    """Return part `number` of a value that is split into elements of a narrower type."""
     if value.dtype.bits == dtype.bits:
         return reinterpret_as(value, dtype)
     word = _UNSIGNED_TYPES[value.dtype.bits]

@@ -66,7 +66,7 @@ def count_priced_iterations(loop: tile.For | tile.While) -> int:
 
 
 def _compute_pipelined_cost(problem: Problem, schedule: Schedule, trip_count: int) -> CompoundCost:
-    """Return the cost of so many iterations of a pipelined loop."""
+    """Return the cost of `trip_count` iterations of a pipelined loop."""
     if not trip_count:
         return CompoundCost(0, {})
     done = max((start + op.latency for op, start in zip(problem.ops, schedule.start, strict=True)), default=0)

@@ -60,12 +60,8 @@ def price_product_steps(product: Stmt, demands: Sequence[Demand], target: Target
 
 def add_first_step_wait(op: Op, steps: ProductSteps, demands: Sequence[Demand], target: Target) -> Op:
     """Add the wait for the first step to a product's op: its warps are busy, its tensor cores not yet."""
-    computes = {
-        slot
-        for d in demands
-        for slot, _, _ in target.price(d.kind, **dict(d.parameters)).uses
-        if d.kind == _MULTIPLY_KIND and slot != _ISSUE_SLOT
-    }
+    products = [target.price(d.kind, **dict(d.parameters)) for d in demands if d.kind == _MULTIPLY_KIND]
+    computes = {slot for timing in products for slot, _, _ in timing.uses} - {_ISSUE_SLOT}
     uses, wait = [], steps.exposed_cycles
     for use in op.uses:
         if use.slot >= len(target.slots):  # an issue slot of a role

@@ -158,12 +158,8 @@ def _split_into_parts(
         is_left = begun or _only_fills_registers(stmt)
         found.append(_CostPart(tuple(operation_demands), times, 0 if is_left else chain, begun))
     if not isinstance(stmt, tile.Parallel):
-        found += [
-            part
-            for body in tile.nested_bodies(stmt)
-            for inner in body
-            for part in _split_into_parts(inner, assignment, times, outer)
-        ]
+        for inner in (inner for body in tile.nested_bodies(stmt) for inner in body):
+            found += _split_into_parts(inner, assignment, times, outer)
     return tuple(found)
 
 
@@ -174,14 +170,9 @@ def _find_replayed_loads(
     values: dict[tile.Var, tile.Expr] = {}
     for bind in replays:
         values[bind.var] = tile.substitute_variables(bind.value, values)
-    used_variables = {
-        e
-        for s in tile.walk_statements((stmt,))
-        for x in list_expressions(s)
-        for e in tile.walk_expr(x)
-        if isinstance(e, tile.Var)
-    }
-    used = [value for var, value in values.items() if var in used_variables]
+    expressions = (expr for s in tile.walk_statements((stmt,)) for expr in list_expressions(s))
+    variables = {part for expr in expressions for part in tile.walk_expr(expr) if isinstance(part, tile.Var)}
+    used = [value for var, value in values.items() if var in variables]
     loads = dict.fromkeys(load for value in used for load in _find_memory_loads(value))
     if loads:
         demands = (d for load in loads for d in _demand_per_thread(list_load_demands, load.buffer, assignment))

@@ -76,7 +76,7 @@ class _LoadFinder:
     explicit_roles: bool
 
     def find_loads(self, op: TileOp | Parallel, loops: Loops) -> Iterator[LoadedTile]:
-        """Yield the tiles that an operation or nest loads, in these loops."""
+        """Yield the tiles that an operation or nest, with `loops` around it, loads."""
         loop = loops[-1] if loops else None
         line = loop.span.line if loop is not None else None
         if isinstance(op, Parallel):

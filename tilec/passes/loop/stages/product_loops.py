@@ -66,13 +66,9 @@ def find_product_loops(kernel: tile.Kernel, assignment: LayoutAssignment, is_ask
     if assignment.form != "unspecialised" or len(numbers) != len(list(_find_products(kernel))):
         return ()
     written = {buffer.name for buffer in kernel.buffers}
-    found = (
-        one
-        for loop in find_pipelined_loops(assignment.kernel.body)
-        for stmt in loop.body
-        if (one := _match_product_loop(loop, stmt, numbers, written, is_asked)) is not None
-    )
-    return tuple(_check_product_loop(kernel, one) for one in found)
+    statements = ((loop, stmt) for loop in find_pipelined_loops(assignment.kernel.body) for stmt in loop.body)
+    found = (_match_product_loop(*each, numbers, written, is_asked) for each in statements)
+    return tuple(_check_product_loop(kernel, one) for one in found if one is not None)
 
 
 def _find_products(kernel: tile.Kernel) -> Iterator[Gemm]:
@@ -177,7 +173,7 @@ def prefetch_product_fragments(kernel: tile.Kernel, chosen: Sequence[ProductLoop
     variables = (var for stmt in tile.walk_statements(kernel.body) for var in tile.declared_variables(stmt))
     names = {named.name for named in (*kernel.buffers, *kernel.params, *kernel.block_vars, *variables)}
     writer = _ProductLoopWriter(wanted, names)
-    body = rewrite_statements(kernel.body, writer.stmt)
+    body = rewrite_statements(kernel.body, writer.rewrite_statement)
     looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
     tiles = {buffer.name: buffer for buffer in kernel.buffers}
     written = [
@@ -195,7 +191,7 @@ class _ProductLoopWriter:
         self.asked: list[StageRequest] = []
         self.products = 0
 
-    def stmt(self, stmt: tile.Stmt) -> tile.Stmt:
+    def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
         """Return a wanted product as a loop; any other statement as it is."""
         if not isinstance(stmt, Gemm):
             return stmt

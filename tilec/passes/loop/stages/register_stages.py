@@ -62,14 +62,10 @@ def apply_register_stages(
         inner[key] |= _find_derived_operands(rings.analyse_loop_body(kernel, loop), inner[key])
     if not inner and not single:
         return kernel
-    versions = {
-        request.tile.name: [
-            _version_buffer(request.tile, number)
-            for number in range(request.stages + bool(_count_peeled_steps(loops[key], request)))
-        ]
-        for key, by_fragment in inner.items()
-        for request in by_fragment.values()
-    }
+    versions = {}
+    for key, request in ((key, request) for key, requested in inner.items() for request in requested.values()):
+        count = request.stages + bool(_count_peeled_steps(loops[key], request))
+        versions[request.tile.name] = [_version_buffer(request.tile, number) for number in range(count)]
     buffers = tuple(made for b in kernel.buffers for made in versions.get(b.name, [b]))
     layouts = tuple(replace(p, buffer=made) for p in kernel.layouts for made in versions.get(p.buffer.name, [p.buffer]))
     body = tuple(s for stmt in kernel.body for s in _unroll_loops(stmt, inner, single))

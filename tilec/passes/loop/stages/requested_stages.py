@@ -50,7 +50,7 @@ def apply_requested_stages(kernel: Kernel, requests: Sequence[StageRequest], mis
         here = [request for request in requests if request.tile in tiles]
         if here:
             with mistakes.caught():
-                wanted[loop.var] = _agree_on_stages(kernel, loop, here)
+                wanted[loop.var] = _agree_on_stages(loop, here)
 
     def pipeline_loop(stmt: Stmt) -> Stmt:
         """Pipeline a loop with its stages; one stage makes it run as written."""
@@ -107,7 +107,7 @@ def _check_tile(kernel: Kernel, request: StageRequest, loops: Sequence[For]) -> 
     )
 
 
-def _agree_on_stages(kernel: Kernel, loop: For, requests: Sequence[StageRequest]) -> int:
+def _agree_on_stages(loop: For, requests: Sequence[StageRequest]) -> int:
     """Return the number of stages requested for the tiles of a loop, or refuse the request."""
     first, *others = requests
     place = Label(loop.span, "the loop that loads it")

@@ -158,14 +158,14 @@ class RoleState:
                     record.group, record.met = 0, ""
 
     def record_fence(self) -> None:
-        """Let the asynchronous proxy see the completed accesses."""
+        """Record a proxy fence: the asynchronous proxy sees the completed accesses."""
         for record in self.list_records():
             if not record.group:
                 record.fenced = True
         self.forget_settled()
 
     def pass_barrier(self, who: BarrierScope) -> None:
-        """Let the accesses so far be met by a barrier of these threads."""
+        """Record that a barrier of these threads has passed since all accesses so far."""
         for record in self.list_records():
             if record.met != "role":
                 record.met = who

@@ -128,7 +128,7 @@ def _build_side(
 
 
 def _bound_sides(sides: Sequence[AreaSide]) -> AreaSide:
-    """Return a side that contains all of them."""
+    """Return the smallest side that contains all of the given ones."""
     one = sides[0]
     if any((s.coefficient, s.fixed) != (one.coefficient, one.fixed) for s in sides):
         return replace(one, first=UNKNOWN[0], last=UNKNOWN[1])

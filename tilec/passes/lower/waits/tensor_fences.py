@@ -17,7 +17,7 @@ _ARRIVALS = (warp.Arrive, warp.NamedBarrier, *_RENDEZVOUS)
 
 
 def insert_tensor_fences(program: warp.Program) -> warp.Program:
-    """Insert them around the operations of the tensor cores' rings; with explicit roles around every barrier, since
+    """Insert the fences around the operations of the tensor cores' rings; with explicit roles around every barrier, as
     these do not say which tiles they are for."""
     if not program.tensor:
         return program

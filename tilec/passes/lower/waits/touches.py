@@ -125,11 +125,6 @@ def find_async_tiles(program: warp.Program) -> Iterator[str]:
         yield from (t.buffer for t in _find_own_touches(op)[0] if t.proxy == "async")
 
 
-def find_answer_tiles(program: warp.Program) -> Iterator[str]:
-    """Yield the tiles of cluster-launch-control answers."""
-    return (op.answer.name for op in walk_program(program) if isinstance(op, warp.TryCancel))
-
-
 def walk_program(program: warp.Program) -> Iterator[warp.Operation]:
     """Yield the operations of all roles, the common one last."""
     roles = program.roles if program.common is None else (*program.roles, program.common)
