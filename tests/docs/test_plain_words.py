@@ -16,12 +16,12 @@ from fenced import ROOT
 from tilec.driver.pipeline import PIPELINE
 
 COUNTED = {
-    "functions with a name of one word": 58,
-    "docstrings that open with a question word": 5,
-    "files under 60 lines": 58,
+    "functions with a name of one word": 45,
+    "docstrings that open with a question word": 3,
+    "files under 60 lines": 52,
     "files in folders of more than 20": 0,
-    "functions with seven parameters or more": 52,
-    "boolean parameters": 299,
+    "functions with seven parameters or more": 46,
+    "boolean parameters": 283,
 }
 """At most so many of each. Whoever makes one fewer writes the new number here; nobody writes a larger one."""
 

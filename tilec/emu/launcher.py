@@ -41,9 +41,9 @@ __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"
 
 # Importing these modules registers their decoders.
 FAMILIES = (
-    *(access, atomics, bits, bulk, calls, control, cvt, integers, matrix, mbarrier, mma, moves, registers),
-    *(cluster_launch, remote, semantics, tcgen05, allocate, multiply, tensormap_replace, warps, wgmma, wmma),
-)
+    access, allocate, atomics, bits, bulk, calls, cluster_launch, control, cvt, integers, matrix, mbarrier, mma, moves,
+    multiply, registers, remote, semantics, tcgen05, tensormap_replace, warps, wgmma, wmma,
+)  # fmt: skip
 
 _MAX_CLUSTER_BLOCKS = 16
 """Blocks of a cluster where the kernel opts in to more than the portable 8."""

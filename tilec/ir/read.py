@@ -144,7 +144,17 @@ class _KernelParser:
             self.fail_at("no text may follow the kernel")
         threads = int(match[4])
         return tile.Kernel(
-            *(match[1], tuple(params), grid, block_vars, threads, tiles, body, header.span, layouts, outputs, asks),
+            match[1],
+            tuple(params),
+            grid,
+            block_vars,
+            threads,
+            tiles,
+            body,
+            header.span,
+            layouts,
+            outputs,
+            asks,
             cluster,
             raster,
             subtiles,

@@ -284,7 +284,7 @@ def lower_scaled_gemm(op: ScaledGemm, context: LoweringContext) -> tuple[warp.Op
     scales = warp.Scales(sfa, sfb, op.start, op.a_step, op.b_step, (op.a_type, op.b_type), op.kind)
     transposed = op.transpose_A, op.transpose_B
     product = warp.TensorMma(
-        *(a, b, c), *transposed, op.clear_when, op.leader, scales=scales, cursors=context.cursors, span=op.span
+        a, b, c, *transposed, op.clear_when, op.leader, scales=scales, cursors=context.cursors, span=op.span
     )
     return (product, build_tensor_arrive(op)) if op.commits else (product,)
 

@@ -420,8 +420,13 @@ class Expander:
         match stmt:
             case tile.TileOp():
                 context = LoweringContext(
-                    *(self.kernel.threads, self.assignment.fragments, self.assignment.shared, cursors),
-                    *(self.get_tensor_map, self.get_scratch_tile, self.kernel.cluster.extents),
+                    self.kernel.threads,
+                    self.assignment.fragments,
+                    self.assignment.shared,
+                    cursors,
+                    self.get_tensor_map,
+                    self.get_scratch_tile,
+                    self.kernel.cluster.extents,
                 )
                 operations: tuple[warp.Operation, ...] = registry.get_operation(stmt.name).lower(stmt, context)
                 return operations

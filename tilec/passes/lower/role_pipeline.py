@@ -161,7 +161,15 @@ class RolePipeline:
             side = filling_role if assign_roles.is_bulk_load(stmt) else self.role
             turns = ((number, run.index(i)) for number, run in enumerate(ping_pong_runs) if i in run)
             yield _PipelineStep(
-                *(stage, phase, place[i], stmt, touched, side, acquires, waits, passed_rings),
+                stage,
+                phase,
+                place[i],
+                stmt,
+                touched,
+                side,
+                acquires,
+                waits,
+                passed_rings,
                 group=groups[i],
                 ping_pong_run=next(turns, None),
                 place=i,
