@@ -229,7 +229,7 @@ def _list_leading_binds(loop: tile.For) -> list[tile.Bind]:
     ]
 
 
-def _find_deciding_variables(statements: Sequence[tile.Stmt]) -> frozenset[tile.Var]:
+def _find_deciding_variables(statements: tuple[tile.Stmt, ...]) -> frozenset[tile.Var]:
     """Return the variables on which the bounds and conditions in these statements depend, also through definitions."""
     deciding: set[tile.Var] = set()
     binds: list[tile.Bind] = []
