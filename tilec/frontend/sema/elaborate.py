@@ -130,7 +130,7 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
 
 
 def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
-    """Return the function that `entry` names, or the only one with a kernel, and the number of the launch in a name
+    """Return the function that `entry` names, or the only one with a kernel. The number is that of the launch in a name
     such as `main_2`."""
     kernels = {f.name: f for f in _find_kernels(module)}
     if entry is not None:

@@ -44,8 +44,8 @@ def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
 
 
 def _parse_each_statement(text: str) -> tuple[ast.Stmt, ...]:
-    """Parse the top-level statements one by one; set aside Python that is not in the kernel language, and raise all
-    syntax errors together."""
+    """Parse the top-level statements one by one. Python that is not in the kernel language is set aside, and all syntax
+    errors are raised together."""
     # Imported here, since most files do not need them.
     from tilec.frontend.syntax import recover
     from tilec.frontend.syntax.foreign import find_foreign_names, split_top_level

@@ -74,8 +74,8 @@ class Defines:
         return self.given[node.name] if parsed is None else parsed.value
 
     def _parse_text_value(self, context: Context, name: str) -> Argument | None:
-        """Evaluate a text that stands for a list, a tuple or a name of the language, as in `-D sizes=[64, 128]` and `-D
-        policy=T.GemmWarpPolicy.FullRow`. Return None for any other text."""
+        """Evaluate the text of a -D that is a list, a tuple or a name of the language. Examples are `-D sizes=[64,
+        128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Return None for any other text."""
         text = self.given[name]
         if not isinstance(text, str) or not _PYTHON_TEXT.fullmatch(text):
             return None
@@ -179,8 +179,9 @@ class FileEvaluator:
                 _refuse_statement(node)
 
     def _run_call(self, call: ast.Call) -> None:
-        """Evaluate a call that stands alone: of a function, which may assert something, or of a method that changes a
-        list or a dictionary. Others belong to host programs, as `tilelang.disable_cache()`, and are skipped."""
+        """Evaluate a call that stands alone at the top of a file. It calls a function, which may assert something, or a
+        method that changes a list or a dictionary. Others belong to host programs, as `tilelang.disable_cache()`, and
+        are skipped."""
         if mutation.try_mutating_call(self.context, call):
             return
         callee = self.context.value(call.function)

@@ -287,8 +287,8 @@ def list_parameters(node: ast.Function) -> tuple[ast.Parameter, ...]:
 
 
 def is_eager(node: ast.Function) -> bool:
-    """Return whether the function is a kernel in the eager style: under @tilelang.jit, by any of its names, and with a
-    launch."""
+    """Return whether the function is a kernel in the eager style. It is under @tilelang.jit, by any of its names, and
+    has a launch."""
     return _is_decorated(node, "jit", "lazy_jit", "eager_jit") and has_launch(node)
 
 

@@ -37,7 +37,7 @@ def evaluate_argument(context: Context, node: ast.Expr) -> Argument:
 
 
 def _find_string_place(context: Context, node: ast.Expr) -> Span | None:
-    """Return where the file defines the string that a name stands for: a mistake in it is one, however often the name
+    """Return where the file defines the string that a name stands for. A mistake in it is one, however often the name
     is used."""
     binding = context.scope.find(node.id) if isinstance(node, ast.Name) else None
     return binding.written if binding is not None and isinstance(binding.value, str) else None

@@ -182,8 +182,8 @@ def read_element(context: Context, argument: Argument) -> Argument:
 
 
 def read_if_changed_since(context: Context, argument: Argument, moment: Moment) -> Argument:
-    """Read a value at the moment of its evaluation if a later statement may have changed what it reads; else return it
-    as it is."""
+    """Return a value as it was at the moment of its evaluation. It is read there if a later statement may have changed
+    what it reads; else it is returned as it is."""
     if not is_changed_since(context, argument.value, moment):
         return argument
     with insert_at(context, moment):
@@ -318,7 +318,7 @@ def freeze_expression(context: Context, expr: tile.Expr, span: Span) -> tile.Exp
 
 @contextmanager
 def refuse_side_effects(context: Context, what: str, span: Span, way_out: str) -> Iterator[None]:
-    """Refuse side effects of the operand evaluated inside, which counts only if it is selected: its statements run in
+    """Refuse side effects of the operand evaluated inside. It counts only if it is selected, but its statements run in
     any case. Errors: `misplaced-statement`."""
     begin, fresh = mark_moment(context), len(context.buffers)
     context.selection_depth += 1

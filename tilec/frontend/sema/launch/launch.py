@@ -206,8 +206,8 @@ def _elaborate_before_launch(context: Context, statement: ast.Stmt) -> None:
 
 
 def _flatten_decided_ifs(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
-    """Yield the statements of a function up to its `return`, with the chosen side of each `if` that decides about a
-    launch or a return. Return whether there was a `return`."""
+    """Yield the statements of a function up to its `return`. Of each `if` that decides about a launch or a return, the
+    chosen side is taken. Return whether there was a `return`."""
     for statement in statements:
         ends = (is_launch(n) or isinstance(n, ast.Return) for n in ast.walk_nodes(statement))
         if isinstance(statement, ast.If) and any(ends):
@@ -292,8 +292,8 @@ def bind_parameter(context: Context, name: str, annotation: ast.Expr, span: Span
 
 
 def read_tensor_type(context: Context, annotation: ast.Expr, name: str, span: Span) -> tile.Buffer | None:
-    """Return the tensor that an annotation describes, if any: `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K), dtype]` or
-    the same of T.StridedTensor."""
+    """Return the tensor that an annotation describes, if any. It is `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K),
+    dtype]` or the same of T.StridedTensor."""
     match annotation:
         case ast.Call() if (
             signature := _TENSOR_SIGNATURES.get(evaluate.find_callee(context, annotation) or "")

@@ -145,8 +145,8 @@ class _Nest:
     layout: tile.LoopLayout | None
 
     def count_step_iterations(self, place: int) -> int:
-        """Return the iterations per step of a dimension with a run-time extent: some for each thread in the innermost
-        one, one in the others."""
+        """Return the iterations per step of a dimension with a run-time extent. These are some for each thread in the
+        innermost one, one in the others."""
         if place < len(self.bounds) - 1:
             return 1
         return max(_ITERATIONS_PER_STEP // (self.width or 1), 1) * (self.width or 1)

@@ -153,7 +153,7 @@ def warn_of_ignored_registers(kernel: tile.Kernel, is_explicit: bool, warn: Warn
 
 
 def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
-    """Return an operation of single threads with its condition or its leader, or None for one that all threads do
+    """Return an operation of single threads with its condition or its leader. None is for one that all threads do
     together."""
     match op.done_by:
         case "each thread":

@@ -86,7 +86,7 @@ def _mask_by_thread(context: Context, sides: BranchSides, condition: tile.Expr) 
 
 
 def _divide_by_warpgroup(context: Context, sides: BranchSides, holds: tile.Expr) -> bool:
-    """Divide an `if` on the thread by warpgroup, where each warpgroup has one condition: in kernels with explicit
+    """Divide an `if` on the thread by warpgroup, where each warpgroup has one condition. In kernels with explicit
     roles, each side becomes the work of a role. A condition that still depends on the block stays the `if` of its
     warpgroups. Return whether that was possible."""
     if not context.has_explicit_roles or context.masks or not len(warpgroups := roles.find_active_warpgroups(context)):

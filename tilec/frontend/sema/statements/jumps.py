@@ -127,7 +127,7 @@ def _bind_condition(context: Context, name: str, value: tile.Expr, span: Span) -
 
 
 def _flatten_branch(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
-    """Return the statements of a branch without the branch: binds read memory only where the condition holds, all
+    """Return the statements of a branch without the branch. Binds read memory only where the condition holds, all
     others are guarded by it. Statements of inner branches keep their own guard, which implies this one."""
     flat: list[tile.Stmt] = []
     atomic_results: set[tile.Expr] = set()
