@@ -186,7 +186,7 @@ ACCESS_MODIFIERS = (
     "weak volatile relaxed acquire release acq_rel sc cta cluster gpu sys mmio "
     "ca cg cs lu cv wb wt nc v2 v4 v8 unified b128 " + " ".join(_SPACES)
 )
-"""Modifiers of an access that make no difference to a memory that is one, besides those that its decoder reads."""
+"""Modifiers that accesses may have. Most make no difference: memory is one, and each step ends before the next."""
 
 
 def select_load(form: Form) -> LoadFunction:
