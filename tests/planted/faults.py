@@ -172,7 +172,8 @@ FAULTS = (
     # ---- emulator: what instructions do, and what it finds -------------------------------------------------------
     Fault("emulator-a-clamped-zero-keeps-its-sign", "tilec/emu/scalar/semantics.py",
           "clamped = np.clip(result, 0.0, top) + 0.0", "clamped = np.clip(result, 0.0, top)"),
-    Fault("emulator-unsigned-or-same", "tilec/emu/scalar/semantics.py", '"ls": np.less_equal,', '"ls": np.less,'),
+    Fault("emulator-unsigned-or-same", "tilec/emu/scalar/semantics.py",
+          '**dict.fromkeys(("le", "ls"), np.less_equal),', '"le": np.less_equal, "ls": np.less,'),
     Fault("emulator-unordered-comparisons", "tilec/emu/scalar/semantics.py",
           "return lambda a, b: ordered(a, b) | _is_unordered(a, b)", "return lambda a, b: ordered(a, b)"),
     Fault("emulator-reads-what-is-in-flight", "tilec/emu/memory/memory.py",

@@ -151,6 +151,7 @@ class MBarrier:
             timeline.add(self.cta.position, -1, "", "phase", name, 0)
 
     def _join_clock(self, clock: Array | None) -> None:
+        """Add what arriving threads know to what the current phase hands to waits."""
         order = self.cta.order
         if order is not None and clock is not None:
             self.open_clock = order.join_clocks(self.open_clock, clock)

@@ -119,6 +119,7 @@ def _visit_postorder(names: list[str], calls: dict[str, list[str]], order: list[
 
 
 def _find_all_callees(names: list[str], calls: dict[str, list[str]]) -> set[str]:
+    """Return the names of all functions that these may call, directly or not, and their own."""
     found: list[str] = []
     _visit_postorder(names, calls, found, set())
     return set(found)

@@ -186,6 +186,7 @@ class Program:
         return FormalParameter(size, offset)
 
     def _reserve_local(self, align: int, size: int) -> int:
+        """Return the offset of new bytes of local memory, the same for every thread."""
         start = _round_up(self.local_bytes, align)
         self.local_bytes = start + size
         return start
@@ -267,6 +268,7 @@ class Program:
                 scope.registers[f"{register}.{'xyzw'[lane]}"] = scope.registers[f"{register}.{'rgba'[lane]}"] = place
 
     def _add_register(self, class_name: str) -> RegisterIndex:
+        """Return a new register of a class."""
         row = self.rows[class_name]
         self.rows[class_name] = row + 1
         return class_name, row

@@ -102,6 +102,7 @@ class Cta:
         return np.full(shape, _INITIAL_GARBAGE[name], dtype)
 
     def _fill_constants(self) -> None:
+        """Set the registers that hold constants and special registers."""
         for (_, value), (name, row) in self.program.constants.items():
             self.blocks[name][row] = value
         for name, (class_name, row) in self.program.specials.items():

@@ -46,6 +46,7 @@ def _load_shared(cta: Cta, threads: Threads, addresses: Array, width: int) -> Ar
 
 
 def _load_param(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    """Load from `.param` space: parameters of the kernel, or of a call."""
     if _is_call_param(addresses):
         return _load_local(cta, threads, addresses - CALL_PARAMS, width)
     return _load_kernel_params(cta, threads, addresses + PARAM_WINDOW, width)
@@ -87,6 +88,7 @@ def _local_indices(cta: Cta, threads: Threads, addresses: Array, width: int) -> 
 
 
 def _store_param(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    """Store to `.param` space: only parameters of calls can be written."""
     if not _is_call_param(addresses):
         _refuse_store(cta, threads, addresses, width, values)
     _store_local(cta, threads, addresses - CALL_PARAMS, width, values)
@@ -112,6 +114,7 @@ def _make_result(addresses: Array, width: int) -> Array:
 
 
 def _load_cluster(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    """Load from the shared memory of the blocks of a cluster."""
     result, actors = _make_result(addresses, width), cta.actors[threads]
     for memory, chosen, own in _split_by_block(cta, addresses):
         result[chosen] = memory.load(own, width, actors[chosen])
@@ -119,6 +122,7 @@ def _load_cluster(cta: Cta, threads: Threads, addresses: Array, width: int) -> A
 
 
 def _store_cluster(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    """Store to the shared memory of the blocks of a cluster."""
     actors = cta.actors[threads]
     for memory, chosen, own in _split_by_block(cta, addresses):
         memory.store(own, width, values[chosen], actors[chosen])
@@ -182,7 +186,7 @@ ACCESS_MODIFIERS = (
     "weak volatile relaxed acquire release acq_rel sc cta cluster gpu sys mmio "
     "ca cg cs lu cv wb wt nc v2 v4 v8 unified b128 " + " ".join(_SPACES)
 )
-"""Modifiers of an access that make no difference to a memory that is one, besides those that its decoder reads."""
+"""Modifiers that accesses may have. Most make no difference: memory is one, and each step ends before the next."""
 
 
 def select_load(form: Form) -> LoadFunction:

@@ -49,6 +49,7 @@ class Allocator:
         self._place_arrays(_find_arrays(args))
 
     def _reserve_bytes(self, size: int) -> int:
+        """Return the address of new bytes of global memory, aligned and with a gap behind."""
         start = self._next
         self._next += -(-size // _ALIGNMENT) * _ALIGNMENT + _GUARD
         return start

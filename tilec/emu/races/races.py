@@ -368,7 +368,7 @@ class RaceDetector:
         return self._known_until(clock[None, :], np.zeros((len(writers), 1), np.int64), writers)
 
     def _extend_clock(self, clock: Array | None) -> Array:
-        """Return a clock with a column for every actor; what is before this cluster counts as known to the new ones."""
+        """Return a clock with a column for every actor: missing ones know the events before this cluster."""
         extended = np.full(self.order.know.shape[1], self.order.start, np.int32)
         if clock is not None:
             extended[: len(clock)] = clock

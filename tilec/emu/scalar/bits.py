@@ -31,6 +31,7 @@ _UNIFORM_OPERATIONS: dict[str, Callable[..., Array]] = {
 
 @register_decoder(*_UNIFORM_OPERATIONS)
 def _decode_uniform(form: Form) -> None:
+    """Decode an operation of `_UNIFORM_OPERATIONS`."""
     decode_same_type(form, _UNIFORM_OPERATIONS[form.stem])
 
 
