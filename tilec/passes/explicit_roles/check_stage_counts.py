@@ -108,8 +108,7 @@ def _describe_count(count: _StageCount) -> str:
 def _count_acquires(
     role: Role, block: known_values.Values, scalars: Sequence[tile.Var]
 ) -> Iterator[tuple[str, _StageCount]]:
-    """Yield a role's counts by pipeline: 0 for an acquire that it never reaches, none if its loops depend on computed
-    values."""
+    """Yield a role's counts by pipeline: 0 for an acquire never reached, none if loops depend on computed values."""
     places: dict[PipelineEnd, Span] = {}
     for stmt in tile.walk_statements(role.kernel.body):
         if isinstance(stmt, tile.TileOp) and stmt.acquires:

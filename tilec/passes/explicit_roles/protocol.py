@@ -125,14 +125,10 @@ def run_barriers(
     """Run the barriers of the first block, and of the blocks that reach them. Raises `UnknownValue` where control flow
     depends on other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
-    allocations = find_allocations(kernel)
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
-    barriers = {
-        (block, name, i): _TrackedBarrier(count)
-        for block in blocks
-        for name, op in allocations.items()
-        for i, count in enumerate(op.counts)
-    }
+    barriers: dict[BarrierPlace, _TrackedBarrier] = {}
+    for block, (name, op) in itertools.product(blocks, find_allocations(kernel).items()):
+        barriers |= {(block, name, i): _TrackedBarrier(count) for i, count in enumerate(op.counts)}
     if watch is not None:
         watch.start_run(barriers)
     for together in (True, False):

@@ -131,9 +131,8 @@ def find_store_candidates(assignment: LayoutAssignment, loop: tile.For, plans: S
     ):
         return StoreCandidates()
     others = (other for other in find_pipelined_loops(assignment.kernel.body) if other is not loop)
-    elsewhere = {
-        b.name for other in others for s in tile.walk_statements(other.body) for b in (*find_reads(s), *find_writes(s))
-    }
+    outside = (s for other in others for s in tile.walk_statements(other.body))
+    elsewhere = {b.name for s in outside for b in (*find_reads(s), *find_writes(s))}
     together, kept = [], []
     for ring in plans:
         copies = tuple(i for i in ring.consumers if is_bulk_store(statements[i]))

@@ -57,10 +57,9 @@ def set_ring_arrivals(ring: warp.Ring, roles: Sequence[warp.Role]) -> warp.Ring:
     issues products of CTA pairs runs only in the first block of a pair."""
     arrivals = 0
     for role in roles:
-        if any(
-            isinstance(op, warp.RingRelease) and op.cursor.ring == ring.name for op in warp.walk_operations(role.body)
-        ):
-            is_of_pairs = any(isinstance(op, warp.TensorMma) and op.paired for op in warp.walk_operations(role.body))
+        operations = list(warp.walk_operations(role.body))
+        if any(isinstance(op, warp.RingRelease) and op.cursor.ring == ring.name for op in operations):
+            is_of_pairs = any(isinstance(op, warp.TensorMma) and op.paired for op in operations)
             arrivals += role.arrivals(ring.by) * (ring.heard_by // 2 if is_of_pairs else ring.heard_by)
     return replace(ring, arrivals=arrivals)
 

@@ -153,8 +153,7 @@ class _MaskEliminator:
 
 
 class _ConditionProof:
-    """Proves that conditions of a nest hold, or fail, for all its elements, and collects what this requires of the loop
-    variable."""
+    """Proves that conditions of a nest hold, or fail, for all its elements. `taken`: what that requires."""
 
     def __init__(
         self,

@@ -406,11 +406,8 @@ class _RoleExecution:
         self.apply_needs(loop.place)
         if self.is_final and getattr(loop.op, "part", "") != "steady":
             return
-        conflicts = [
-            (record, touch)
-            for node, touch in self.find_only_read(loop)
-            for record in self.find_conflicting_records(node, touch)
-        ]
+        read = self.find_only_read(loop)
+        conflicts = [(record, touch) for n, touch in read for record in self.find_conflicting_records(n, touch)]
         if conflicts:
             self.demand_sync(loop, conflicts, ())
             self.apply_needs(loop.place)

@@ -328,8 +328,7 @@ class RolePipeline:
     def build_time_step(
         self, values: Mapping[int, tile.Expr], moment: warp.PipelinePosition
     ) -> Iterator[warp.Operation]:
-        """Yield the steps of the stages in `values`, each with its value of the loop variable, then the advances of the
-        cursors."""
+        """Yield the steps of the stages in `values`, each with its loop variable's value, and the cursors' advances."""
         stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
         for step, operation in _merge_commits(list(self.expand_live_steps(values))):
             yield _stamp_moment(operation, moment if step is None else replace(stamps[step.stage], place=step.place))

@@ -56,10 +56,8 @@ def regularise_nest(nest: tile.Parallel, threads: int) -> tile.Parallel:
         coordinates = tuple(tile.substitute_variables(c, {number: own}) for c in coordinates)
         if least == 0:  # a thread without iterations is out of bounds everywhere
             empty = tile.Binary("lt", count, tile.int32_const(1), BOOL)
-            coordinates = tuple(
-                tile.Select(empty, tile.int32_const(e), c, INT32)
-                for c, e in zip(coordinates, layout.shape, strict=True)
-            )
+            ends = map(tile.int32_const, layout.shape)
+            coordinates = tuple(tile.Select(empty, e, c, INT32) for c, e in zip(coordinates, ends, strict=True))
     body = tuple(substitute_stmt(s, dict(zip(nest.vars, coordinates, strict=True))) for s in nest.body)
     if exists is not None:
         body = (tile.If(exists, body, (), nest.span),)

@@ -117,8 +117,7 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
 
 
 def find_placed_tiles(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
-    """Return the shared tiles with a given layout that TMA does not know: no hardware swizzle, or panels that are no
-    boxes."""
+    """Return the shared tiles whose given layout TMA does not know: no hardware swizzle, or panels that are no box."""
     return frozenset(
         p.buffer
         for p in kernel.layouts

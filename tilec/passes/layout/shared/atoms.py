@@ -365,8 +365,7 @@ def _find_nest_accesses(
 
 
 def _map_dimensions(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[int, ...] | None:
-    """Return the variable of the nest behind each index of a tile, by number; None unless each occurs once and spans
-    its dimension."""
+    """Return the number of the nest's variable behind each index; None unless each occurs once, over its dimension."""
     place = {var: i for i, var in enumerate(nest.vars)}
     dims = tuple(place[i] for i in indices if isinstance(i, tile.Var) and i in place)
     if sorted(dims) != list(range(len(nest.vars))) or len(dims) != len(indices):

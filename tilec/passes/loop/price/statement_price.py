@@ -80,8 +80,7 @@ def price_statement(
 
 
 def count_demands(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[Demand, ...]:
-    """Return the demands of a statement and of all nested ones. A loop with an unknown trip count counts as one
-    iteration."""
+    """Return the demands of a statement and of all nested ones; of a loop of unknown trip count, one iteration."""
     total = [replace(d, times=part.times) for part in _split_into_parts(stmt, assignment) for d in part.demands]
     return tuple(total) or _minimal_demand(assignment)
 

@@ -157,11 +157,8 @@ def _count_steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, st
     if why := next((why for is_so, why in reasons if is_so), None):
         return 0, why
     # A step takes several instructions along K if there would be too many statements to schedule.
-    fitting = (
-        n
-        for n in range(MAX_UNROLLED_STATEMENTS // _STATEMENTS_PER_STEP, 1, -1)
-        if steps % n == 0 and n % REGISTER_STAGES == 0
-    )
+    counts = range(MAX_UNROLLED_STATEMENTS // _STATEMENTS_PER_STEP, 1, -1)
+    fitting = (n for n in counts if steps % n == 0 and n % REGISTER_STAGES == 0)
     if (count := next(fitting, None)) is None:
         return 0, f"{REGISTER_STAGES} stages do not divide its {steps} steps along K"
     return count, ""
@@ -176,12 +173,10 @@ def prefetch_product_fragments(kernel: tile.Kernel, chosen: Sequence[ProductLoop
     body = rewrite_statements(kernel.body, writer.rewrite_statement)
     looped = replace(kernel, body=body, buffers=(*kernel.buffers, *(one.tile for one in writer.asked)))
     tiles = {buffer.name: buffer for buffer in kernel.buffers}
-    written = [
-        StageRequest(tiles[fragment], REGISTER_STAGES, one.product.span)
-        for one in chosen
-        for s in (one.inner.body if one.inner is not None else ())
-        if (fragment := find_loaded_fragment(s))
-    ]
+    written = []
+    for one in chosen:
+        loaded = filter(None, map(find_loaded_fragment, () if one.inner is None else one.inner.body))
+        written += [StageRequest(tiles[fragment], REGISTER_STAGES, one.product.span) for fragment in loaded]
     return apply_register_stages(looped, (*writer.asked, *written), RAISE_FIRST)
 
 
