@@ -96,17 +96,11 @@ def build_manifest(probe: Probe, target: str) -> launch.Manifest:
         scalars.append(launch.ScalarInfo("rows", "uint32"))
     if probe.box:
         params.append(launch.TensorMapParam("memory", "bfloat16", (probe.box, ROW_BYTES // 2), 128))
+    smem = SMEM_ALIGNMENT - DYNAMIC_ALIGNMENT + _barriers_offset(probe) + BARS_BYTES
     return launch.Manifest(
-        entry=probe.entry,
-        target=target,
-        grid=("blocks", 1, 1),
-        block=(probe.threads, 1, 1),
-        cluster=(1, 1, 1),
-        dynamic_smem=SMEM_ALIGNMENT - DYNAMIC_ALIGNMENT + _barriers_offset(probe) + BARS_BYTES,
-        tensors=tuple(tensors),
-        scalars=tuple(scalars),
-        params=tuple(params),
-    )
+        probe.entry, target, ("blocks", 1, 1), (probe.threads, 1, 1), (1, 1, 1), dynamic_smem=smem,
+        tensors=tuple(tensors), scalars=tuple(scalars), params=tuple(params),
+    )  # fmt: skip
 
 
 def build_ptx(probe: Probe, target: str, version: str) -> str:

@@ -64,40 +64,26 @@ def _make_param(param: Buffer | Var) -> Param:
 def make_manifest(program: warp.Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
     """Return the launch manifest: what a host must know to launch the kernel."""
     operations = tuple(program.operations())
-    counters: dict[str, launch.TensorRole] = {
-        op.counter: "zeroed" for op in operations if isinstance(op, warp.GridSync)
-    }
-    own = {**roles, **counters}
-    tensors = tuple(
-        launch.TensorInfo(
-            p.name,
-            p.dtype.name,
-            tuple(map(_make_size, p.extents)),
-            own.get(p.name, "workspace"),
-            None if p.strides is None else tuple(map(_make_size, p.strides)),
-        )
-        for p in program.params
-        if isinstance(p, Buffer)
-    )
-    scalars = tuple(launch.ScalarInfo(p.name, p.dtype.name) for p in program.params if not isinstance(p, Buffer))
-    params: list[launch.Param] = [
-        launch.PointerParam(p.name) if isinstance(p, Buffer) else launch.ScalarParam(p.name, p.dtype.name)
-        for p in program.params
-    ]
+    own = dict(roles)
+    own |= {op.counter: "zeroed" for op in operations if isinstance(op, warp.GridSync)}
+    tensors: list[launch.TensorInfo] = []
+    scalars: list[launch.ScalarInfo] = []
+    params: list[launch.Param] = []
+    for p in program.params:
+        if isinstance(p, Buffer):
+            strides = None if p.strides is None else tuple(map(_make_size, p.strides))
+            extents, role = tuple(map(_make_size, p.extents)), own.get(p.name, "workspace")
+            tensors.append(launch.TensorInfo(p.name, p.dtype.name, extents, role, strides))
+            params.append(launch.PointerParam(p.name))
+        else:
+            scalars.append(launch.ScalarInfo(p.name, p.dtype.name))
+            params.append(launch.ScalarParam(p.name, p.dtype.name))
     params += map(_make_map_param, program.maps)
-    x, y, z = program.grid
+    x, y, z = map(_make_size, program.grid)
     return launch.Manifest(
-        program.name,
-        target.ptx_target,
-        (_make_size(x), _make_size(y), _make_size(z)),
-        (program.threads, 1, 1),
-        program.cluster,
-        program.smem_bytes,
-        tensors,
-        scalars,
-        tuple(params),
-        attributes=clusters.find_launch_attributes(operations),
-    )
+        program.name, target.ptx_target, (x, y, z), (program.threads, 1, 1), program.cluster, program.smem_bytes,
+        tuple(tensors), tuple(scalars), tuple(params), attributes=clusters.find_launch_attributes(operations),
+    )  # fmt: skip
 
 
 def _select_ptx_version(program: warp.Program, target: Target) -> str:

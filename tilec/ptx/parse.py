@@ -328,14 +328,10 @@ class _ModuleBuilder(Transformer[Token, Any]):
         for name, meant in _values_tagged(children, "alias"):
             if meant in functions:
                 functions[name] = replace(functions[meant], name=name)
-        return ptx.Module(
-            version[0],
-            target[0],
-            tuple(item for item in _flatten_items(children) if isinstance(item, ptx.Variable)),
-            tuple(child for child in children if isinstance(child, ptx.Entry)),
-            tuple(files.get(index, "") for index in range(1, max(files, default=0) + 1)),
-            tuple(functions.values()),
-        )
+        variables = tuple(item for item in _flatten_items(children) if isinstance(item, ptx.Variable))
+        entries = tuple(child for child in children if isinstance(child, ptx.Entry))
+        paths = tuple(files.get(index, "") for index in range(1, max(files, default=0) + 1))
+        return ptx.Module(version[0], target[0], variables, entries, paths, tuple(functions.values()))
 
 
 def _flatten_items(children: Iterable[Any]) -> Iterator[ptx.Item]:
