@@ -96,7 +96,7 @@ def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple
 
 
 def _value_range(size: Size, manifest: Manifest) -> tuple[int, int]:
-    """Return the bounds of a size by its type alone: compilers warn of comparisons that are always true."""
+    """Return the bounds of a size: the number itself, or all that its type in C can hold."""
     if isinstance(size, int):
         return size, size
     if not isinstance(size, str):

@@ -77,7 +77,7 @@ class _Wanted:
 
 
 def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, Any]) -> None:
-    """Print the report of each kernel file for each target, and write their pages and the index."""
+    """Print each kernel's predicted time for each target, and write pages with an index if asked."""
     targets, html = parse_target_names(given), wanted.html
     with report_mistakes(None):
         jobs: list[tuple[SourceFile, CompileOptions, str | None]] = []

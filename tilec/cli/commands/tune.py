@@ -259,7 +259,7 @@ def _run_search(
 
 
 def _make_engine(name: str, workers: int | str, target: Target) -> tuple[Engine, str]:
-    """Return the engine for trials and the GPU that measures them; several machines must all have the same GPU."""
+    """Return the engine for trials and the GPU that measures them: "" unless all machines have that GPU."""
     from tilec.tune.measure import find_gpu_for
 
     if isinstance(workers, int):

@@ -88,7 +88,8 @@ def emit_ldmatrix(
 
 
 def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
-    """Load 16 rows of A and 32 bytes of k as quarters: rows 0–7 and 8–15 of k 0–15, then the same rows of k 16–31."""
+    """Load 16 rows of A and 32 bytes along k, from element `k` on, to the registers that mma takes. These are quarters:
+    rows 0–7 and 8–15 of bytes 0–15, then the same rows of bytes 16–31; of float64, one register for 8 rows."""
     dtype = op.a.buffer.dtype
     chunk = 16 // dtype.bytes
     if dtype == FLOAT64:

@@ -80,7 +80,7 @@ def _decode_query_cancel(form: Form) -> None:
     targets = [form.write(item, "pred" if question == "is_canceled" else "b32") for item in items]
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_query_cancel(cta: Cta, threads: Threads) -> None:
         first, second = cta.views[low][threads], cta.views[high][threads]
         cancelled = (first & np.uint64(_CANCELLED_BIT)) != 0
         if question == "is_canceled":

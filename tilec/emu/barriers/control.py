@@ -51,7 +51,7 @@ def _decode_exit(form: Form) -> None:
 @register_decoder("trap", "brkpt")
 def _decode_trap(form: Form) -> None:
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_trap(cta: Cta, threads: Threads) -> None:
         raise Fault("trap", "the kernel executed trap")
 
 
@@ -72,7 +72,7 @@ def _decode_griddepcontrol(form: Form) -> None:
         return
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_griddepcontrol(cta: Cta, threads: Threads) -> None:
         if cta.order is not None:
             cta.order.await_grid(cta.actors[threads])
 
@@ -92,7 +92,7 @@ def _decode_fence(form: Form) -> None:
     is_narrow = form.has("cta")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_fence(cta: Cta, threads: Threads) -> None:
         if cta.order is not None:
             cta.order.flags.fence(cta.actors[threads], is_narrow=is_narrow)
         publish_initialisations(cta, cta.actors[threads])
@@ -108,7 +108,7 @@ def _decode_fence_proxy(form: Form) -> None:
     covers_shared = not form.has("global")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_fence_proxy(cta: Cta, threads: Threads) -> None:
         actors = cta.actors[threads]
         if covers_global and cta.order is not None:
             cta.order.fence_async(actors)
@@ -266,7 +266,7 @@ def _decode_cluster_arrive(form: Form) -> None:
     is_relaxed = form.has("relaxed")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_cluster_arrive(cta: Cta, threads: Threads) -> None:
         barrier = cta.cluster.barrier
         cta.cluster_arrivals[threads] = barrier.generation
         barrier.arrived += len(cta.thread_ids[threads])

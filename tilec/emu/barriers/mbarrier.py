@@ -268,7 +268,7 @@ def publish_initialisations(cta: Cta, actors: Array) -> None:
 @register_decoder("fence.mbarrier_init", accepts="release cluster")
 def _decode_fence_init(form: Form) -> None:
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_fence_init(cta: Cta, threads: Threads) -> None:
         actors = cta.actors[threads]
         publish_initialisations(cta, actors)
         order = cta.order
@@ -299,7 +299,7 @@ def _decode_init(form: Form) -> None:
     count_slot = form.read(form.operands[1], "u32")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_init(cta: Cta, threads: Threads) -> None:
         counts = cta.views[count_slot][threads]
         for address, chosen in group_by_address(pointer(cta, threads)):
             count, actor = int(counts[chosen][0]), int(cta.actors[threads][chosen][0])
@@ -335,7 +335,7 @@ def _decode_inval(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_inval(cta: Cta, threads: Threads) -> None:
         for address, chosen in group_by_address(pointer(cta, threads)):
             barrier = find_barrier(cta, address, cta.actors[threads][chosen])
             barrier.try_complete_phase()
@@ -360,7 +360,7 @@ def _decode_arrive(form: Form) -> None:
     amount_slot = form.read(form.operands[2], "u32") if len(form.operands) > 2 else -1
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_arrive(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         states = np.zeros(len(addresses), np.uint64)
         for address, chosen in group_by_address(addresses):
@@ -415,7 +415,7 @@ def _decode_expect(form: Form) -> None:
     sign = 1 if form.stem == "mbarrier.expect_tx" else -1
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_expect(cta: Cta, threads: Threads) -> None:
         sizes = cta.views[size_slot][threads].astype(np.int64)
         for address, chosen in group_by_address(pointer(cta, threads)):
             barrier = find_barrier(cta, address, cta.actors[threads][chosen])

@@ -142,7 +142,7 @@ def _decode_external_call(form: Form, name: str, passed: Sequence[Operand], retu
         return
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_external_call(cta: Cta, threads: Threads) -> None:
         if name == "__assertfail":
             raise Fault("trap", "an assertion of the kernel failed")
         raise Fault("unsupported", f"a call of '{name}', which has no body")

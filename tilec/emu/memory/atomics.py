@@ -60,7 +60,7 @@ def _decode_atomic(form: Form) -> None:
     width = view.bits // 8
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_atomic(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
         is_alone = len(np.unique(addresses)) == len(addresses)
@@ -100,7 +100,7 @@ def _decode_atomic_128(form: Form, operation: str) -> None:
     slots = [[form.read(item, "b64") for item in pair] for pair in values]
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_atomic_128(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
         operands = [np.stack([cta.views[slot][threads] for slot in pair], axis=1) for pair in slots]

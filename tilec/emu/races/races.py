@@ -238,7 +238,7 @@ class RaceDetector:
         self._require_known(clock, self._find_granules(index.reshape(-1), 16), who)
 
     def _require_known(self, clock: Array, granules: Array, who: str) -> None:
-        """Require that `clock` knows the last writes of these granules, which `who` reads."""
+        """Require that `clock` knows the last writes of what `who`, an asynchronous operation, reads."""
         times, writers = self._write_time[granules], self._write_actor[granules]
         known = self._known_by(clock, writers)
         late = times > known

@@ -156,7 +156,7 @@ def _decode_lop3(form: Form) -> None:
         return
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_lop3(cta: Cta, threads: Threads) -> None:
         views = cta.views
         result = combine_bits(*[views[slot][threads] for slot in slots])
         other = views[extra][threads] ^ is_negated

@@ -166,7 +166,7 @@ def _decode_with_carry(
     dtype = TYPES[unsigned].dtype
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_with_carry(cta: Cta, threads: Threads) -> None:
         views = cta.views
         values = [views[slot][threads] for slot in slots]
         carry = views[flag][threads].astype(dtype) if reads_carry else np.zeros(len(values[0]), dtype)

@@ -40,7 +40,7 @@ def _decode_mov(form: Form) -> None:
     target = form.write(destination, name if isinstance(source, Reg) else view.name)
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_mov(cta: Cta, threads: Threads) -> None:
         views = cta.views
         views[target][threads] = views[slot][threads]
 
@@ -52,7 +52,7 @@ def _decode_pair_move(form: Form, destination: Operand, source: Operand) -> None
     slots = [form.read(item, "b64") for item in source.items]
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_pair_move(cta: Cta, threads: Threads) -> None:
         values = [cta.views[slot][threads].copy() for slot in slots]
         for target, value in zip(targets, values, strict=True):
             cta.views[target][threads] = value
@@ -64,7 +64,7 @@ def _decode_timer_read(form: Form, view: PtxType) -> None:
     shift = 32 if isinstance(source, Reg) and source.name.endswith("_hi") else 0
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_timer_read(cta: Cta, threads: Threads) -> None:
         # Time must advance: library wait loops read it.
         cta.launch.clock += 1000
         cta.views[target][threads] = (cta.launch.clock >> shift) & ((1 << min(view.bits, 63)) - 1)
@@ -84,7 +84,7 @@ def _decode_pack(form: Form, view: PtxType, source: Vector) -> None:
     whole = np.dtype(f"u{view.bits // 8}")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_pack(cta: Cta, threads: Threads) -> None:
         views = cta.views
         result = views[slots[0]][threads].astype(whole)
         for position, slot in enumerate(slots[1:], start=1):
@@ -99,7 +99,7 @@ def _decode_unpack(form: Form, view: PtxType, destination: Vector) -> None:
     whole = np.dtype(f"u{view.bits // 8}")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_unpack(cta: Cta, threads: Threads) -> None:
         views = cta.views
         value = views[source][threads].copy()
         for position, target in enumerate(targets):
@@ -149,7 +149,7 @@ def _decode_isspacep(form: Form) -> None:
     target, source = form.write(form.operands[0], "pred"), form.read(form.operands[1], "u64")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_isspacep(cta: Cta, threads: Threads) -> None:
         address = cta.views[source][threads]
         inside = (address >> np.uint64(memory.WINDOW_SHIFT)) == window
         if space in ("shared", "shared::cta"):
@@ -179,7 +179,7 @@ def _decode_getctarank(form: Form) -> None:
     source = form.read(form.operands[1], form.parse_type().name)
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_getctarank(cta: Cta, threads: Threads) -> None:
         low = cta.views[source][threads].astype(np.int64) & 0xFFFFFFFF
         rank = low >> memory.SHARED_RANK_SHIFT
         cta.views[target][threads] = np.where(rank == 0, cta.rank, rank - 1)

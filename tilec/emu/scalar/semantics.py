@@ -388,7 +388,7 @@ def _decode_setp(form: Form) -> None:
     extra, is_negated = read_predicate(form, form.operands[3]) if len(form.operands) == 4 else (-1, False)
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_setp(cta: Cta, threads: Threads) -> None:
         views = cta.views
         result = test(views[a][threads], views[b][threads])
         # Of packed halves the second result is that of the upper half, of single numbers it is the opposite.

@@ -136,6 +136,6 @@ def _decode_relinquish(form: Form) -> None:
     read_cta_group(form)
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_relinquish(cta: Cta, threads: Threads) -> None:
         split_into_warps(cta, threads, "tcgen05.relinquish_alloc_permit")
         tmem.get_tensor_memory(cta).is_relinquished = True

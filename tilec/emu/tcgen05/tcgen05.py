@@ -192,7 +192,7 @@ def _decode_ld(form: Form) -> None:
     pointer = form.build_address(form.operands[1])
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_ld(cta: Cta, threads: Threads) -> None:
         memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.ld"):
             own_threads = warp_slice(warp)
@@ -224,7 +224,7 @@ def _decode_st(form: Form) -> None:
     pointer = form.build_address(form.operands[0])
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_st(cta: Cta, threads: Threads) -> None:
         memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.st"):
             own_threads = warp_slice(warp)
@@ -248,7 +248,7 @@ def _decode_wait(form: Form) -> None:
     name = f"tcgen05.{form.stem[-2:]}"
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_wait(cta: Cta, threads: Threads) -> None:
         memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, form.stem):
             first = int(cta.actors[warp[0]])
@@ -260,7 +260,7 @@ def _decode_fence(form: Form) -> None:
     is_before = form.stem.endswith("before_thread_sync")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_fence(cta: Cta, threads: Threads) -> None:
         memory = tmem.get_tensor_memory(cta)
         (memory.fence_before if is_before else memory.fence_after)(cta.actors[threads])
 

@@ -267,7 +267,7 @@ def _decode_cp_async(form: Form) -> None:
     size_slot = form.read(sizes[0], "pred" if ignores else "u32") if sizes else -1
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_cp_async(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         to, source_at = destination(cta, threads), source(cta, threads)
         count = np.full(len(to), width) if size_slot < 0 else cta.views[size_slot][threads].astype(np.int64)
@@ -298,7 +298,7 @@ def _decode_cp_async(form: Form) -> None:
 @register_decoder("cp.async.commit_group")
 def _decode_cp_async_commit(form: Form) -> None:
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_cp_async_commit(cta: Cta, threads: Threads) -> None:
         cta.asynchronous.committed[threads] += 1
 
 
@@ -307,7 +307,7 @@ def _decode_cp_async_wait(form: Form) -> None:
     groups_left = form.parse_constant(form.operands[0]) if form.operands else None
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_cp_async_wait(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         limit = np.full(cta.thread_count, -1, np.int64)
         limit[threads] = 1 << 60 if groups_left is None else state.committed[threads] - groups_left
@@ -320,7 +320,7 @@ def _decode_cp_async_arrive(form: Form) -> None:
     is_counted = form.has("noinc")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_cp_async_arrive(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         members = cta.thread_ids[threads]
         for address, chosen in mbarrier.group_by_address(pointer(cta, threads)):

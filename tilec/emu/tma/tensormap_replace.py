@@ -39,7 +39,7 @@ def _decode_replace(form: Form) -> None:
     store = select_store(form)
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_replace(cta: Cta, threads: Threads) -> None:
         addresses = pointer(cta, threads)
         if (addresses & 63).any():
             raise Fault("misaligned", f"a tensor map at {int(addresses[0]):#x}, which is not a multiple of 64")
@@ -60,7 +60,7 @@ def _decode_copy(form: Form) -> None:
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_copy(cta: Cta, threads: Threads) -> None:
         # The warp copies together; its lanes name the same two addresses.
         to, origin = destination(cta, threads), source(cta, threads)
         if (to != to[0]).any() or (origin != origin[0]).any():
@@ -82,7 +82,7 @@ def _decode_fence(form: Form) -> None:
     pointer = form.build_address(form.operands[0]) if form.has("acquire") else None
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_fence(cta: Cta, threads: Threads) -> None:
         if cta.order is not None:
             addresses = set(pointer(cta, threads).tolist()) if pointer is not None else None
             cta.order.fence_maps(cta.actors[threads], addresses)

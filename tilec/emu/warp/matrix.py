@@ -71,7 +71,7 @@ def _decode_ldmatrix(form: Form) -> None:
     targets = [form.write(item, "b32") for item in list_registers(form, form.operands[0], register_count)]
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_ldmatrix(cta: Cta, threads: Threads) -> None:
         rows, actors = (_take_first_lanes(x, row_count) for x in (pointer(cta, threads), cta.actors[threads]))
         loaded = np.ascontiguousarray(cta.shared.load(rows, 16, actors, is_collective=True))
         data = _unpack_rows(loaded.view(np.uint8).reshape(-1, 16), form)
@@ -104,7 +104,7 @@ def _decode_stmatrix(form: Form) -> None:
     sources = [form.read(item, "b32") for item in list_registers(form, form.operands[1], count)]
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_stmatrix(cta: Cta, threads: Threads) -> None:
         rows, actors = (_take_first_lanes(x, 8 * count) for x in (pointer(cta, threads), cta.actors[threads]))
         lanes = np.stack([cta.views[source][threads].reshape(-1, 32) for source in sources], axis=1)
         data: Array
@@ -125,6 +125,6 @@ def _decode_movmatrix(form: Form) -> None:
     target, source = form.write(form.operands[0], "b32"), form.read(form.operands[1], "b32")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_movmatrix(cta: Cta, threads: Threads) -> None:
         data = np.ascontiguousarray(cta.views[source][threads]).view(np.uint16).reshape(-1, 8, 8)
         cta.views[target][threads] = np.ascontiguousarray(data.transpose(0, 2, 1)).view(np.uint32).reshape(-1)

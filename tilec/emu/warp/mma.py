@@ -203,7 +203,7 @@ def _decode_mma(form: Form) -> None:
     scale = build_scaling(form, kind, rest)
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_mma(cta: Cta, threads: Threads) -> None:
         views = cta.views
         a_bits = np.array([views[slot][threads] for slot in a_slots])
         b_bits = np.array([views[slot][threads] for slot in b_slots])
@@ -267,7 +267,7 @@ def _decode_quad_pairs(form: Form, result: str) -> None:
         return halves.transpose(axes).reshape(-1, 4, 8, 4)
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_quad_pairs(cta: Cta, threads: Threads) -> None:
         a = gather_operand(cta, threads, a_slots, layouts[0] == "row")
         b = gather_operand(cta, threads, b_slots, layouts[1] == "col")
         product = np.matmul(a, b.transpose(0, 1, 3, 2))

@@ -37,7 +37,7 @@ def _decode_shfl(form: Form) -> None:
     gather_masked_lanes(form, form.operands[4])
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_shfl(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         lane = members & 31
         by = cta.views[by_slot][threads].astype(np.int64) & 31
@@ -86,7 +86,7 @@ def _decode_vote(form: Form) -> None:
     mask_slot = gather_masked_lanes(form, form.operands[2]) if form.stem == "vote.sync" else -1
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_vote(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads] ^ is_negated
         lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads] if mask_slot >= 0 else None)
@@ -104,7 +104,7 @@ def _decode_match_any(form: Form) -> None:
     mask_slot = gather_masked_lanes(form, form.operands[2])
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_match_any(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
         lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads])
@@ -120,7 +120,7 @@ def _decode_match_all(form: Form) -> None:
     mask_slot = gather_masked_lanes(form, form.operands[2])
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_match_all(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
         lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads])
@@ -149,7 +149,7 @@ def _decode_redux(form: Form) -> None:
         reduce = lambda values: functools.reduce(pick, values)  # noqa: E731
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_redux(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         values = np.abs(cta.views[value_slot][threads]) if is_magnitude else cta.views[value_slot][threads]
         result = values.copy()
@@ -165,7 +165,7 @@ def _decode_activemask(form: Form) -> None:
     result_slot = form.write(form.operands[0], "b32")
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_activemask(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         lane_groups = _number_lane_groups(members, None)
         cta.views[result_slot][threads] = _ballot_lanes(members, lane_groups, np.ones(len(members), np.bool_))
@@ -181,7 +181,7 @@ def _decode_elect(form: Form) -> None:
     mask_slot = gather_masked_lanes(form, form.operands[1])
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_elect(cta: Cta, threads: Threads) -> None:
         members = cta.thread_ids[threads]
         named = (cta.views[mask_slot][threads] >> (members & 31).astype(np.uint32)) & 1
         ballot = _ballot_lanes(members, _number_lane_groups(members, None), named == 1)
@@ -195,7 +195,7 @@ def _decode_warp_sync(form: Form) -> None:
     mask_slot = gather_masked_lanes(form, form.operands[0])
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_warp_sync(cta: Cta, threads: Threads) -> None:
         if cta.order is None:
             return
         actors = cta.actors[threads]

@@ -143,7 +143,7 @@ def _decode_load(form: Form) -> None:
     size = fragment.unit_bits // 8
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_load(cta: Cta, threads: Threads) -> None:
         units = [load(cta, threads, addresses, size) for addresses in list_addresses(cta, threads)]
         words = np.stack(units, axis=1).view(np.dtype(f"u{TYPES[fragment.view].bits // 8}"))
         for position, slot in enumerate(slots):
@@ -158,7 +158,7 @@ def _decode_store(form: Form) -> None:
     size = fragment.unit_bits // 8
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_store(cta: Cta, threads: Threads) -> None:
         words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         data = np.ascontiguousarray(words).view(np.dtype(f"u{size}"))
         for index, addresses in enumerate(list_addresses(cta, threads)):
@@ -186,7 +186,7 @@ def _decode_mma(form: Form) -> None:
     result = kinds[0]
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_mma(cta: Cta, threads: Threads) -> None:
         parts = zip(slots, fragments[1:], strict=True)
         a, b, c = (_read_matrix(cta, threads, part, fragment) for part, fragment in parts)
         if _BITS[kinds[2]] < 8:

@@ -165,7 +165,7 @@ def _decode_fence(form: Form) -> None:
     form.step.gather = _THREADS
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_fence(cta: Cta, threads: Threads) -> None:
         for warpgroup in _list_warpgroups(cta, threads):
             cta.asynchronous.unfenced_registers[warpgroup] = set()
 
@@ -175,7 +175,7 @@ def _decode_commit(form: Form) -> None:
     form.step.gather = _THREADS
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_commit(cta: Cta, threads: Threads) -> None:
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(cta.asynchronous, warpgroup)
             pending.committed.append(pending.open)
@@ -188,7 +188,7 @@ def _decode_wait(form: Form) -> None:
     left = form.parse_constant(form.operands[0])
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_wait(cta: Cta, threads: Threads) -> None:
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(cta.asynchronous, warpgroup)
             due = pending.committed[: len(pending.committed) - left] if left else pending.committed
@@ -296,7 +296,7 @@ def _decode_mma_async(form: Form) -> None:
         return rows
 
     @form.set_run
-    def run_step(cta: Cta, threads: Threads) -> None:
+    def run_mma_async(cta: Cta, threads: Threads) -> None:
         state = cta.asynchronous
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(state, warpgroup)

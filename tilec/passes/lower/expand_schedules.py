@@ -149,7 +149,7 @@ class Expander:
                 self.add_link(s.loop.loop, depth, link)
 
     def add_link(self, loop: tile.For, depth: int, link: RingLink) -> None:
-        """Add a ring without tiles, for a link between roles."""
+        """Add a ring without tiles, for a signal between roles that change the versions of `link.ring` in turn."""
         name, by = f"{link.ring}.for_{link.receiver}", self.arriving
         while name in self.rings:
             name += "_again"

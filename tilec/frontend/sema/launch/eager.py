@@ -235,7 +235,7 @@ class EagerKernel:
 
 
 def _find_last_returns(body: Sequence[ast.Stmt]) -> Iterator[Span]:
-    """Yield the places of the `return`s that end a list of statements, or its last statement."""
+    """Yield the places of the `return`s that end a list of statements, in branches of its last one too."""
     match body[-1] if body else None:
         case ast.Return(span=span):
             yield span

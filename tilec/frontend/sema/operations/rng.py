@@ -136,7 +136,7 @@ def _draw_normal(context: Context, generator: Generator, span: Span) -> tile.Exp
 
 
 def _emit_draw(context: Context, name: str, value: tile.Expr, stores: tuple[tile.Stmt, ...], span: Span) -> tile.Expr:
-    """Emit the bind of a drawn value, and the stores that advance the state after it."""
+    """Emit a draw of each thread: keep its value, then advance the state. Return the value kept."""
     if context.is_parallel:
         var = tile.Var(context.unique.take(name), value.dtype)
         context.out += (tile.Bind(var, value, span), *stores)

@@ -107,14 +107,15 @@ def _name_nest_versions(nest: tile.Parallel, index: Mapping[str, tile.Expr]) -> 
 def _rewrite_elements(body: tuple[tile.Stmt, ...], versions: VersionTiles) -> tuple[tile.Stmt, ...]:
     """Rewrite the statements of a nest."""
 
-    def rewrite_load(part: tile.Expr) -> tile.Expr:
+    def drop_version_index(part: tile.Expr) -> tile.Expr:
+        """Return a load of a versioned tile as one of its one-version tile, without the index of the version."""
         if not isinstance(part, tile.Load) or part.buffer not in versions:
             return part
         return tile.Load(versions[part.buffer], part.indices[1:])
 
     def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt:
         """Rewrite a store, and the loads of any statement."""
-        stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, rewrite_load))
+        stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, drop_version_index))
         if not isinstance(stmt, tile.Store) or stmt.buffer not in versions:
             return stmt
         return replace(stmt, buffer=versions[stmt.buffer], indices=stmt.indices[1:])
