@@ -69,8 +69,8 @@ def _locations_in_range(locations: list[tuple[int, tuple[int, int]]], first: int
 
 def select_kernel_loops(found: Iterable[PtxLoop], entry: str, file: int, first: int, last: int) -> tuple[PtxLoop, ...]:
     """Return the PTX loops of the kernel loop in lines `first` to `last` of a file, without those nested in it. There
-    is one for each role and each version of its iterations. Its back branch has the line of the loop if code of the loop itself is
-    left, such as its counter; else that of the last statement in it."""
+    is one for each role and each version of its iterations. Its back branch has the line of the loop if code of the
+    loop itself is left, such as its counter; else that of the last statement in it."""
     candidates = [
         loop
         for loop in found

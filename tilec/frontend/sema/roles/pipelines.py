@@ -124,7 +124,8 @@ def _read_stage_count(call: Call) -> int:
 def _read_payload(
     context: Context, call: Call, function: str
 ) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, tile.Buffer]]:
-    """Read the form of `payload`, and check its tiles; their keys are the dictionary's or their own names. Errors: `pipeline-payload`."""
+    """Read the form of `payload`, and check its tiles; their keys are the dictionary's or their own
+    names. Errors: `pipeline-payload`."""
     argument = call["payload"]
     form: Literal["tile", "tuple", "dictionary"]
     given: list[tuple[str, Value]]
