@@ -159,7 +159,7 @@ class RolePipeline:
             touched += tuple(dict.fromkeys(links))
             stmt, (stage, phase) = self.scheduled.loop.statements[i], divmod(schedule.start[i], schedule.ii)
             side = filling_role if assign_roles.is_bulk_load(stmt) else self.role
-            turns = ((number, run.index(i)) for number, run in enumerate(ping_pong_runs) if i in run)
+            runs_of_step = ((number, run.index(i)) for number, run in enumerate(ping_pong_runs) if i in run)
             yield _PipelineStep(
                 stage,
                 phase,
@@ -171,7 +171,7 @@ class RolePipeline:
                 waits,
                 passed_rings,
                 group=groups[i],
-                ping_pong_run=next(turns, None),
+                ping_pong_run=next(runs_of_step, None),
                 place=i,
                 sent_links=sent_links,
                 returned_links=returned_links,
