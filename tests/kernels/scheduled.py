@@ -15,7 +15,7 @@ from tilec.analysis.rings import is_load
 from tilec.driver import build as driver, engine
 from tilec.driver.emulation import emulate
 from tilec.emu import launch
-from tilec.interp import run as interp
+from tilec.ir.elements import numpy_compute_type
 from tilec.ir.manifest import manifests_in_module
 from tilec.ir.tile import Buffer, Kernel, TileOp
 from tilec.passes.loop.annotate import build_manual_schedule
@@ -206,9 +206,7 @@ def arguments(kernel: Kernel, loop: Loop) -> emulate.KernelArguments:
     for param in kernel.params:
         if isinstance(param, Buffer):
             low = 0 if param.name == "Ids" else -2
-            made.tensors[param.name] = generator.integers(low, 3, param.shape).astype(
-                interp.numpy_compute_type(param.dtype)
-            )
+            made.tensors[param.name] = generator.integers(low, 3, param.shape).astype(numpy_compute_type(param.dtype))
     made.tensors["Ends"][:] = loop.first + loop.n
     return made
 

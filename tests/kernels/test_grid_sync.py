@@ -24,7 +24,7 @@ PATH = HERE / "grid.tl"
 def is_right(made: Build, ptx: str, adversary: int | None) -> bool:
     found = emulate.draw_arguments(made.kernel, made.manifest, 0)
     expected = found.copy()
-    given = emulate.add_workspaces(made.manifest, found)
+    _, given, _ = emulate.prepare_launch(made.manifest, found)
     launch(
         ptx,
         made.manifest.entry,

@@ -38,7 +38,7 @@ class Fault(Exception):
     "bad-barrier", "barrier-overflow", "barrier-overwrite", "phase-skipped", "setmaxnreg-ignored", "bad-setmaxnreg",
     "exit-before-read", "exit-before-arrival", "ended-block", "bad-tmem-allocation", "tmem-leak", "foreign-lanes",
     "divergent-warp", "missing-tcgen05-wait", "missing-tcgen05-fence", "missing-grid-wait", "deadlock", "step-limit",
-    "trap".
+    "trap", "internal" (no fault of the kernel: a process of the emulator died).
     """
 
     def __init__(self, kind: str, message: str, line: int = 0) -> None:
