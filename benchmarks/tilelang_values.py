@@ -10,6 +10,7 @@ import ast
 import itertools
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 class Unknown(Exception):
     """The value of an expression is not to be seen in the text."""
+
+
+class Text(str):
+    """Python that -D takes as it is: a name of the language, or a lambda."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +88,12 @@ class Script:
         """What is known of the arguments of a top-level function, and of the sizes that it reads off its tensors."""
         function = self.functions[name]
         found: dict[str, Any] = {}
+        has_default = set(self._defaults(function, self.known_in(None)))
         for script in (self, *self.beside):
             for call in script.calls(name):
-                for key, value in script.given(call, function).items():
-                    found.setdefault(key, value)
+                given = script.given(call, function)
+                # Another call adds what this one does not say, but no options that it left out.
+                found |= {k: v for k, v in given.items() if k not in found and not (found and k in has_default)}
         found |= {k: v for k, v in self.first_configuration(function).items() if found.get(k) is None}
         parameters = {a.arg for a in _parameters(function)}
         for key in [k for k, v in found.items() if isinstance(v, Tensor)]:
@@ -196,7 +203,7 @@ class Script:
                     for parameter, value in self.given(call, function).items():
                         if given.get(parameter) is None:
                             given[parameter] = value
-            known |= self._defaults(function, known) | given
+            known |= self._defaults(function, known) | self._parametrized(function) | given
             body = function.body
             for parameter in _parameters(function):
                 if known.get(parameter.arg) is None and parameter.arg in self.options:
@@ -204,6 +211,33 @@ class Script:
         self._run(body, known)
         self._known[key] = known
         return known
+
+    def _parametrized(self, function: ast.FunctionDef) -> dict[str, Any]:
+        """Return the first values that `pytest.mark.parametrize` gives the parameters of a test."""
+        found: dict[str, Any] = {}
+        for decorator in function.decorator_list:
+            match decorator:
+                case ast.Call(func=ast.Attribute(attr="parametrize"), args=[named, listed, *_]):
+                    with suppress(Unknown, TypeError, LookupError):
+                        names = self.value(named, {})
+                        names = names.replace(",", " ").split() if isinstance(names, str) else names
+                        first = self._first_item(listed)
+                        found |= {names[0]: first} if len(names) == 1 else dict(zip(names, first, strict=False))
+                case _:
+                    pass
+        return found
+
+    def _first_item(self, listed: ast.expr) -> Any:
+        """Return the first item of a list, the others of which may not be known. `pytest.param` holds one."""
+        known = self.known_in(None)
+        if not isinstance(listed, ast.List | ast.Tuple):
+            return next(iter(self.value(listed, known)))
+        match listed.elts[0]:
+            case ast.Call(func=ast.Attribute(attr="param"), args=given):
+                values = tuple(self.value(each, known) for each in given)
+                return values[0] if len(values) == 1 else values
+            case first:
+                return self.value(first, known)
 
     def _defaults(self, function: ast.FunctionDef, known: dict[str, Any]) -> dict[str, Any]:
         parameters = [*function.args.posonlyargs, *function.args.args]
@@ -319,6 +353,12 @@ class Script:
                 return {self.value(key, inner): self.value(value, inner) for inner in self._clauses(clauses, known)}
             case ast.Call():
                 return self._call(node, known)
+            case ast.JoinedStr(values=parts):
+                return "".join(str(self.value(part, known)) for part in parts)
+            case ast.FormattedValue(value=value):
+                return self.value(value, known)
+            case ast.Lambda():
+                return Text(ast.unparse(node))
             case _:
                 raise Unknown
 
@@ -335,21 +375,28 @@ class Script:
 
     def _attribute(self, node: ast.Attribute, known: dict[str, Any]) -> Any:
         match node.value:
-            case ast.Name(id="torch" | "T" | "tilelang"):
-                if node.attr in _DTYPES or node.attr.startswith(("float", "int", "uint")):
+            case ast.Name(id="torch" | "T" | "tilelang" as owner):
+                if owner == "T" and re.fullmatch(r"[a-z]+[\d_a-z]*\dx\d+", node.attr):
+                    return Text(f"T.{node.attr}")
+                if node.attr in _DTYPES or node.attr.startswith(("float", "int", "uint", "bfloat")):
                     return node.attr
+                if owner == "T":
+                    return Text(f"T.{node.attr}")
                 raise Unknown
-            case ast.Attribute(value=ast.Name(id="T" | "tilelang"), attr="GemmWarpPolicy"):
+            case (
+                ast.Attribute(value=ast.Name(id="T" | "tilelang"), attr="GemmWarpPolicy")
+                | ast.Name(id="GemmWarpPolicy")
+            ):
                 return f"T.GemmWarpPolicy.{node.attr}"
             case ast.Name(id=name) if name not in known:
                 if name in ("args", "opt", "opts", "config", "cfg") and node.attr in self.options:
                     return self.options[node.attr]
                 raise Unknown
-        owner = self.value(node.value, known)
-        if isinstance(owner, Tensor) and node.attr == "shape":
-            return owner.shape
-        if isinstance(owner, Record) and node.attr in owner.fields:
-            return owner.fields[node.attr]
+        value = self.value(node.value, known)
+        if isinstance(value, Tensor) and node.attr == "shape":
+            return value.shape
+        if isinstance(value, Record) and node.attr in value.fields:
+            return value.fields[node.attr]
         raise Unknown
 
     def _call(self, node: ast.Call, known: dict[str, Any]) -> Any:
@@ -372,6 +419,11 @@ class Script:
                 return Record(self.options)
             case ast.Attribute(attr="items" | "keys" | "values" | "get" as name, value=owner):
                 return getattr(self.value(owner, known), name)(*[self.value(a, known) for a in node.args])
+            case ast.Attribute(attr="replace" | "split" | "lower" | "upper" | "format" as name, value=owner):
+                return getattr(self.value(owner, known), name)(*[self.value(a, known) for a in node.args])
+            case ast.Name(id="getattr"):
+                owner, name = node.args[:2]
+                return self.value(ast.Attribute(owner, self.value(name, known)), known)
             case _:
                 pass
         called = ast.unparse(node.func)

@@ -5,6 +5,7 @@ A name bound inside a loop or under a run-time condition ends with it, since it 
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from itertools import takewhile
@@ -82,6 +83,8 @@ class Scope:
                 raise CompileError
             if (help_text := find_equivalent(name)) is not None:
                 raise_error("unknown-name", f"`{name}` is not defined", span, help=help_text)
+            if _is_exception(name):
+                return Member(name)
             near = self._suggest_name(name)
             help_text = f"did you mean `{near}`?" if near else None
             title = f"`{name}` is not defined"
@@ -174,6 +177,12 @@ class Scope:
                 continue
             ended = binding.ended or self.region
             self.parent.names[name] = Binding(None, binding.span, ended)
+
+
+def _is_exception(name: str) -> bool:
+    """Return whether Python has a builtin exception of this name, as files give it to `raise` and to tests."""
+    found = getattr(builtins, name, None)
+    return isinstance(found, type) and issubclass(found, BaseException)
 
 
 def make_language_scope() -> Scope:

@@ -27,7 +27,7 @@ from tilec.support.source import SourceFile, Span
 
 Define = int | float | bool | str
 
-_PYTHON_TEXT = re.compile(r"\s*(None|T(\.[A-Za-z_]\w*)+|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
+_PYTHON_TEXT = re.compile(r"\s*(None|lambda\b.*|T(\.[A-Za-z_]\w*)+|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
 """Values of -D that are parsed as Python."""
 
 _NO_FILES: dict[str, ast.Module] = {}
