@@ -94,7 +94,8 @@ class Script:
                 given = script.given(call, function)
                 # Another call adds what this one does not say, but no options that it left out.
                 found |= {k: v for k, v in given.items() if k not in found and not (found and k in has_default)}
-        found |= {k: v for k, v in self.first_configuration(function).items() if found.get(k) is None}
+        for configuration in (self.first_configuration(function), self._tuned_configuration(name)):
+            found |= {k: v for k, v in configuration.items() if found.get(k) is None}
         parameters = {a.arg for a in _parameters(function)}
         for key in [k for k, v in found.items() if isinstance(v, Tensor)]:
             tensor = found.pop(key)
@@ -177,6 +178,20 @@ class Script:
                                 return dict(listed[0])
                             except (Unknown, TypeError, LookupError, ValueError):
                                 return {}
+                case _:
+                    pass
+        return {}
+
+    def _tuned_configuration(self, name: str) -> dict[str, Any]:
+        """Return the first of the configurations with which the script tunes what this function returns."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="from_kernel"), keywords=keywords):
+                    said = {keyword.arg: keyword.value for keyword in keywords}
+                    known = self.known_at(node)
+                    if "configs" in said and name in _called_names(self.around.get(id(node)) or self.tree):
+                        with suppress(Unknown, TypeError, LookupError, ValueError):
+                            return dict(self.value(said["configs"], known)[0])
                 case _:
                     pass
         return {}
@@ -279,6 +294,10 @@ class Script:
                 with suppress(Unknown, TypeError, StopIteration):
                     _bind(target, next(iter(self.value(over, known))), known)
                 self._run(body, known)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)), args=[item])):
+                with suppress(Unknown):
+                    if isinstance(known.get(name), list):
+                        known[name] = [*known[name], self.value(item, known)]
             case ast.With(body=body) | ast.Try(body=body) | ast.While(body=body):
                 self._run(body, known)
             case _:
@@ -388,6 +407,8 @@ class Script:
                 | ast.Name(id="GemmWarpPolicy")
             ):
                 return f"T.GemmWarpPolicy.{node.attr}"
+            case ast.Name(id="ctx"):
+                return self._kept(node.attr)
             case ast.Name(id=name) if name not in known:
                 if name in ("args", "opt", "opts", "config", "cfg") and node.attr in self.options:
                     return self.options[node.attr]
@@ -397,6 +418,23 @@ class Script:
             return value.shape
         if isinstance(value, Record) and node.attr in value.fields:
             return value.fields[node.attr]
+        raise Unknown
+
+    def _kept(self, name: str) -> Any:
+        """Return what the `forward` of an autograd function keeps in its context for `backward`."""
+        forward = self.functions.get("forward")
+        if forward is None:
+            raise Unknown
+        known = self.known_in(forward)
+        for node in ast.walk(forward):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="save_for_backward"), args=saved) if name == "saved_tensors":
+                    return [known.get(each.id) if isinstance(each, ast.Name) else None for each in saved]
+                case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="ctx"), attr=attr)], value=value):
+                    if attr == name:
+                        return self.value(value, known)
+                case _:
+                    pass
         raise Unknown
 
     def _call(self, node: ast.Call, known: dict[str, Any]) -> Any:
@@ -490,6 +528,11 @@ class Script:
                 case _:
                     self._statement(statement, known)
         raise Unknown
+
+
+def _called_names(tree: ast.AST) -> set[str]:
+    """Return the names of the functions that a part of a script calls."""
+    return {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
 
 
 def _parameters(function: ast.FunctionDef) -> list[ast.arg]:
