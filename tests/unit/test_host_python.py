@@ -263,6 +263,52 @@ def test_names_inside_what_they_define_are_their_own() -> None:
     assert rows("x = 2\ntry:\n    def f():\n        x = 3\n        return x\nfinally:\n    pass") == 2
 
 
+OTHERS = """import tilelang.language as T
+
+SHAPE = 64
+
+@T.prim_func
+def kernel(A: T.Tensor((SHAPE, H), "float32")):
+    with T.Kernel(1, threads=64) as bx:
+        T.clear(A)
+
+class Layer:
+    @T.prim_func
+    def inner(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            yield 3
+
+def test_kernel():
+    @T.prim_func
+    def inner(A: T.Tensor((64,), "float32")):
+        pass
+    with raises(ValueError), other():
+        return {each for each in inner}
+
+if __name__ == "__main__":
+    SHAPE, H = 128, 32
+"""
+
+
+def test_a_chosen_kernel_stands_beside_any_python() -> None:
+    source = SourceFile("k.tl", OTHERS.replace("T.clear(A)", "pass"))
+    kernel = load_kernel(source, CompileOptions(target="sm_90a", entry="kernel", defines=(("H", 16),)), Observer())
+    tensor = kernel.params[0]
+    assert isinstance(tensor, Buffer) and tensor.extents == (64, 16)
+    for entry in (None, "test_kernel"):
+        with pytest.raises(CompileError) as error:
+            load_kernel(source, CompileOptions(target="sm_90a", entry=entry), Observer())
+        assert {each.code for each in error.value.diagnostics} == {"syntax"}
+
+
+def test_a_name_of_the_script_needs_a_value() -> None:
+    with pytest.raises(CompileError) as error:
+        load_kernel(SourceFile("k.tl", OTHERS), CompileOptions(target="sm_90a", entry="kernel"), Observer())
+    first = error.value.diagnostics[0]
+    assert (first.code, first.title) == ("missing-define", "`H` has a value only when the file runs as a script")
+    assert first.help == "compile with -D H=…, or define it above the kernel"
+
+
 # ---- lists and dictionaries ------------------------------------------------------------------------------------------
 
 

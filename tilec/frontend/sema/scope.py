@@ -97,6 +97,8 @@ class Scope:
             raise CompileError
         if isinstance(binding.value, ForeignValue):
             mistake = binding.value.mistake()
+            if mistake.code == "missing-define" and mistake.primary is not None:
+                raise_error(mistake.code, mistake.title, span, secondary=(mistake.primary,), help=mistake.help)
             at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
             title = f"`{name}` is not known at compile time"
             way_out = "tilec evaluates the kernel language only, and runs no other Python"

@@ -21,7 +21,7 @@ from tilec.frontend.syntax.parse import diagnose_foreign, parse_file
 from tilec.ir.types import DType
 from tilec.ops.language.signature import Argument, as_dtype, find_nearest_name
 from tilec.ops.language.values import ForeignValue, Function, Member, Namespace, Value, describe_value
-from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
+from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
@@ -96,6 +96,22 @@ class Defines:
             raise_error("unknown-define", f"-D {name} is not a constant of the file", help=way_out)
 
 
+def _is_script_block(node: ast.Stmt) -> bool:
+    """Return whether only a run of the file by Python enters this statement."""
+    match node:
+        case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
+            return True
+        case _:
+            return False
+
+
+def _diagnose_script_name(name: str, span: Span) -> Diagnostic:
+    """Return the mistake of using a name that the file has only when it runs as a script."""
+    title = f"`{name}` has a value only when the file runs as a script"
+    way_out = f"compile with -D {name}=…, or define it above the kernel"
+    return Diagnostic("missing-define", title, Label(span, "given a value here"), help=way_out)
+
+
 class FileEvaluator:
     """Runs the statements of a file. `files` are those that it may import, `ran` the scopes of those that have run."""
 
@@ -122,6 +138,22 @@ class FileEvaluator:
     def run(self, module: ast.Module) -> None:
         """Run the file, whose names are in `scope` afterwards."""
         self._run_statements(module.body)
+        if self.is_kernel_file:
+            self._bind_script_names(module.body)
+
+    def _bind_script_names(self, statements: tuple[ast.Stmt, ...]) -> None:
+        """Bind the names that only `if __name__ == "__main__":` defines: to the values of -D, or to a mistake where a
+        kernel uses one. A kernel finds them when Python runs the file as a script."""
+        blocks = [s for s in statements if _is_script_block(s)]
+        names = [found for block in blocks for found in find_bound_names(block)]
+        for name, span in names:
+            if self.scope.find(name) is not None:
+                continue
+            if name in self.defines:
+                self.defines.known[name] = None
+                self.scope.bind(name, self.defines.given[name], span)
+            else:
+                self.scope.names[name] = Binding(ForeignValue(partial(_diagnose_script_name, name, span)), span)
 
     def _run_statements(self, statements: tuple[ast.Stmt, ...]) -> None:
         """Run statements of the file. After a mistake it goes on with the next one."""
@@ -170,8 +202,7 @@ class FileEvaluator:
                 _refuse_statement(node)
             case ast.Assert():
                 check_assert(self.context, node)
-            case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
-                # Only a run of the file by Python enters this block.
+            case ast.If() if _is_script_block(node):
                 return
             case ast.If(condition=condition, then=then, orelse=orelse):
                 self._run_statements(then if evaluate.decide_condition(self.context, condition) else orelse)
