@@ -43,6 +43,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+UNKNOWN = object()
+"""An item of a tuple whose value is not to be seen in the text."""
+
+
 class Unknown(Exception):
     """The value of an expression is not to be seen in the text."""
 
@@ -54,6 +58,9 @@ class Text(str):
 @dataclass(frozen=True)
 class Tensor:
     shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
 
 @dataclass
@@ -118,6 +125,9 @@ class Script:
                     yield node
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=called))) if called == name:
                     yield node
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="apply")) if name == "forward":
+                    if owner in self.classes:
+                        yield node
                 case _:
                     pass
 
@@ -140,7 +150,7 @@ class Script:
         if parameters[:1] == ["ctx"]:  # a torch.autograd.Function's `forward`, called by `apply`
             parameters = parameters[1:]
         pairs: list[tuple[str, ast.expr]] = []
-        if isinstance(call.func, ast.Name):
+        if isinstance(call.func, ast.Name) or call.func.attr == "apply":
             for number, argument in enumerate(call.args):
                 if isinstance(argument, ast.Starred):
                     try:
@@ -276,7 +286,9 @@ class Script:
                 try:
                     given = self.value(value, known)
                 except Unknown:
-                    return
+                    if not isinstance(value, ast.Tuple):
+                        return
+                    given = self._known_items(value, known)
                 for target in targets:
                     _bind(target, given, known)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
@@ -347,7 +359,9 @@ class Script:
             case ast.Attribute():
                 return self._attribute(node, known)
             case ast.BinOp(left=left, op=op, right=right):
-                return _BINARY[type(op)](self.value(left, known), self.value(right, known))
+                sides = self.value(left, known), self.value(right, known)
+                tensor = next((side for side in sides if isinstance(side, Tensor)), None)
+                return _BINARY[type(op)](*sides) if tensor is None else tensor
             case ast.UnaryOp(op=op, operand=operand):
                 given = self.value(operand, known)
                 return not given if isinstance(op, ast.Not) else -given if isinstance(op, ast.USub) else given
@@ -359,9 +373,9 @@ class Script:
             case ast.IfExp(test=test, body=then, orelse=orelse):
                 return self.value(then if self.value(test, known) else orelse, known)
             case ast.Tuple(elts=items):
-                return tuple(self.value(i, known) for i in items)
+                return tuple(self._items(items, known))
             case ast.List(elts=items):
-                return [self.value(i, known) for i in items]
+                return list(self._items(items, known))
             case ast.Dict(keys=keys, values=values):
                 return {self.value(k, known): self.value(v, known) for k, v in zip(keys, values, strict=True) if k}
             case ast.Subscript(value=owner, slice=index):
@@ -380,6 +394,25 @@ class Script:
                 return Text(ast.unparse(node))
             case _:
                 raise Unknown
+
+    def _known_items(self, value: ast.Tuple, known: dict[str, Any]) -> list[Any]:
+        """Return the items of a tuple as it is written, with `UNKNOWN` for those that the text does not show."""
+        found: list[Any] = []
+        for item in value.elts:
+            try:
+                found += self._items([item], known)
+            except Unknown:
+                if isinstance(item, ast.Starred):
+                    break  # how many it stands for is not known
+                found.append(UNKNOWN)
+        return found
+
+    def _items(self, items: list[ast.expr], known: dict[str, Any]) -> Iterator[Any]:
+        for item in items:
+            if isinstance(item, ast.Starred):
+                yield from self.value(item.value, known)
+            else:
+                yield self.value(item, known)
 
     def _clauses(self, clauses: list[ast.comprehension], known: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if not clauses:
@@ -453,6 +486,15 @@ class Script:
                 if isinstance(made, Tensor):
                     return made.shape[self.value(node.args[0], known)] if node.args else made.shape
                 raise Unknown
+            case ast.Attribute(value=owner, attr="view" | "reshape") if node.args:
+                return Tensor(self._shape(node, known, ""))
+            case ast.Attribute(value=owner, attr="unsqueeze"):
+                shape, place = list(self.value(owner, known).shape), self.value(node.args[0], known)
+                shape.insert(place if place >= 0 else len(shape) + 1 + place, 1)
+                return Tensor(tuple(shape))
+            case ast.Attribute(value=ast.Name(id="torch"), attr="tensor"):
+                listed = self._known_items(ast.Tuple(getattr(node.args[0], "elts", [])), known)
+                return Tensor((len(listed),))
             case ast.Attribute(value=owner, attr="parse_args"):
                 return Record(self.options)
             case ast.Attribute(attr="items" | "keys" | "values" | "get" as name, value=owner):
@@ -542,7 +584,8 @@ def _parameters(function: ast.FunctionDef) -> list[ast.arg]:
 def _bind(target: ast.expr, value: Any, known: dict[str, Any]) -> None:
     match target:
         case ast.Name(id=name):
-            known[name] = value
+            if value is not UNKNOWN:
+                known[name] = value
         case ast.Tuple(elts=names) | ast.List(elts=names):
             try:
                 for each, item in zip(names, value, strict=False):

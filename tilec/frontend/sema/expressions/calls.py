@@ -244,10 +244,11 @@ def _evaluate_counted_operands(context: Context, node: ast.Call) -> tuple[list[A
 def _evaluate_attribute_function(context: Context, path: str, node: ast.Call) -> values.Value:
     """Evaluate getattr(owner, name), also with a default, or hasattr(owner, name)."""
     counts = (2,) if path == "hasattr" else (2, 3)
-    if len(node.args) not in counts or node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+    arguments = [a for a in node.args if not isinstance(a, ast.Starred)]
+    if len(arguments) not in counts or len(arguments) < len(node.args) or node.keywords:
         takes = " or ".join(map(str, counts))
         raise_error("wrong-argument", f"{path}() takes {takes} arguments", node.span)
-    owner, name, *default = node.args
+    owner, name, *default = arguments
     text = context.value(name)
     if not isinstance(text, str):
         note = f"this is {values.describe_value(text)}"
