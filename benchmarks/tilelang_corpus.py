@@ -220,6 +220,7 @@ def examine(path: str, name: str, target: str, until: str) -> tuple[Attempt, str
     """Compile a kernel, adding values as long as some are asked for. Returns the first mistake, and the values."""
     source = read_source(path)
     said = {k: given for k, v in values(Path(path), name).items() if (given := text_of(v)) is not None}
+    of_file = Script(ast.parse(source.text)).known_in(None)
     function = next(n for n in ast.parse(source.text).body if isinstance(n, ast.FunctionDef) and n.name == name)
     taken = set(parameters(function))
     defines = {k: v for k, v in said.items() if k in taken}
@@ -228,7 +229,7 @@ def examine(path: str, name: str, target: str, until: str) -> tuple[Attempt, str
         made = attempt(
             run, source, CompileOptions(target=target, entry=name, defines=tuple(defines.items()), lint="off")
         )
-        if made.error is None or not mended(defines, made.error, said):
+        if made.error is None or not mended(defines, made.error, said, of_file):
             break
     if until == "emulate" and not made.code:
         made = emulated(source, CompileOptions(target=target, entry=name, lint="off"), defines)
@@ -345,15 +346,18 @@ def text_of(value: Any) -> int | float | str | None:
     return None
 
 
-def mended(defines: dict[str, Any], error: CompileError, said: dict[str, Any]) -> bool:
+def mended(defines: dict[str, Any], error: CompileError, said: dict[str, Any], of_file: dict[str, Any]) -> bool:
     """Whether there are values for what is asked for, or one to leave out that nobody takes."""
     before = dict(defines)
     for each in error.diagnostics:
         if each.code in ("unknown-define", "bad-define") and (found := re.search(r"-D (\w+)", each.title)):
             defines.pop(found[1], None)
+        elif each.code == "foreign-definition" and (found := re.search(r"`(\w+)` is not known", each.title)):
+            if (value := text_of(of_file.get(found[1]))) is not None:
+                defines[found[1]] = value
         elif each.code == "missing-define":
             for name in re.findall(r"-D (\w+)=", each.help or ""):
-                value = said.get(name, USUAL.get(name))
+                value = said.get(name, of_file.get(name, USUAL.get(name)))
                 if value is None:
                     value = next(guess for part, guess in GUESSED if re.search(part, name))
                 if isinstance(value, int | float | str):

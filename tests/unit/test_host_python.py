@@ -259,6 +259,19 @@ def test_what_they_define_is_refused_where_it_is_used(aside: str, name: str) -> 
     assert only.code == "foreign-definition" and only.title.startswith(f"`{name}` is not known")
 
 
+def test_defines_give_what_they_define_a_value() -> None:
+    text = "import torch\nh, w = torch.ones(3, 4).shape\ntry:\n    y = open('f')\nexcept OSError:\n    y = 0\nx = w * y"
+    source = SourceFile("x.tl", f"{IMPORTS}{text}\n{KERNEL}")
+    options = CompileOptions(target="sm_90a", defines=(("w", 4), ("y", 3)))
+    tensor = load_kernel(source, options, Observer()).params[0]
+    assert isinstance(tensor, Buffer) and tensor.extents[0] == 12
+    with pytest.raises(CompileError) as error:
+        load_kernel(source, CompileOptions(target="sm_90a"), Observer())
+    assert error.value.diagnostics[0].help == (
+        "tilec evaluates the kernel language only, and runs no other Python; -D x=… gives it a value"
+    )
+
+
 def test_names_inside_what_they_define_are_their_own() -> None:
     assert rows("x = 2\ntry:\n    def f():\n        x = 3\n        return x\nfinally:\n    pass") == 2
 

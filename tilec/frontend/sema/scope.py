@@ -101,7 +101,9 @@ class Scope:
                 raise_error(mistake.code, mistake.title, span, secondary=(mistake.primary,), help=mistake.help)
             at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
             title = f"`{name}` is not known at compile time"
-            way_out = "tilec evaluates the kernel language only, and runs no other Python"
+            way_out = (
+                f"tilec evaluates the kernel language only, and runs no other Python; -D {name}=… gives it a value"
+            )
             raise_error("foreign-definition", title, span, "needed here", secondary=at, help=way_out)
         for scope in takewhile(lambda scope: name not in scope.names, self.walk_outwards()):
             scope.read_from_outside.setdefault(name, span)

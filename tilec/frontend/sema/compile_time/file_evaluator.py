@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import partial
 from typing import NoReturn
@@ -14,7 +14,7 @@ from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.dispatch import COMPILE_TIME_DISPATCH
 from tilec.frontend.sema.expressions import evaluate, host_names
 from tilec.frontend.sema.recover import find_bound_names, poison_names
-from tilec.frontend.sema.scope import Binding, BindingListener, Scope, make_language_scope
+from tilec.frontend.sema.scope import BindingListener, Scope, make_language_scope
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.imports import is_relative_import, list_candidate_files, list_import_paths
 from tilec.frontend.syntax.parse import diagnose_foreign, parse_file
@@ -147,13 +147,8 @@ class FileEvaluator:
         blocks = [s for s in statements if _is_script_block(s)]
         names = [found for block in blocks for found in find_bound_names(block)]
         for name, span in names:
-            if self.scope.find(name) is not None:
-                continue
-            if name in self.defines:
-                self.defines.known[name] = None
-                self.scope.bind(name, self.defines.given[name], span)
-            else:
-                self.scope.names[name] = Binding(ForeignValue(partial(_diagnose_script_name, name, span)), span)
+            if self.scope.find(name) is None:
+                self._bind_foreign(name, span, partial(_diagnose_script_name, name, span))
 
     def _run_statements(self, statements: tuple[ast.Stmt, ...]) -> None:
         """Run statements of the file. After a mistake it goes on with the next one."""
@@ -172,8 +167,16 @@ class FileEvaluator:
         if not is_foreign or not (all(is_foreign) or not self.is_kernel_file):
             return False
         for name, span in find_bound_names(node):
-            self.scope.names[name] = Binding(ForeignValue(lambda: error.diagnostics[0]), span)
+            self._bind_foreign(name, span, lambda: error.diagnostics[0])
         return True
+
+    def _bind_foreign(self, name: str, span: Span, mistake: Callable[[], Diagnostic]) -> None:
+        """Bind a name of a host program: to the value of -D, or to a mistake where a kernel uses it."""
+        if name in self.defines and self.is_kernel_file and not self.path:
+            self.defines.known[name] = None
+            self.scope.bind(name, self.defines.given[name], span)
+        else:
+            self.scope.bind(name, ForeignValue(mistake), span)
 
     def _statement(self, node: ast.Stmt) -> None:
         """Run one statement at the top of the file."""
@@ -192,7 +195,7 @@ class FileEvaluator:
                 self.scope.bind(node.name, Function(node, self.scope, find_function_kind(node)), node.name_span)
             case ast.Foreign(names=names):
                 for name in names:
-                    self.scope.bind(name, ForeignValue(partial(diagnose_foreign, node)), node.span)
+                    self._bind_foreign(name, node.span, partial(diagnose_foreign, node))
             case ast.Evaluate(value=ast.String()) | ast.Pass():
                 return
             case ast.Evaluate(value=ast.Call() as call):
