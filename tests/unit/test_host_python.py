@@ -192,6 +192,13 @@ def kernel(A: T.Tensor((64,), "float32")):
     assert (error.value.diagnostics[0].code, error.value.diagnostics[0].title) == (code, title)
 
 
+def test_a_define_is_one_value() -> None:
+    options = CompileOptions(target="sm_90a", defines=(("op", "max"), ("combine", "lambda a, b: a; c = 3")))
+    with pytest.raises(CompileError) as error:
+        load_kernel(SourceFile("k.tl", FORMS), options, Observer())
+    assert error.value.diagnostics[0].title == "-D combine=lambda a, b: a; c = 3 is not one value"
+
+
 EAGER = """import tilelang
 import tilelang.language as T
 

@@ -76,14 +76,17 @@ class Defines:
         return self.given[node.name] if parsed is None else parsed.value
 
     def _parse_text_value(self, context: Context, name: str) -> Argument | None:
-        """Evaluate a text that stands for a list, a tuple or a name of the language, as in `-D sizes=[64, 128]` and `-D
-        policy=T.GemmWarpPolicy.FullRow`. Return None for any other text."""
+        """Evaluate a text that stands for a list, a tuple, a lambda or a name of the language, as in `-D sizes=[64,
+        128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Return None for any other text. Errors: `bad-define`."""
         text = self.given[name]
         if not isinstance(text, str) or not _PYTHON_TEXT.fullmatch(text):
             return None
-        (statement,) = parse_file(SourceFile("-D", f"{name} = {text}")).body
-        assert isinstance(statement, ast.Assign)
-        return evaluate.evaluate_argument(context, statement.value)
+        match parse_file(SourceFile("-D", f"{name} = {text}")).body:
+            case (ast.Assign(targets=(_,), value=value),):
+                return evaluate.evaluate_argument(context, value)
+            case _:
+                title = f"-D {name}={text} is not one value"
+                return raise_error("bad-define", title, help="write one list, name or lambda")
 
     def check_all_used(self) -> None:
         """Refuse a -D for a name that the file does not have."""
