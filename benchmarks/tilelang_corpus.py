@@ -1,13 +1,15 @@
 """How many TileLang kernels of a checkout can be compiled as they are, and what stands in the way of the others.
 
     python benchmarks/tilelang_corpus.py --source DIR [--under examples] [--target sm_90a ...]
-        [--until front|check|build] [--jobs 2] [--json FILE] [--show CODE ...] [--only PART]
+        [--until front|check|build|emulate] [--jobs 2] [--json FILE] [--show CODE ...] [--only PART]
 
 DIR is a checkout of a repository with TileLang kernels; nothing of it is copied, and nothing of it runs. A kernel is a
 function under `@tilelang.jit` or `@T.prim_func` at the top of a file, or one that returns such a function of its own.
 The values that it takes are those of the repository's own calls (`tilelang_values`), or else usual ones by their names
 (`USUAL`, `GUESSED`). Files about other machines are left out (`OTHERS`), and for a target the kernels that name a later
-one (`NEEDS`). Each kernel is compiled in a process of its own, for at most `SECONDS` of the processor.
+one (`NEEDS`). Each kernel is compiled in a process of its own, for at most `SECONDS` of the processor. With
+`--until emulate` it is built at small sizes where it can be, run in the emulator, and compared with its tile IR run by
+numpy; what is too large for that counts as an obstacle.
 """
 
 from __future__ import annotations
@@ -15,22 +17,26 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import math
 import multiprocessing
 import re
 import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tilelang_values import Script
 
 from tilec.driver import build as driver
+from tilec.driver.emulation import emulate
+from tilec.driver.emulation.compare import has_finite_inputs
+from tilec.emu import Fault
 from tilec.frontend.syntax.parse import parse_file
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.files import read_source
@@ -49,6 +55,17 @@ NEEDS = (
 """What names a machine, in the path of a file or in the text of a kernel."""
 ROUNDS = 8
 """Of looking up what is still missing."""
+RUNS: dict[str, Callable[..., object]] = {
+    "front": driver.load_kernels, "check": driver.check_file, "build": driver.build_library,
+    "emulate": driver.load_kernels,
+}  # fmt: skip
+"""What is run of the compiler, by --until. What is emulated is elaborated first, for its values."""
+SMALL = 256
+"""The sizes of tensors in the emulator, where a kernel takes them."""
+MOST_ELEMENTS, MOST_BLOCKS = 1 << 22, 256
+BATCHES = re.compile(r"(?i)b|batch|batch_size|bs")
+OF_BLOCKS = re.compile(r"(?i)block|blk|tile|thread|stage|dim|head|chunk|topk|vec|^[b]?[dkv]$")
+"""Sizes of parts, which no tensor has alone."""
 
 USUAL: dict[str, object] = {
     "batch": 2, "batch_size": 2, "B": 2, "heads": 8, "num_heads": 8, "H": 8, "seq_len": 1024, "seqlen": 1024, "S": 1024,
@@ -90,7 +107,7 @@ def main() -> int:
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--under", default="examples")
     parser.add_argument("--target", nargs="*", default=["sm_90a", "sm_80"])
-    parser.add_argument("--until", choices=("front", "check", "build"), default="build")
+    parser.add_argument("--until", choices=tuple(RUNS), default="build")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--show", nargs="*", default=(), help="codes whose kernels are listed, with their messages")
@@ -193,45 +210,134 @@ def compiled(path: Path, place: str, name: str, target: str, until: str) -> Kern
 
 
 def child(answer: Any, path: str, name: str, target: str, until: str) -> None:
-    """Compile it, adding values as long as some are asked for; answers with the first mistake."""
+    """Answer with what comes of a kernel, after at most `SECONDS` of the processor."""
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    said = values(Path(path), name)
+    made, shown = examine(path, name, target, until)
+    answer.send((made.code, made.title, made.line, made.seconds, shown))
+
+
+def examine(path: str, name: str, target: str, until: str) -> tuple[Attempt, str]:
+    """Compile a kernel, adding values as long as some are asked for. Returns the first mistake, and the values."""
     source = read_source(path)
-    run = {"front": driver.load_kernels, "check": driver.check_file, "build": driver.build_library}[until]
-    script = ast.parse(source.text)
-    function = next(n for n in script.body if isinstance(n, ast.FunctionDef) and n.name == name)
-    parameters = [] if "prim_func" in "".join(map(ast.unparse, function.decorator_list)) else [
-        a.arg for a in (*function.args.args, *function.args.kwonlyargs)
-    ]  # fmt: skip
-    said = {k: given for k, v in said.items() if (given := _text_of(v)) is not None}
-    defines = {k: v for k, v in said.items() if k in parameters}
+    said = {k: given for k, v in values(Path(path), name).items() if (given := text_of(v)) is not None}
+    of_file = Script(ast.parse(source.text)).known_in(None)
+    function = next(n for n in ast.parse(source.text).body if isinstance(n, ast.FunctionDef) and n.name == name)
+    taken = set(parameters(function))
+    defines = {k: v for k, v in said.items() if k in taken}
+    run = RUNS[until]
+    for _ in range(ROUNDS):
+        made = attempt(
+            run, source, CompileOptions(target=target, entry=name, defines=tuple(defines.items()), lint="off")
+        )
+        if made.error is None or not mended(defines, made.error, said, of_file):
+            break
+    if until == "emulate" and not made.code:
+        made = emulated(source, CompileOptions(target=target, entry=name, lint="off"), defines)
+    return made, " ".join(f"-D {k}={v}" for k, v in defines.items())
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of one run of the compiler: the first mistake, if there is one, and the seconds of the processor."""
+
+    code: str = ""
+    title: str = ""
+    line: str = ""
+    seconds: float = 0.0
+    error: CompileError | None = None
+
+
+class Obstacle(Exception):
+    """What the tool itself finds: a wrong result, or a kernel too large to emulate."""
+
+    def __init__(self, code: str, title: str) -> None:
+        super().__init__(title)
+        self.code, self.title = code, title
+
+
+def attempt(run: Callable[..., object], source: SourceFile, options: CompileOptions) -> Attempt:
+    """Run a part of the compiler, and keep its first mistake."""
     began = time.process_time()
     code = title = line = ""
-    for _ in range(ROUNDS):
-        options = CompileOptions(target=target, entry=name, defines=tuple(defines.items()), lint="off")
-        code = title = line = ""
-        began = time.process_time()
-        try:
-            run(source, options, driver.Observer())
-        except CompileError as error:
-            first = error.diagnostics[0]
-            code, title = first.code, first.title
-            if first.primary:
-                span = first.primary.span
-                title += f" ({first.primary.text})" if first.primary.text else ""
-                line = f"{span.file or ''}:{span.line}"
-            if mended(defines, error, said):
-                continue
-        except InternalError as error:
-            code, title = "internal", str(error)
-        except Exception as error:
-            code, title = "crash", f"{type(error).__name__}: {error}"
-        break
-    seconds = round(time.process_time() - began, 2)
-    answer.send((code, title, line, seconds, " ".join(f"-D {k}={v}" for k, v in defines.items())))
+    failed: CompileError | None = None
+    try:
+        run(source, options, driver.Observer())
+    except CompileError as error:
+        first, failed = error.diagnostics[0], error
+        code, title = first.code, first.title
+        if first.primary:
+            span = first.primary.span
+            title += f" ({first.primary.text})" if first.primary.text else ""
+            line = f"{span.file or ''}:{span.line}"
+    except Obstacle as obstacle:
+        code, title = obstacle.code, obstacle.title
+    except Fault as fault:
+        code, title = "emulation-fault", f"{fault.kind}: {fault.message}"
+    except InternalError as error:
+        code, title = "internal", str(error)
+    except Exception as error:
+        code, title = "crash", f"{type(error).__name__}: {error}"
+    return Attempt(code, title, line, round(time.process_time() - began, 2), failed)
 
 
-def _text_of(value: Any) -> int | float | str | None:
+def emulated(source: SourceFile, options: CompileOptions, defines: dict[str, Any]) -> Attempt:
+    """Build a kernel, run it in the emulator and compare, at smaller sizes if it can be elaborated with them."""
+    for sizes in (reduced(defines), defines):
+        options = replace(options, defines=tuple(sizes.items()))
+        if not attempt(driver.load_kernels, source, options).code:
+            break
+    return attempt(emulate_kernel, source, options)
+
+
+def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver.Observer) -> None:
+    """Run a kernel in the emulator on drawn arguments, and compare its outputs with its tile IR run by numpy."""
+    build = driver.build_kernel(source, options, observer)
+    sizes = dict.fromkeys(build.manifest.size_scalars(), SMALL)
+    arguments = emulate.draw_arguments(build.kernel, build.manifest, 0, sizes)
+    count, blocks = sum(a.size for a in arguments.tensors.values()), emulate.compute_grid(build.manifest, arguments)
+    if count > MOST_ELEMENTS or math.prod(blocks) > MOST_BLOCKS:
+        raise Obstacle("too-large", f"{count:,} elements and {math.prod(blocks):,} blocks are not emulated")
+    expected = arguments.copy()
+    finite = has_finite_inputs(build.kernel, build.manifest, arguments.tensors, arguments.scalars)
+    emulate.emulate_build(build, arguments)
+    emulate.run_reference(build.kernel, expected)
+    results = emulate.compare_arguments(build.kernel, build.manifest, arguments, expected, are_inputs_finite=finite)
+    for result in results:
+        if not result.matches:
+            allowed = f"{result.error:.3g} off, {result.allowed:.3g} allowed"
+            raise Obstacle("wrong-result", f"{result.name} differs from its reference ({allowed})")
+
+
+def reduced(defines: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with small sizes of tensors, in place of large ones, and one batch."""
+    made = dict(defines)
+    for name, value in defines.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        if BATCHES.fullmatch(name):
+            made[name] = min(value, 1)
+        elif value > SMALL and not OF_BLOCKS.search(name):
+            made[name] = SMALL
+    return made
+
+
+def parameters(function: ast.FunctionDef) -> Iterator[str]:
+    """The parameters that -D replaces: of a factory, and of those in it whose defaults are None."""
+    if _is_decorated_kernel(function):
+        return
+    yield from (a.arg for a in (*function.args.args, *function.args.kwonlyargs))
+    for inner in ast.walk(function):
+        if isinstance(inner, ast.FunctionDef) and inner is not function:
+            given = inner.args.defaults
+            pairs = zip(inner.args.args[len(inner.args.args) - len(given) :], given, strict=True)
+            yield from (a.arg for a, default in pairs if isinstance(default, ast.Constant) and default.value is None)
+
+
+def _is_decorated_kernel(function: ast.FunctionDef) -> bool:
+    return "prim_func" in "".join(map(ast.unparse, function.decorator_list))
+
+
+def text_of(value: Any) -> int | float | str | None:
     """A value as -D takes it."""
     if isinstance(value, int | float | str):
         return value
@@ -240,15 +346,18 @@ def _text_of(value: Any) -> int | float | str | None:
     return None
 
 
-def mended(defines: dict[str, Any], error: CompileError, said: dict[str, Any]) -> bool:
+def mended(defines: dict[str, Any], error: CompileError, said: dict[str, Any], of_file: dict[str, Any]) -> bool:
     """Whether there are values for what is asked for, or one to leave out that nobody takes."""
     before = dict(defines)
     for each in error.diagnostics:
         if each.code in ("unknown-define", "bad-define") and (found := re.search(r"-D (\w+)", each.title)):
             defines.pop(found[1], None)
+        elif each.code == "foreign-definition" and (found := re.search(r"`(\w+)` is not known", each.title)):
+            if (value := text_of(of_file.get(found[1]))) is not None:
+                defines[found[1]] = value
         elif each.code == "missing-define":
             for name in re.findall(r"-D (\w+)=", each.help or ""):
-                value = said.get(name, USUAL.get(name))
+                value = said.get(name, of_file.get(name, USUAL.get(name)))
                 if value is None:
                     value = next(guess for part, guess in GUESSED if re.search(part, name))
                 if isinstance(value, int | float | str):

@@ -10,6 +10,7 @@ import ast
 import itertools
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -42,13 +43,24 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+UNKNOWN = object()
+"""An item of a tuple whose value is not to be seen in the text."""
+
+
 class Unknown(Exception):
     """The value of an expression is not to be seen in the text."""
+
+
+class Text(str):
+    """Python that -D takes as it is: a name of the language, or a lambda."""
 
 
 @dataclass(frozen=True)
 class Tensor:
     shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
 
 @dataclass
@@ -83,11 +95,14 @@ class Script:
         """What is known of the arguments of a top-level function, and of the sizes that it reads off its tensors."""
         function = self.functions[name]
         found: dict[str, Any] = {}
+        has_default = set(self._defaults(function, self.known_in(None)))
         for script in (self, *self.beside):
             for call in script.calls(name):
-                for key, value in script.given(call, function).items():
-                    found.setdefault(key, value)
-        found |= {k: v for k, v in self.first_configuration(function).items() if found.get(k) is None}
+                given = script.given(call, function)
+                # Another call adds what this one does not say, but no options that it left out.
+                found |= {k: v for k, v in given.items() if k not in found and not (found and k in has_default)}
+        for configuration in (self.first_configuration(function), self._tuned_configuration(name)):
+            found |= {k: v for k, v in configuration.items() if found.get(k) is None}
         parameters = {a.arg for a in _parameters(function)}
         for key in [k for k, v in found.items() if isinstance(v, Tensor)]:
             tensor = found.pop(key)
@@ -110,6 +125,9 @@ class Script:
                     yield node
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=called))) if called == name:
                     yield node
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="apply")) if name == "forward":
+                    if owner in self.classes:
+                        yield node
                 case _:
                     pass
 
@@ -132,7 +150,7 @@ class Script:
         if parameters[:1] == ["ctx"]:  # a torch.autograd.Function's `forward`, called by `apply`
             parameters = parameters[1:]
         pairs: list[tuple[str, ast.expr]] = []
-        if isinstance(call.func, ast.Name):
+        if isinstance(call.func, ast.Name) or call.func.attr == "apply":
             for number, argument in enumerate(call.args):
                 if isinstance(argument, ast.Starred):
                     try:
@@ -174,6 +192,20 @@ class Script:
                     pass
         return {}
 
+    def _tuned_configuration(self, name: str) -> dict[str, Any]:
+        """Return the first of the configurations with which the script tunes what this function returns."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="from_kernel"), keywords=keywords):
+                    said = {keyword.arg: keyword.value for keyword in keywords}
+                    known = self.known_at(node)
+                    if "configs" in said and name in _called_names(self.around.get(id(node)) or self.tree):
+                        with suppress(Unknown, TypeError, LookupError, ValueError):
+                            return dict(self.value(said["configs"], known)[0])
+                case _:
+                    pass
+        return {}
+
     # ---- what names stand for ----------------------------------------------------------------------------------------
 
     def known_at(self, node: ast.AST) -> dict[str, Any]:
@@ -196,7 +228,7 @@ class Script:
                     for parameter, value in self.given(call, function).items():
                         if given.get(parameter) is None:
                             given[parameter] = value
-            known |= self._defaults(function, known) | given
+            known |= self._defaults(function, known) | self._parametrized(function) | given
             body = function.body
             for parameter in _parameters(function):
                 if known.get(parameter.arg) is None and parameter.arg in self.options:
@@ -204,6 +236,33 @@ class Script:
         self._run(body, known)
         self._known[key] = known
         return known
+
+    def _parametrized(self, function: ast.FunctionDef) -> dict[str, Any]:
+        """Return the first values that `pytest.mark.parametrize` gives the parameters of a test."""
+        found: dict[str, Any] = {}
+        for decorator in function.decorator_list:
+            match decorator:
+                case ast.Call(func=ast.Attribute(attr="parametrize"), args=[named, listed, *_]):
+                    with suppress(Unknown, TypeError, LookupError):
+                        names = self.value(named, {})
+                        names = names.replace(",", " ").split() if isinstance(names, str) else names
+                        first = self._first_item(listed)
+                        found |= {names[0]: first} if len(names) == 1 else dict(zip(names, first, strict=False))
+                case _:
+                    pass
+        return found
+
+    def _first_item(self, listed: ast.expr) -> Any:
+        """Return the first item of a list, the others of which may not be known. `pytest.param` holds one."""
+        known = self.known_in(None)
+        if not isinstance(listed, ast.List | ast.Tuple):
+            return next(iter(self.value(listed, known)))
+        match listed.elts[0]:
+            case ast.Call(func=ast.Attribute(attr="param"), args=given):
+                values = tuple(self.value(each, known) for each in given)
+                return values[0] if len(values) == 1 else values
+            case first:
+                return self.value(first, known)
 
     def _defaults(self, function: ast.FunctionDef, known: dict[str, Any]) -> dict[str, Any]:
         parameters = [*function.args.posonlyargs, *function.args.args]
@@ -227,7 +286,9 @@ class Script:
                 try:
                     given = self.value(value, known)
                 except Unknown:
-                    return
+                    if not isinstance(value, ast.Tuple):
+                        return
+                    given = self._known_items(value, known)
                 for target in targets:
                     _bind(target, given, known)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
@@ -245,6 +306,10 @@ class Script:
                 with suppress(Unknown, TypeError, StopIteration):
                     _bind(target, next(iter(self.value(over, known))), known)
                 self._run(body, known)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)), args=[item])):
+                with suppress(Unknown):
+                    if isinstance(known.get(name), list):
+                        known[name] = [*known[name], self.value(item, known)]
             case ast.With(body=body) | ast.Try(body=body) | ast.While(body=body):
                 self._run(body, known)
             case _:
@@ -294,7 +359,9 @@ class Script:
             case ast.Attribute():
                 return self._attribute(node, known)
             case ast.BinOp(left=left, op=op, right=right):
-                return _BINARY[type(op)](self.value(left, known), self.value(right, known))
+                sides = self.value(left, known), self.value(right, known)
+                tensor = next((side for side in sides if isinstance(side, Tensor)), None)
+                return _BINARY[type(op)](*sides) if tensor is None else tensor
             case ast.UnaryOp(op=op, operand=operand):
                 given = self.value(operand, known)
                 return not given if isinstance(op, ast.Not) else -given if isinstance(op, ast.USub) else given
@@ -306,9 +373,9 @@ class Script:
             case ast.IfExp(test=test, body=then, orelse=orelse):
                 return self.value(then if self.value(test, known) else orelse, known)
             case ast.Tuple(elts=items):
-                return tuple(self.value(i, known) for i in items)
+                return tuple(self._items(items, known))
             case ast.List(elts=items):
-                return [self.value(i, known) for i in items]
+                return list(self._items(items, known))
             case ast.Dict(keys=keys, values=values):
                 return {self.value(k, known): self.value(v, known) for k, v in zip(keys, values, strict=True) if k}
             case ast.Subscript(value=owner, slice=index):
@@ -319,8 +386,33 @@ class Script:
                 return {self.value(key, inner): self.value(value, inner) for inner in self._clauses(clauses, known)}
             case ast.Call():
                 return self._call(node, known)
+            case ast.JoinedStr(values=parts):
+                return "".join(str(self.value(part, known)) for part in parts)
+            case ast.FormattedValue(value=value):
+                return self.value(value, known)
+            case ast.Lambda():
+                return Text(ast.unparse(node))
             case _:
                 raise Unknown
+
+    def _known_items(self, value: ast.Tuple, known: dict[str, Any]) -> list[Any]:
+        """Return the items of a tuple as it is written, with `UNKNOWN` for those that the text does not show."""
+        found: list[Any] = []
+        for item in value.elts:
+            try:
+                found += self._items([item], known)
+            except Unknown:
+                if isinstance(item, ast.Starred):
+                    break  # how many it stands for is not known
+                found.append(UNKNOWN)
+        return found
+
+    def _items(self, items: list[ast.expr], known: dict[str, Any]) -> Iterator[Any]:
+        for item in items:
+            if isinstance(item, ast.Starred):
+                yield from self.value(item.value, known)
+            else:
+                yield self.value(item, known)
 
     def _clauses(self, clauses: list[ast.comprehension], known: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if not clauses:
@@ -335,21 +427,47 @@ class Script:
 
     def _attribute(self, node: ast.Attribute, known: dict[str, Any]) -> Any:
         match node.value:
-            case ast.Name(id="torch" | "T" | "tilelang"):
-                if node.attr in _DTYPES or node.attr.startswith(("float", "int", "uint")):
+            case ast.Name(id="torch" | "T" | "tilelang" as owner):
+                if owner == "T" and re.fullmatch(r"[a-z]+[\d_a-z]*\dx\d+", node.attr):
+                    return Text(f"T.{node.attr}")
+                if node.attr in _DTYPES or node.attr.startswith(("float", "int", "uint", "bfloat")):
                     return node.attr
+                if owner == "T":
+                    return Text(f"T.{node.attr}")
                 raise Unknown
-            case ast.Attribute(value=ast.Name(id="T" | "tilelang"), attr="GemmWarpPolicy"):
+            case (
+                ast.Attribute(value=ast.Name(id="T" | "tilelang"), attr="GemmWarpPolicy")
+                | ast.Name(id="GemmWarpPolicy")
+            ):
                 return f"T.GemmWarpPolicy.{node.attr}"
+            case ast.Name(id="ctx"):
+                return self._kept(node.attr)
             case ast.Name(id=name) if name not in known:
                 if name in ("args", "opt", "opts", "config", "cfg") and node.attr in self.options:
                     return self.options[node.attr]
                 raise Unknown
-        owner = self.value(node.value, known)
-        if isinstance(owner, Tensor) and node.attr == "shape":
-            return owner.shape
-        if isinstance(owner, Record) and node.attr in owner.fields:
-            return owner.fields[node.attr]
+        value = self.value(node.value, known)
+        if isinstance(value, Tensor) and node.attr == "shape":
+            return value.shape
+        if isinstance(value, Record) and node.attr in value.fields:
+            return value.fields[node.attr]
+        raise Unknown
+
+    def _kept(self, name: str) -> Any:
+        """Return what the `forward` of an autograd function keeps in its context for `backward`."""
+        forward = self.functions.get("forward")
+        if forward is None:
+            raise Unknown
+        known = self.known_in(forward)
+        for node in ast.walk(forward):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="save_for_backward"), args=saved) if name == "saved_tensors":
+                    return [known.get(each.id) if isinstance(each, ast.Name) else None for each in saved]
+                case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="ctx"), attr=attr)], value=value):
+                    if attr == name:
+                        return self.value(value, known)
+                case _:
+                    pass
         raise Unknown
 
     def _call(self, node: ast.Call, known: dict[str, Any]) -> Any:
@@ -368,10 +486,24 @@ class Script:
                 if isinstance(made, Tensor):
                     return made.shape[self.value(node.args[0], known)] if node.args else made.shape
                 raise Unknown
+            case ast.Attribute(value=owner, attr="view" | "reshape") if node.args:
+                return Tensor(self._shape(node, known, ""))
+            case ast.Attribute(value=owner, attr="unsqueeze"):
+                shape, place = list(self.value(owner, known).shape), self.value(node.args[0], known)
+                shape.insert(place if place >= 0 else len(shape) + 1 + place, 1)
+                return Tensor(tuple(shape))
+            case ast.Attribute(value=ast.Name(id="torch"), attr="tensor"):
+                listed = self._known_items(ast.Tuple(getattr(node.args[0], "elts", [])), known)
+                return Tensor((len(listed),))
             case ast.Attribute(value=owner, attr="parse_args"):
                 return Record(self.options)
             case ast.Attribute(attr="items" | "keys" | "values" | "get" as name, value=owner):
                 return getattr(self.value(owner, known), name)(*[self.value(a, known) for a in node.args])
+            case ast.Attribute(attr="replace" | "split" | "lower" | "upper" | "format" as name, value=owner):
+                return getattr(self.value(owner, known), name)(*[self.value(a, known) for a in node.args])
+            case ast.Name(id="getattr"):
+                owner, name = node.args[:2]
+                return self.value(ast.Attribute(owner, self.value(name, known)), known)
             case _:
                 pass
         called = ast.unparse(node.func)
@@ -440,6 +572,11 @@ class Script:
         raise Unknown
 
 
+def _called_names(tree: ast.AST) -> set[str]:
+    """Return the names of the functions that a part of a script calls."""
+    return {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+
+
 def _parameters(function: ast.FunctionDef) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
@@ -447,7 +584,8 @@ def _parameters(function: ast.FunctionDef) -> list[ast.arg]:
 def _bind(target: ast.expr, value: Any, known: dict[str, Any]) -> None:
     match target:
         case ast.Name(id=name):
-            known[name] = value
+            if value is not UNKNOWN:
+                known[name] = value
         case ast.Tuple(elts=names) | ast.List(elts=names):
             try:
                 for each, item in zip(names, value, strict=False):

@@ -104,7 +104,10 @@ PROMISES = {
     "floor": promise("T.floor(x)", np.floor, LARGE, 0),
     "ceil": promise("T.ceil(x)", np.ceil, LARGE, 0),
     "trunc": promise("T.trunc(x)", np.trunc, LARGE, 0),
-    "round": promise("T.round(x)", lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x), LARGE, 0),
+    "round": promise("T.round(x)", np.rint, LARGE, 0),
+    "round_away": promise(
+        'T.round(x, "ties-away-from-zero")', lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x), LARGE, 0
+    ),
     "nearbyint": promise("T.nearbyint(x)", np.rint, LARGE, 0),
     "min": promise("T.min(x, y)", np.minimum, EVERYWHERE, 0, y=np.roll(EVERYWHERE, 1)),
     "max": promise("T.max(x, y)", np.maximum, EVERYWHERE, 0, y=np.roll(EVERYWHERE, 1)),

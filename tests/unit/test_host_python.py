@@ -56,10 +56,35 @@ def rows(text: str, path: str = "x.tl", target: str = "sm_90a") -> object:
         ("x = 5 if torch.cuda.is_available() and torch.version.hip is None else 6", 5),
         ("x = len(list(itertools.product([1, 2], (3, 4, 5), *[[6, 7]])))", 12),
         ("x = int(''.join(c for c in T.uint16 if c.isdigit())) + T.int8.startswith('int')", 17),
+        ("x = getattr(T, 'float' + '16').bits + getattr(torch, 'int8').itemsize + getattr(T, 'float17', 3)", 20),
+        ("x = 4 if hasattr(T, 'gemm') and not hasattr(T, 'float4_of_mine') and callable(max) is False else 5", 4),
+        (
+            "from tilelang.language.fp8 import determine_fp8_type\n"
+            "x = 6 if determine_fp8_type() == T.float8_e4m3fn and determine_fp8_type('e5m2') == 'float8_e5m2' else 0",
+            6,
+        ),
+        ("CASES = [(0, ValueError, 'too small'), (1, Exception, 'odd')]\nx = CASES[1][0] + 4", 5),
     ],
 )
 def test_they_have_values(python: str, expected: int) -> None:
     assert rows(python) == expected
+
+
+@pytest.mark.parametrize(
+    ("python", "code", "title"),
+    [
+        ("x = getattr(T)", "wrong-argument", "getattr() takes 2 or 3 arguments"),
+        ("x = hasattr(T, 3)", "wrong-argument", "hasattr() takes the name of the attribute as a string"),
+        ("x = getattr(T, 'float17')", "unsupported-operation", "T.float17 is not supported"),
+        ("from tilelang.language.fp8 import determine_fp8_type\nx = determine_fp8_type('e3m4')",
+         "wrong-argument", 'determine_fp8_type: `fp8_format` must be "e4m3" or "e5m2"'),
+        ("x = ValueError(3)", "foreign-definition", "`x` is not known at compile time"),
+    ],
+)  # fmt: skip
+def test_their_misuse_is_refused(python: str, code: str, title: str) -> None:
+    with pytest.raises(CompileError) as error:
+        rows(python)
+    assert (error.value.diagnostics[0].code, error.value.diagnostics[0].title) == (code, title)
 
 
 def test_the_capability_is_the_targets() -> None:
@@ -91,6 +116,111 @@ def test_expressions_of_tvm_compute() -> None:
     np.testing.assert_array_equal(found.tensors["B"][0::2], packed & 15)
     np.testing.assert_array_equal(found.tensors["B"][1::2], -(packed >> 4).astype(np.int32))
     np.testing.assert_array_equal(found.tensors["C"], packed.astype(np.float16) + np.minimum(np.arange(64), 3) + 2)
+
+
+FORMS = """import tilelang
+import tilelang.language as T
+
+
+def make(op, combine):
+    reduce = getattr(T, f"reduce_{op}")
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((4, 64), "float32"),
+        B: T.Tensor((4,), "float32"),
+        C: T.Tensor((4, 64), "float32"),
+        D: T.Tensor((64,), "int32"),
+    ):
+        with T.Kernel(1, threads=64) as bx:
+            rows = T.alloc_fragment((4, 64), "float32")
+            found = T.alloc_fragment((4,), "float32")
+            count = T.alloc_fragment((1,), "int32", "local")
+            count[0] = 3 * T.get_thread_binding()
+            D[T.get_thread_binding()] = count[0]
+            T.copy(A, rows)
+            reduce(rows, found, dim=1)
+            T.copy(found, B)
+            for i, j in T.Parallel(4, 64):
+                x = combine(A[i, j], 4)
+                even = T.clamp(T.round(x), min_val=-2, max_val=T.cast(2, "float32", round="", sat=True))
+                C[i, j] = even + T.round(x, "ties-away-from-zero")
+
+    return kernel
+"""
+
+
+def test_forms_of_tilelang_compute() -> None:
+    defines = (("op", "absmax"), ("combine", "lambda a, b: a * b"))
+    made = build_kernel(SourceFile("k.tl", FORMS), CompileOptions(target="sm_80", defines=defines), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 1)
+    given.tensors["A"][:] = np.arange(-128, 128, dtype=np.float32).reshape(4, 64) / 8
+    found = given.copy()
+    emulate.emulate_build(made, found)
+    x = given.tensors["A"] * 4
+    np.testing.assert_array_equal(found.tensors["B"], np.abs(given.tensors["A"]).max(axis=1))
+    np.testing.assert_array_equal(found.tensors["D"], 3 * np.arange(64))
+    away = np.copysign(np.floor(np.abs(x) + 0.5), x)
+    np.testing.assert_array_equal(found.tensors["C"], np.clip(np.rint(x), -2, 2) + away)
+
+
+@pytest.mark.parametrize(
+    ("written", "code", "title"),
+    [
+        ('T.round(A[0], "up")', "wrong-argument",
+         'T.round: `rounding_mode` must be "ties-to-even" or "ties-away-from-zero"'),
+        ('T.cast(A[0], "float16", round="rs", rbits=3)', "unsupported-keyword",
+         'T.cast: round="rs" is not available'),
+        ('T.cast(A[0], "float16", round="rs")', "missing-argument", 'T.cast with round="rs" needs `rbits`'),
+        ('T.cast(A[0], "float16", rbits=3)', "wrong-argument",
+         'T.cast: `rbits` must be left out, except with round="rs"'),
+        ('T.cast(A[0], "float8_e5m2", sat=False)', "unsupported-keyword", "T.cast: sat=False is not available here"),
+        ('T.cast(A[0], "float16", round="up")', "wrong-argument",
+         'T.cast: `round` must be "" or "rn" or "rz" or "rp" or "rm" or "rs"'),
+    ],
+)  # fmt: skip
+def test_roundings_that_no_conversion_has_are_refused(written: str, code: str, title: str) -> None:
+    text = f"""import tilelang.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((64,), "float32")):
+    with T.Kernel(1, threads=64) as bx:
+        x = {written}
+"""
+    with pytest.raises(CompileError) as error:
+        load_kernel(SourceFile("k.tl", text), CompileOptions(target="sm_90a"), Observer())
+    assert (error.value.diagnostics[0].code, error.value.diagnostics[0].title) == (code, title)
+
+
+def test_a_define_is_one_value() -> None:
+    options = CompileOptions(target="sm_90a", defines=(("op", "max"), ("combine", "lambda a, b: a; c = 3")))
+    with pytest.raises(CompileError) as error:
+        load_kernel(SourceFile("k.tl", FORMS), options, Observer())
+    assert error.value.diagnostics[0].title == "-D combine=lambda a, b: a; c = 3 is not one value"
+
+
+EAGER = """import tilelang
+import tilelang.language as T
+
+
+def make(width, keep=True):
+    @tilelang.jit(out_idx=None, pass_configs={tilelang.PassConfigKey.TL_DISABLE_TMA_LOWER: keep})
+    def kernel(A):
+        A: T.Tensor((width,), "float32")
+        B = T.empty((width,), "float32")
+        with T.Kernel(1, threads=width):
+            for i in T.Parallel(width):
+                B[i] = A[i] + 1.0
+        return B
+
+    return kernel
+"""
+
+
+def test_a_function_may_return_an_eager_kernel() -> None:
+    options = CompileOptions(target="sm_90a", defines=(("width", 64),))
+    kernel = load_kernel(SourceFile("k.tl", EAGER), options, Observer())
+    assert kernel.outputs == ("B",) and [p.name for p in kernel.params] == ["A", "B"]
 
 
 # ---- what is set aside -----------------------------------------------------------------------------------------------
@@ -136,8 +266,67 @@ def test_what_they_define_is_refused_where_it_is_used(aside: str, name: str) -> 
     assert only.code == "foreign-definition" and only.title.startswith(f"`{name}` is not known")
 
 
+def test_defines_give_what_they_define_a_value() -> None:
+    text = "import torch\nh, w = torch.ones(3, 4).shape\ntry:\n    y = open('f')\nexcept OSError:\n    y = 0\nx = w * y"
+    source = SourceFile("x.tl", f"{IMPORTS}{text}\n{KERNEL}")
+    options = CompileOptions(target="sm_90a", defines=(("w", 4), ("y", 3)))
+    tensor = load_kernel(source, options, Observer()).params[0]
+    assert isinstance(tensor, Buffer) and tensor.extents[0] == 12
+    with pytest.raises(CompileError) as error:
+        load_kernel(source, CompileOptions(target="sm_90a"), Observer())
+    assert error.value.diagnostics[0].help == (
+        "tilec evaluates the kernel language only, and runs no other Python; -D x=… gives it a value"
+    )
+
+
 def test_names_inside_what_they_define_are_their_own() -> None:
     assert rows("x = 2\ntry:\n    def f():\n        x = 3\n        return x\nfinally:\n    pass") == 2
+
+
+OTHERS = """import tilelang.language as T
+
+SHAPE = 64
+
+@T.prim_func
+def kernel(A: T.Tensor((SHAPE, H), "float32")):
+    with T.Kernel(1, threads=64) as bx:
+        T.clear(A)
+
+class Layer:
+    @T.prim_func
+    def inner(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            yield 3
+
+def test_kernel():
+    @T.prim_func
+    def inner(A: T.Tensor((64,), "float32")):
+        pass
+    with raises(ValueError), other():
+        return {each for each in inner}
+
+if __name__ == "__main__":
+    SHAPE, H = 128, 32
+"""
+
+
+def test_a_chosen_kernel_stands_beside_any_python() -> None:
+    source = SourceFile("k.tl", OTHERS.replace("T.clear(A)", "pass"))
+    kernel = load_kernel(source, CompileOptions(target="sm_90a", entry="kernel", defines=(("H", 16),)), Observer())
+    tensor = kernel.params[0]
+    assert isinstance(tensor, Buffer) and tensor.extents == (64, 16)
+    for entry in (None, "test_kernel"):
+        with pytest.raises(CompileError) as error:
+            load_kernel(source, CompileOptions(target="sm_90a", entry=entry), Observer())
+        assert {each.code for each in error.value.diagnostics} == {"syntax"}
+
+
+def test_a_name_of_the_script_needs_a_value() -> None:
+    with pytest.raises(CompileError) as error:
+        load_kernel(SourceFile("k.tl", OTHERS), CompileOptions(target="sm_90a", entry="kernel"), Observer())
+    first = error.value.diagnostics[0]
+    assert (first.code, first.title) == ("missing-define", "`H` has a value only when the file runs as a script")
+    assert first.help == "compile with -D H=…, or define it above the kernel"
 
 
 # ---- lists and dictionaries ------------------------------------------------------------------------------------------

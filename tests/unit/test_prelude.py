@@ -54,7 +54,7 @@ def found(line: str) -> tuple[Diagnostic, SourceFile]:
 @pytest.mark.parametrize(
     ("call", "title", "blamed"),
     [
-        ("T.clamp(n, 1)", "T.clamp needs `high`", "T.clamp(n, 1)"),
+        ("T.clamp(n, 1)", "T.clamp needs `max_val`", "T.clamp(n, 1)"),
         ("T.clamp(n, 1, 2, 3)", "T.clamp takes 3 arguments, but 4 are given", "3"),
         ("T.clamp(n, 1, height=2)", "T.clamp has no parameter `height`", "height=2"),
         ("T.clamp(n, A, 2)", "one element is needed here, not a whole buffer", "A"),

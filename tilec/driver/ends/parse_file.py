@@ -21,7 +21,7 @@ def parse_file(file: FileState, observer: Observer) -> FileState:
     source, options = file.source, file.options
     folder = Path(options.cache_dir) if options.cache_dir else None
     refuse_other_languages(source.path, source.text)
-    tree = parse.parse_file(source, folder)
+    tree = parse.parse_file(source, folder, options.entry)
     imported = read_imports(tree, source, folder)
     if options.tuned_for not in (None, source.digest()):
         title = f"{source.path} is not the kernel that was tuned, or it has changed since then"

@@ -90,7 +90,17 @@ def _find_style(function: ast.Function) -> KernelStyle | None:
         return "bare"
     if any(isinstance(n, ast.Function) and find_function_kind(n) == "kernel" for n in ast.walk_nodes(function)):
         return "factory"
-    return "eager" if is_eager(function) else None
+    if is_eager(function):
+        return "eager"
+    return "factory" if _returns_eager_kernel(function) else None
+
+
+def _returns_eager_kernel(function: ast.Function) -> bool:
+    """Return whether a function returns a kernel in the eager style that stands in it."""
+    parts = tuple(ast.walk_nodes(function))
+    inside = {n.name for n in parts if isinstance(n, ast.Function) and n is not function and is_eager(n)}
+    returned = (n.value for n in parts if isinstance(n, ast.Return))
+    return any(isinstance(value, ast.Name) and value.id in inside for value in returned)
 
 
 def _find_kernels(module: ast.Module) -> list[ast.Function]:
@@ -231,12 +241,8 @@ def _warn_of_several_launches(function: ast.Function, kernels: Sequence[Kernel],
 
 def _elaborate_function(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
     """Elaborate the kernels that a function launches one after the other, most often one."""
-    style = _find_style(function)
-    if style == "factory":
+    if _find_style(function) == "factory":
         return _elaborate_factory(function, constants, warn)
-    if style == "eager" and (out := _evaluate_decorator_keyword(function, "out_idx", constants)) is not None:
-        way_out = "declare outputs with T.empty, and return them"
-        raise_error("wrong-argument", "out_idx is for functions that return a kernel", out.span, help=way_out)
     return _elaborate_launches(function, constants.scope, constants, warn)
 
 
@@ -246,6 +252,10 @@ def _elaborate_launches(
     """Elaborate each launch of a kernel's function, which stands in `scope`."""
     is_eager_kernel = _find_style(function) == "eager"
     outer = constants.context
+    out = _evaluate_decorator_keyword(function, "out_idx", constants, scope) if is_eager_kernel else None
+    if out is not None and out.value is not None:
+        way_out = "declare outputs with T.empty, and return them"
+        raise_error("wrong-argument", "out_idx is for functions that return a kernel", out.span, help=way_out)
 
     def attempt_launch(number: int, per_thread_spans: set[Span], warn: Warn) -> tuple[Kernel, int]:
         """Return the kernel of launch `number`, and how many launches the function has."""
@@ -263,7 +273,7 @@ def _elaborate_launches(
             params = elaborate_parameters(context, function)
             built = elaborate_kernel(function, context, lambda: params, number)
             outer.mistakes.join(context.schedule_mistakes)
-        options = (*_read_decorator_options(function, constants, warn), *context.hints.asks)
+        options = (*_read_decorator_options(function, constants, scope, warn), *context.hints.asks)
         return configs.apply_options(built, options), context.launches
 
     first, count = repeat_until_stable(partial(attempt_launch, 0), warn)
@@ -275,10 +285,11 @@ def _elaborate_factory(function: ast.Function, constants: FileEvaluator, warn: W
     returned = _call_factory(function, constants)
     assert isinstance(returned.node, ast.Function)
     built = _elaborate_launches(returned.node, returned.scope, constants, warn)
-    options = _read_decorator_options(function, constants, warn)
-    out = _evaluate_decorator_keyword(function, "out_idx", constants) or _evaluate_decorator_keyword(
-        returned.node, "out_idx", constants
-    )
+    if is_eager(returned.node):
+        return built
+    options = _read_decorator_options(function, constants, constants.scope, warn)
+    out = _evaluate_decorator_keyword(function, "out_idx", constants, constants.scope)
+    out = out or _evaluate_decorator_keyword(returned.node, "out_idx", constants, returned.scope)
     targets = (t for s in returned.node.body if isinstance(s, ast.Assign) for t in s.targets)
     names = {target.id for target in targets if isinstance(target, ast.Name)}
     outputs = (configs.find_outputs(each, out, names) if out else () for each in built)
@@ -304,7 +315,12 @@ def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Sc
             return _call_factory(inner, constants, where)
         case _:
             pass
-    if not isinstance(result, Function) or result.kind != "kernel":
+    is_kernel = (
+        isinstance(result, Function)
+        and isinstance(result.node, ast.Function)
+        and (result.kind == "kernel" or is_eager(result.node))
+    )
+    if not isinstance(result, Function) or not is_kernel:
         if context.mistakes.met > mistakes_before:
             raise CompileError
         title = f"{factory.name} returns no kernel"
@@ -313,15 +329,20 @@ def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Sc
     return result
 
 
-def _evaluate_decorator_keyword(function: ast.Function, name: str, constants: FileEvaluator) -> Argument | None:
-    """Evaluate a keyword of a decorator, with the names at the end of the file."""
+def _evaluate_decorator_keyword(
+    function: ast.Function, name: str, constants: FileEvaluator, scope: Scope
+) -> Argument | None:
+    """Evaluate a keyword of a decorator of a function that stands in `scope`, with the names at the scope's end."""
     for decorator in function.decorators:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.name == name:
-                return Argument(constants.context.value(keyword.value), keyword.span)
+                with constants.context.enter_scope(scope):
+                    return Argument(constants.context.value(keyword.value), keyword.span)
     return None
 
 
-def _read_decorator_options(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[KernelOption, ...]:
-    given = _evaluate_decorator_keyword(function, "pass_configs", constants)
+def _read_decorator_options(
+    function: ast.Function, constants: FileEvaluator, scope: Scope, warn: Warn
+) -> tuple[KernelOption, ...]:
+    given = _evaluate_decorator_keyword(function, "pass_configs", constants, scope)
     return () if given is None else tuple(configs.read_pass_configs(given, warn))

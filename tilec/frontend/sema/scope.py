@@ -5,6 +5,7 @@ A name bound inside a loop or under a run-time condition ends with it, since it 
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from itertools import takewhile
@@ -82,6 +83,8 @@ class Scope:
                 raise CompileError
             if (help_text := find_equivalent(name)) is not None:
                 raise_error("unknown-name", f"`{name}` is not defined", span, help=help_text)
+            if _is_exception(name):
+                return Member(name)
             near = self._suggest_name(name)
             help_text = f"did you mean `{near}`?" if near else None
             title = f"`{name}` is not defined"
@@ -94,9 +97,13 @@ class Scope:
             raise CompileError
         if isinstance(binding.value, ForeignValue):
             mistake = binding.value.mistake()
+            if mistake.code == "missing-define" and mistake.primary is not None:
+                raise_error(mistake.code, mistake.title, span, secondary=(mistake.primary,), help=mistake.help)
             at = () if mistake.primary is None else (Label(mistake.primary.span, mistake.title),)
             title = f"`{name}` is not known at compile time"
-            way_out = "tilec evaluates the kernel language only, and runs no other Python"
+            way_out = (
+                f"tilec evaluates the kernel language only, and runs no other Python; -D {name}=… gives it a value"
+            )
             raise_error("foreign-definition", title, span, "needed here", secondary=at, help=way_out)
         for scope in takewhile(lambda scope: name not in scope.names, self.walk_outwards()):
             scope.read_from_outside.setdefault(name, span)
@@ -174,6 +181,12 @@ class Scope:
                 continue
             ended = binding.ended or self.region
             self.parent.names[name] = Binding(None, binding.span, ended)
+
+
+def _is_exception(name: str) -> bool:
+    """Return whether Python has a builtin exception of this name, as files give it to `raise` and to tests."""
+    found = getattr(builtins, name, None)
+    return isinstance(found, type) and issubclass(found, BaseException)
 
 
 def make_language_scope() -> Scope:

@@ -80,12 +80,15 @@ def _is_statement_start(text: str, at: int) -> bool:
     return not re.compile(r"(?:elif|else|except|finally)\b").match(text, at)
 
 
-def find_foreign_names(piece: TopLevelStatement) -> tuple[str, ...] | None:
-    """Return the names that a foreign statement defines, or None if the statement must be in the kernel language."""
-    if _KERNEL_MARK.search(piece.text):
-        return None
+def find_foreign_names(piece: TopLevelStatement, entry: str | None = None) -> tuple[str, ...] | None:
+    """Return the names that a foreign statement defines, or None if the statement must be in the kernel language: a
+    kernel, unless another one, `entry`, is compiled."""
     lines = [piece.text[start:end] for start, end in _find_logical_lines(piece.text)]
     first = next((line for line in lines if line.strip() and not line.startswith(("@", "#"))), "")
+    if _KERNEL_MARK.search(piece.text):
+        defined = _DEFINITION.match(first)
+        is_other = defined is not None and entry is not None and not f"{entry}_".startswith(f"{defined[2]}_")
+        return (defined[2],) if defined is not None and is_other else None
     is_foreign = _DEFINITION_HEAD.match(first) or (
         _COMPOUND_HEAD.match(first) and not _LANGUAGE_NAME.search(piece.text)
     )

@@ -12,17 +12,19 @@ from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, 
 from tilec.support.source import SourceFile, Span
 
 
-def parse_file(source: SourceFile, cache_dir: Path | None = None) -> ast.Module:
+def parse_file(source: SourceFile, cache_dir: Path | None = None, entry: str | None = None) -> ast.Module:
     """Parse a file, or raise a `CompileError` with the syntax errors of all its statements.
 
     Tests and references around the kernels may be any Python. If the file as a whole is not in the language, its
-    top-level statements are parsed one by one."""
+    top-level statements are parsed one by one. Where the kernel `entry` is compiled, other definitions may be any
+    Python too, even if kernels stand in them.
+    """
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
     try:
         body = _parse_legal(source.text, cache_dir)
     except CompileError:
         body = None
-    return ast.Module(_parse_each_statement(source.text) if body is None else body, span=whole)
+    return ast.Module(_parse_each_statement(source.text, entry) if body is None else body, span=whole)
 
 
 def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
@@ -43,9 +45,9 @@ def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
     return ast.Module(tuple(body), span=whole), False
 
 
-def _parse_each_statement(text: str) -> tuple[ast.Stmt, ...]:
-    """Parse the top-level statements one by one. Python that is not in the kernel language is set aside, and all syntax
-    errors are raised together."""
+def _parse_each_statement(text: str, entry: str | None) -> tuple[ast.Stmt, ...]:
+    """Parse the top-level statements one by one; set aside Python that is not in the kernel language, and raise all
+    syntax errors together."""
     # Imported here, since most files do not need them.
     from tilec.frontend.syntax import recover
     from tilec.frontend.syntax.foreign import find_foreign_names, split_top_level
@@ -60,7 +62,7 @@ def _parse_each_statement(text: str) -> tuple[ast.Stmt, ...]:
             found = None
         if found is not None:
             body.extend(found)
-        elif len(pieces) > 1 and (names := find_foreign_names(piece)) is not None:
+        elif len(pieces) > 1 and (names := find_foreign_names(piece, entry)) is not None:
             # A file with a single foreign definition and nothing else is a mistake.
             first_line = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
             body.append(ast.Foreign(names, piece.text.rstrip(), span=first_line))

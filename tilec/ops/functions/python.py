@@ -41,7 +41,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "dict": (Dictionary,),
 }  # fmt: skip
 _OTHERS = ("len", "min", "max", "range", "zip", "enumerate", "reversed", "sorted", "any", "all", "isinstance", "print",
-           "repr", "callable", "itertools.product")  # fmt: skip
+           "repr", "callable", "getattr", "hasattr", "itertools.product")  # fmt: skip
 BUILTIN_NAMES = (*_NUMBERS, *_TYPES, *_OTHERS)
 CONSTANT_TIME_NAMES = ("len", "range", "isinstance", "callable", "print")
 """The functions that do not look at every item of a sequence."""

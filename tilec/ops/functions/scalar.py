@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 from tilec.ir.expr import SMALL_FLOATS, cast_expr, integer_range, make_constant
 from tilec.ir.tile import Binary, Call as MathCall, Expr, Var
@@ -68,12 +69,38 @@ def convert_to_dtype(argument: Argument, dtype: DType) -> Expr:
     return cast_expr(as_expr(argument), dtype)
 
 
-def _build_cast(call: Call) -> Value:
-    """Build T.cast, of a scalar or a vector."""
+def build_cast(call: Call) -> Value:
+    """Build the conversion of a scalar or a vector."""
     dtype, lanes = as_element_type(call["dtype"])
     if lanes > 1 or isinstance(call["value"].value, Lanes):
         return vectors.convert_vector(call["value"], VectorType(dtype, lanes))
     return convert_to_dtype(call["value"], dtype)
+
+
+_CAST_SIGNATURE = Signature(
+    "T.cast",
+    (Parameter("value"), Parameter("dtype"), Parameter("round", ""), Parameter("sat", True), Parameter("rbits", None)),
+)
+_CAST_ROUNDINGS = ("", "rn", "rz", "rp", "rm", "rs")
+"""What `round` may be in TileLang, which carries out "" and, on sm_100a, "rs"."""
+
+
+def _build_checked_cast(call: Call) -> Value:
+    """Build T.cast. Its rounding and saturation must be those that all conversions have."""
+    rounding = call["round"].value
+    if not isinstance(rounding, str) or rounding not in _CAST_ROUNDINGS:
+        call.refuse("round", " or ".join(f'"{each}"' for each in _CAST_ROUNDINGS))
+    if rounding == "rs" and call["rbits"].value is None:
+        raise_error("missing-argument", 'T.cast with round="rs" needs `rbits`', call.span, "the random bits to add")
+    if rounding != "rs" and call["rbits"].value is not None:
+        call.refuse("rbits", 'left out, except with round="rs"')
+    if rounding:
+        title, note = f'T.cast: round="{rounding}" is not available', "conversions round to the nearest, half to even"
+        raise_error("unsupported-keyword", title, call["round"].span, note, help="leave `round` out")
+    if not call.read_boolean("sat") and (dtype := as_element_type(call["dtype"])[0]).is_float and dtype.bits <= 8:
+        title, note = "T.cast: sat=False is not available here", f"a conversion to {dtype} saturates"
+        raise_error("unsupported-keyword", title, call["sat"].span, note, help="leave `sat` out")
+    return build_cast(call)
 
 
 def _make_math(fn: str) -> Callable[[Call], Value]:
@@ -89,6 +116,18 @@ def _make_math(fn: str) -> Callable[[Call], Value]:
         return MathCall(fn, tuple(cast_expr(o, dtype) for o in operands), dtype)
 
     return build_math_call
+
+
+_ROUNDING_FUNCTIONS = {None: "nearbyint", "ties-to-even": "nearbyint", "ties-away-from-zero": "round"}
+"""By the rounding mode of T.round."""
+
+
+def _build_round(call: Call) -> Value:
+    """Build T.round by its rounding mode, which may be None for the default."""
+    mode = call["rounding_mode"].value
+    if not isinstance(mode, str | None) or mode not in _ROUNDING_FUNCTIONS:
+        call.refuse("rounding_mode", '"ties-to-even" or "ties-away-from-zero"')
+    return _make_math(_ROUNDING_FUNCTIONS[mode])(replace(call, arguments={"x": call["x"]}))
 
 
 def _make_operator(op: Operator) -> Callable[[Call], Value]:
@@ -229,7 +268,11 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _make_row("T.log10", "x", "logarithm to base 10", _make_math("log10")),
         _make_row("T.erf", "x", "error function", _make_math("erf")),
         _make_row("T.trunc", "x", "x rounded towards 0, as a float", _make_math("trunc")),
-        _make_row("T.round", "x", "the nearest integer, half away from 0, as a float", _make_math("round")),
+        ScalarFunction(
+            Signature("T.round", (Parameter("x"), Parameter("rounding_mode", "ties-to-even"))),
+            'the nearest integer, half to even, as a float; half away from 0 with "ties-away-from-zero"',
+            _build_round,
+        ),
         _make_row("T.nearbyint", "x", "the nearest integer, half to even, as a float", _make_math("nearbyint")),
         _make_row("T.isnan", "x", "True if x is not a number", _make_classifier("isnan")),
         _make_row("T.isinf", "x", "True if x is infinite", _make_classifier("isinf")),
@@ -242,8 +285,8 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         _make_row("T.reinterpret", "value dtype", "the bits of value as dtype, of the same size", _build_reinterpret),
         _make_row("T.ceildiv", "a b", "a / b, rounding up", _build_ceildiv),
         _make_row("T.dtype", "name", "a dtype by its name", lambda call: call.read_dtype("name")),
-        _make_row("T.cast", "value dtype", "value converted to dtype", _build_cast),
-        _make_row("T.Cast", "dtype value", "value converted to dtype", _build_cast),
+        ScalarFunction(_CAST_SIGNATURE, "value converted to dtype", _build_checked_cast),
+        _make_row("T.Cast", "dtype value", "value converted to dtype", build_cast),
         _make_row("T.infinity", "dtype", "plus infinity", _build_infinity),
         _make_row("T.max_value", "dtype", "the largest finite value", _make_extreme(1)),
         _make_row("T.min_value", "dtype", "the smallest finite value", _make_extreme(-1)),

@@ -32,7 +32,9 @@ from tilec.support.source import Span
 TailKind = Literal["same", "zero", "other", "unknown"]
 """An expression's value in the tail: as everywhere, zero, made of zeros, or unknown."""
 
-_KEEP_ZERO = frozenset({"sqrt", "sinh", "tanh", "erf", "abs", "sin", "tan", "atan", "floor", "ceil", "trunc", "round"})
+_KEEP_ZERO = frozenset(
+    {"sqrt", "sinh", "tanh", "erf", "abs", "sin", "tan", "atan", "floor", "ceil", "trunc", "round", "nearbyint"}
+)
 _LOSE_ZERO = frozenset(
     {"exp", "exp2", "exp10", "sigmoid", "cos", "cosh", "log", "log2", "log10", "rsqrt", "reciprocal"}
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import partial
 from typing import NoReturn
@@ -14,19 +14,20 @@ from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.dispatch import COMPILE_TIME_DISPATCH
 from tilec.frontend.sema.expressions import evaluate, host_names
 from tilec.frontend.sema.recover import find_bound_names, poison_names
-from tilec.frontend.sema.scope import Binding, BindingListener, Scope, make_language_scope
+from tilec.frontend.sema.scope import BindingListener, Scope, make_language_scope
 from tilec.frontend.syntax import ast
 from tilec.frontend.syntax.imports import is_relative_import, list_candidate_files, list_import_paths
 from tilec.frontend.syntax.parse import diagnose_foreign, parse_file
 from tilec.ir.types import DType
 from tilec.ops.language.signature import Argument, as_dtype, find_nearest_name
 from tilec.ops.language.values import ForeignValue, Function, Member, Namespace, Value, describe_value
-from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
+from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
 Define = int | float | bool | str
-_PYTHON_TEXT = re.compile(r"\s*(None|T(\.[A-Za-z_]\w*)+|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
+
+_PYTHON_TEXT = re.compile(r"\s*(None|lambda\b.*|T(\.[A-Za-z_]\w*)+|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
 """Values of -D that are parsed as Python."""
 _NO_FILES: dict[str, ast.Module] = {}
 
@@ -74,14 +75,17 @@ class Defines:
         return self.given[node.name] if parsed is None else parsed.value
 
     def _parse_text_value(self, context: Context, name: str) -> Argument | None:
-        """Evaluate the text of a -D that is a list, a tuple or a name of the language. Examples are `-D sizes=[64,
-        128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Return None for any other text."""
+        """Evaluate a text that stands for a list, a tuple, a lambda or a name of the language, as in `-D sizes=[64,
+        128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Return None for any other text. Errors: `bad-define`."""
         text = self.given[name]
         if not isinstance(text, str) or not _PYTHON_TEXT.fullmatch(text):
             return None
-        (statement,) = parse_file(SourceFile("-D", f"{name} = {text}")).body
-        assert isinstance(statement, ast.Assign)
-        return evaluate.evaluate_argument(context, statement.value)
+        match parse_file(SourceFile("-D", f"{name} = {text}")).body:
+            case (ast.Assign(targets=(_,), value=value),):
+                return evaluate.evaluate_argument(context, value)
+            case _:
+                title = f"-D {name}={text} is not one value"
+                return raise_error("bad-define", title, help="write one list, name or lambda")
 
     def check_all_used(self) -> None:
         """Refuse a -D for a name that the file does not have."""
@@ -92,6 +96,22 @@ class Defines:
             listed = ", ".join(self.known)
             way_out = f"did you mean {near}?" if near else f"the constants are {listed}" if listed else None
             raise_error("unknown-define", f"-D {name} is not a constant of the file", help=way_out)
+
+
+def _is_script_block(node: ast.Stmt) -> bool:
+    """Return whether only a run of the file by Python enters this statement."""
+    match node:
+        case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
+            return True
+        case _:
+            return False
+
+
+def _diagnose_script_name(name: str, span: Span) -> Diagnostic:
+    """Return the mistake of using a name that the file has only when it runs as a script."""
+    title = f"`{name}` has a value only when the file runs as a script"
+    way_out = f"compile with -D {name}=…, or define it above the kernel"
+    return Diagnostic("missing-define", title, Label(span, "given a value here"), help=way_out)
 
 
 class FileEvaluator:
@@ -120,6 +140,17 @@ class FileEvaluator:
     def run(self, module: ast.Module) -> None:
         """Run the file, whose names are in `scope` afterwards."""
         self._run_statements(module.body)
+        if self.is_kernel_file:
+            self._bind_script_names(module.body)
+
+    def _bind_script_names(self, statements: tuple[ast.Stmt, ...]) -> None:
+        """Bind the names that only `if __name__ == "__main__":` defines: to the values of -D, or to a mistake where a
+        kernel uses one. A kernel finds them when Python runs the file as a script."""
+        blocks = [s for s in statements if _is_script_block(s)]
+        names = [found for block in blocks for found in find_bound_names(block)]
+        for name, span in names:
+            if self.scope.find(name) is None:
+                self._bind_foreign(name, span, partial(_diagnose_script_name, name, span))
 
     def _run_statements(self, statements: tuple[ast.Stmt, ...]) -> None:
         """Run statements of the file. After a mistake it goes on with the next one."""
@@ -138,8 +169,16 @@ class FileEvaluator:
         if not is_foreign or not (all(is_foreign) or not self.is_kernel_file):
             return False
         for name, span in find_bound_names(node):
-            self.scope.names[name] = Binding(ForeignValue(lambda: error.diagnostics[0]), span)
+            self._bind_foreign(name, span, lambda: error.diagnostics[0])
         return True
+
+    def _bind_foreign(self, name: str, span: Span, mistake: Callable[[], Diagnostic]) -> None:
+        """Bind a name of a host program: to the value of -D, or to a mistake where a kernel uses it."""
+        if name in self.defines and self.is_kernel_file and not self.path:
+            self.defines.known[name] = None
+            self.scope.bind(name, self.defines.given[name], span)
+        else:
+            self.scope.bind(name, ForeignValue(mistake), span)
 
     def _statement(self, node: ast.Stmt) -> None:
         """Run one statement at the top of the file."""
@@ -158,7 +197,7 @@ class FileEvaluator:
                 self.scope.bind(node.name, Function(node, self.scope, find_function_kind(node)), node.name_span)
             case ast.Foreign(names=names):
                 for name in names:
-                    self.scope.bind(name, ForeignValue(partial(diagnose_foreign, node)), node.span)
+                    self._bind_foreign(name, node.span, partial(diagnose_foreign, node))
             case ast.Evaluate(value=ast.String()) | ast.Pass():
                 return
             case ast.Evaluate(value=ast.Call() as call):
@@ -168,8 +207,7 @@ class FileEvaluator:
                 _refuse_statement(node)
             case ast.Assert():
                 check_assert(self.context, node)
-            case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
-                # Only a run of the file by Python enters this block.
+            case ast.If() if _is_script_block(node):
                 return
             case ast.If(condition=condition, then=then, orelse=orelse):
                 self._run_statements(then if evaluate.decide_condition(self.context, condition) else orelse)

@@ -31,13 +31,13 @@ from tilec.ir.tile import Buffer, LoopLayout
 from tilec.ir.types import DType
 from tilec.ops.functions import python
 from tilec.ops.functions.python import CONVERSION_METHOD
-from tilec.ops.functions.scalar import FUNCTIONS, convert_to_dtype
+from tilec.ops.functions.scalar import FUNCTIONS, build_cast, convert_to_dtype
 from tilec.ops.functions.signatures import DATA
 from tilec.ops.language import values
 from tilec.ops.language.other_languages import suggest_method_replacement
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments
 from tilec.ops.language.vectors import convert_vector
-from tilec.support.diagnostics import raise_error
+from tilec.support.diagnostics import CompileError, raise_error
 from tilec.support.source import NOWHERE, Span
 
 REFUSE_PATH = "prelude.refuse"
@@ -141,7 +141,7 @@ def _evaluate_astype(context: Context, function: values.Method, node: ast.Call) 
     """Evaluate `x.astype(dtype)` as T.cast."""
     call = evaluate.bind_operands(context, _ASTYPE_SIGNATURE, node)
     value = evaluate.read_element(context, Argument(function.owner, node.function.span))
-    return FUNCTIONS["T.cast"].build(replace(call, arguments={"value": value, **call.arguments}))
+    return build_cast(replace(call, arguments={"value": value, **call.arguments}))
 
 
 _METHOD_EVALUATORS: dict[type, Callable[[Context, values.Method, ast.Call], values.Value]] = {
@@ -234,6 +234,29 @@ def _evaluate_counted_operands(context: Context, node: ast.Call) -> tuple[list[A
     return positional, keywords
 
 
+def _evaluate_attribute_function(context: Context, path: str, node: ast.Call) -> values.Value:
+    """Evaluate getattr(owner, name), also with a default, or hasattr(owner, name)."""
+    counts = (2,) if path == "hasattr" else (2, 3)
+    arguments = [a for a in node.args if not isinstance(a, ast.Starred)]
+    if len(arguments) not in counts or len(arguments) < len(node.args) or node.keywords:
+        takes = " or ".join(map(str, counts))
+        raise_error("wrong-argument", f"{path}() takes {takes} arguments", node.span)
+    owner, name, *default = arguments
+    text = context.value(name)
+    if not isinstance(text, str):
+        note = f"this is {values.describe_value(text)}"
+        raise_error("wrong-argument", f"{path}() takes the name of the attribute as a string", name.span, note)
+    attribute = ast.Attribute(owner, text, span=node.span)
+    if path == "getattr" and not default:
+        return context.value(attribute)
+    try:
+        found = context.value(attribute)
+    except CompileError:
+        context.value(owner)  # a mistake in the owner is one
+        return context.value(default[0]) if default else False
+    return found if default else True
+
+
 def refuse_unknown_call(context: Context, path: str, node: ast.Call) -> NoReturn:
     """Refuse the call of a name that has no value here."""
     refuse_call(path, node)
@@ -252,6 +275,7 @@ COMPILE_TIME_CALLS: dict[str, CallEvaluator] = {
     **dict.fromkeys(FUNCTIONS, _evaluate_scalar_function),
     **dict.fromkeys(PRELUDE, call_prelude_function),
     **dict.fromkeys(python.BUILTIN_NAMES, _evaluate_builtin),
+    **dict.fromkeys(("getattr", "hasattr"), _evaluate_attribute_function),
     REFUSE_PATH: refuse_argument,
     **host_names.HOST_CALLS,
 }

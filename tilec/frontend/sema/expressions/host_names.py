@@ -14,9 +14,11 @@ from tilec.ops.functions.scalar import FUNCTIONS, convert_to_dtype
 from tilec.ops.language.signature import Parameter, Signature, as_dtype
 from tilec.ops.language.values import Member, Value
 
+_FP8_TYPE_NAME = "tilelang.fp8.determine_fp8_type"
 _SYNONYMS = {
     "tilelang.cdiv": "T.ceildiv", "tilelang.math.cdiv": "T.ceildiv", "triton.cdiv": "T.ceildiv",
     "tvm.DataType": "T.dtype", "tilelang.DataType": "T.dtype", "T.DataType": "T.dtype",
+    **dict.fromkeys(("T.fp8.determine_fp8_type", "T.fp8.determine_torch_fp8_type"), _FP8_TYPE_NAME),
     "tilelang.next_power_of_2": "tilelang.math.next_power_of_2", "triton.next_power_of_2":
     "tilelang.math.next_power_of_2",
 }  # fmt: skip
@@ -28,6 +30,8 @@ _CONST_NAME = "tvm.tirx.const"
 _TVM_SYNONYMS = {"Min": "T.min", "Max": "T.max", "const": _CONST_NAME}
 _CONSTANTS: dict[str, Value] = {"torch.version.hip": None, "torch.backends.mps": None}
 _NEXT_POWER_SIGNATURE = Signature("next_power_of_2", (Parameter("n"),))
+_FP8_TYPES = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+_FP8_TYPE_SIGNATURE = Signature("determine_fp8_type", (Parameter("fp8_format", "e4m3"),))
 _CONST_SIGNATURE = Signature(
     "const", (Parameter("value"), Parameter("dtype", "int32"), Parameter("span", None, supported=False))
 )
@@ -60,6 +64,15 @@ def _evaluate_const(context: Context, path: str, node: ast.Call) -> Value:
     return convert_to_dtype(call["value"], as_dtype(call["dtype"]))
 
 
+def _evaluate_fp8_type(context: Context, path: str, node: ast.Call) -> Value:
+    """Evaluate `determine_fp8_type("e5m2")`: the dtype with this format, as NVIDIA's GPUs have it."""
+    call = evaluate.bind_operands(context, _FP8_TYPE_SIGNATURE, node)
+    found = call["fp8_format"].value
+    if not isinstance(found, str) or found not in _FP8_TYPES:
+        call.refuse("fp8_format", " or ".join(f'"{each}"' for each in _FP8_TYPES))
+    return TYPES_BY_NAME[_FP8_TYPES[found]]
+
+
 def resolve_attribute(context: Context, path: str) -> Value:
     """Resolve a dotted name that may depend on the target."""
     if path.startswith("torch.cuda.get_device_properties()."):
@@ -74,6 +87,7 @@ def resolve_attribute(context: Context, path: str) -> Value:
 HOST_CALLS: dict[str, CallEvaluator] = {
     "tilelang.math.next_power_of_2": _evaluate_next_power,
     _CONST_NAME: _evaluate_const,
+    _FP8_TYPE_NAME: _evaluate_fp8_type,
     "torch.cuda.get_device_capability": lambda context, path, node: context.machine.capability(),
     "torch.cuda.is_available": lambda context, path, node: True,
     "torch.cuda.get_device_properties": lambda context, path, node: Member(f"{path}()"),

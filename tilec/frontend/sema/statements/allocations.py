@@ -20,7 +20,7 @@ from tilec.support.diagnostics import raise_error
 
 _SCOPE_PARAMETERS: dict[Scope, tuple[Parameter, ...]] = {
     "shared": (Parameter("scope", "shared.dyn"),),
-    "fragment": (Parameter("scope", "local.fragment", supported=False),),
+    "fragment": (Parameter("scope", "local.fragment"),),
     "tmem": (),
     "global": (Parameter("scope", "global"),),
     "local": (Parameter("scope", "local"),),
@@ -97,6 +97,10 @@ def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call)
     call = evaluate.bind_call(context, signature, node)
     if scope == "shared" and call["scope"].value not in ("shared", "shared.dyn"):
         call.refuse("scope", '"shared" or "shared.dyn"')
+    if scope == "fragment":
+        if call["scope"].value not in ("local.fragment", "local"):
+            call.refuse("scope", '"local.fragment" or "local"')
+        scope = "local" if call["scope"].value == "local" else scope
     if scope in ("local", "global") and call["scope"].value != scope:
         call.refuse("scope", f'"{scope}"')
     shape = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP)

@@ -1,0 +1,142 @@
+"""benchmarks/tilelang_corpus.py: values of a made-up repository's own calls, and what comes of its kernels."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import tilelang_corpus as corpus
+
+MODULE = """import pytest
+import tilelang
+import tilelang.language as T
+
+OPS = {"double": lambda a: a * 2}
+
+
+def make(length, block, op, extra=None, vector=T.float32x2, shift=0):
+    assert length % block == 0
+
+    @T.prim_func
+    def kernel(A: T.Tensor((length,), "float32"), B: T.Tensor((length,), "float32")):
+        with T.Kernel(length // block, threads=block) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = op(A[bx * block + i]) + shift
+
+    return kernel
+
+
+@pytest.mark.parametrize("length", [4096, 8192])
+@pytest.mark.parametrize("op", list(OPS))
+def test_make(length, op):
+    tilelang.compile(make(length, 128, OPS[op.replace(" ", "")]))
+
+
+def test_make_other():
+    tilelang.compile(make(1024, 128, OPS["double"], shift=4))
+
+
+def tuned(rows):
+    def kernel(columns=None):
+        @T.prim_func
+        def main(A: T.Tensor((rows, columns), "float32")):
+            with T.Kernel(rows, threads=32) as bx:
+                for i in T.Parallel(columns):
+                    A[bx, i] = 1
+
+        return main
+
+    return kernel
+
+
+def configurations():
+    found = []
+    for columns in (32, 64):
+        found.append({"columns": columns})
+    return found
+
+
+def tune():
+    AutoTuner.from_kernel(kernel=tuned(8), configs=configurations()).run()
+
+
+def apply(heads, groups):
+    @T.prim_func
+    def kernel(A: T.Tensor((heads // groups, 32), "float32")):
+        with T.Kernel(heads // groups, threads=32) as bx:
+            T.clear(A)
+
+    return kernel
+
+
+class Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k):
+        ctx.save_for_backward(q, k)
+        ctx.heads = q.shape[1]
+
+    @staticmethod
+    def backward(ctx, grad):
+        q, k = ctx.saved_tensors
+        apply(ctx.heads, q.shape[1] // k.shape[1])
+
+
+attention = Attention.apply
+
+
+def main():
+    attention(torch.randn(2, 32, 8), torch.randn(2, 4, 8))
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    path = tmp_path / "examples" / "module.py"
+    path.parent.mkdir()
+    path.write_text(MODULE, encoding="utf-8")
+    return path
+
+
+def test_values_are_those_of_calls_parametrised_tests_and_configurations(module: Path) -> None:
+    assert corpus.values(module, "make") == {"length": 4096, "block": 128, "op": "lambda a: a * 2"}
+    assert corpus.values(module, "tuned") == {"rows": 8, "columns": 32}
+    assert corpus.values(module, "apply") == {"heads": 32, "groups": 8}
+    found = [name for name, _ in corpus.kernels(module)]
+    assert found == ["make", "tuned", "apply"]
+
+
+def test_a_kernel_is_emulated_at_small_sizes(module: Path) -> None:
+    made, defines = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("", "")
+    assert defines == "-D length=4096 -D block=128 -D op=lambda a: a * 2"
+    assert corpus.reduced({"length": 4096, "block": 512, "batch": 8, "flag": True}) == {
+        "length": 256, "block": 512, "batch": 1, "flag": True
+    }  # fmt: skip
+
+
+def test_the_parameters_of_what_a_factory_returns_have_values(module: Path) -> None:
+    made, defines = corpus.examine(str(module), "tuned", "sm_80", "front")
+    assert (made.code, defines) == ("", "-D rows=8 -D columns=32")
+
+
+def test_the_first_obstacle_is_named(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module.write_text(MODULE.replace("make(length, 128,", "make(length, 100,"), encoding="utf-8")
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.line) == ("assertion-failed", ":9")
+    module.write_text(MODULE, encoding="utf-8")
+    monkeypatch.setattr(corpus, "MOST_ELEMENTS", 100)
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("too-large", "512 elements and 2 blocks are not emulated")
+
+
+def test_a_run_prints_the_table(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = (
+        corpus.Kernel("module.py", "make", "sm_80"),
+        corpus.Kernel("module.py", "tuned", "sm_80", "syntax", "x", ":3"),
+    )
+    corpus.report(list(made), ["sm_80"], ["all"], corpus.Counter())
+    assert capsys.readouterr().out.splitlines()[0] == "sm_80: 1 of 2 kernels (50%); 0 name a later machine"
