@@ -403,6 +403,13 @@ LOOPS = (
         _LOOP_CHECKS,
     ),
     LanguageEntry(
+        ("T.grid",),
+        "T.grid(*extents)",
+        """`for i, j in T.grid(m, n):` is one T.serial loop in another, over `m` and `n`. The extents are read before the
+        first loop begins; `break` leaves the innermost loop only.""",
+        (*_LOOP_CHECKS, loops._elaborate_grid),
+    ),
+    LanguageEntry(
         ("T.unroll", "T.Unroll"),
         loop_headers.SEQUENTIAL_LOOPS["T.unroll"][1],
         "A T.serial loop that is unrolled: by `unroll_factor`, completely with `explicit`, else as tilec chooses.",

@@ -27,7 +27,7 @@ ALLOCATION_NAMES = (
     ALLOCATE_REDUCER.name, *PIPELINE_SIGNATURES,
 )  # fmt: skip
 LOOP_NAMES = (
-    "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel",
+    "T.serial", "T.Serial", "T.grid", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel",
     "T.parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",
 )  # fmt: skip

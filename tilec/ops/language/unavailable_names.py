@@ -51,7 +51,6 @@ _LEGACY = _parse_rows(
     sblock sblock_attr block block_attr block_name reads writes axis init root: remove it; tilec derives
     launch_thread: write `with T.Kernel(grid, threads=n) as bx:`
     env_thread: write T.get_thread_binding()
-    grid: write `for i, j in T.Parallel(m, n):`, or one T.serial in another
     While: write `while condition:`
     If Then Else: write `if condition:`
     let LetStmt Let bind: write `x = value`
