@@ -67,3 +67,89 @@ def test_a_grid_is_one_serial_loop_in_another() -> None:
 def test_a_grid_is_refused_in_its_own_words(loop: str, code: str, title: str) -> None:
     text = f"@T.prim_func\ndef k(A: T.Tensor((8,), 'int32')):\n    with T.Kernel(1):\n        for {loop}:\n            A[i] = 1\n"
     assert find_mistake(text)[:2] == (code, title)
+
+
+SHUFFLES = """
+@T.prim_func
+def k(A: T.Tensor((64,), "float16"), C: T.Tensor((3, 64), "float16")):
+    with T.Kernel(1, threads=64):
+        t = T.get_thread_binding()
+        C[0, t] = T.tvm_warp_shuffle(0xFFFFFFFF, A[t], (t ^ 5) % 16, 16, 16)
+        C[1, t] = T.tvm_warp_shuffle_up(T.uint32(0xFFFFFFFF), A[t], 3, 32, 32)
+        C[2, t] = T.tvm_warp_shuffle_down(-1, A[t], 2, width=8, warp_size=32)
+"""
+
+
+def test_shuffles_have_the_order_of_arguments_of_tvm() -> None:
+    a, c = draw(64).astype(np.float16), np.zeros((3, 64), np.float16)
+    build(SHUFFLES)(a, c)
+    t = np.arange(64)
+    sources = t // 16 * 16 + (t ^ 5) % 16, np.where(t % 32 < 3, t, t - 3), np.where(t % 8 < 6, t + 2, t)
+    np.testing.assert_array_equal(c, [a[source] for source in sources])
+
+
+PROFILED = """
+from tilelang.layout import Layout
+from tilelang.tools.cuda import iket
+
+@T.prim_func
+def k(A: T.Tensor((64,), "float32"), C: T.Tensor((64,), "float32")):
+    with T.Kernel(1, threads=64), iket.range("all"):
+        iket.mark("begin", payload=iket.payload(A[0], dtype="float32"))
+        s = T.alloc_shared((64,), "float32")
+        T.annotate_layout({s: Layout((64,), lambda i: i ^ 1)})
+        with iket.range("load"):
+            for i in T.Parallel(64):
+                s[i] = A[i]
+        for i in T.Parallel(64):
+            C[i] = s[63 - i]
+        iket.range_push("end")
+        iket.range_pop()
+"""
+
+
+def test_marks_of_a_profiler_are_left_out() -> None:
+    a, c = draw(64), np.zeros(64, np.float32)
+    with pytest.warns(UserWarning, match="iket[.a-z_]* marks nothing"):
+        kernel = build(PROFILED)
+    kernel(a, c)
+    np.testing.assert_array_equal(c, a[::-1])
+
+
+SIZES = """
+from tilelang.cuda.intrinsics.sparse_layout import get_e_factor, get_e_replicate_factor
+from tilelang.language.fp8 import determine_fp8_type
+
+sizes = [get_e_factor(a, e) for a in ("float16", T.int8, "float32") for e in ("int8", T.int16, "int32")]
+copies = [get_e_replicate_factor("float8_e4m3fn"), get_e_replicate_factor(a_dtype=T.bfloat16)]
+is_known = determine_fp8_type() == T.float8_e4m3fn and determine_fp8_type("e5m2") == T.float8_e5m2
+
+@T.prim_func
+def k(C: T.Tensor((12,), "int32")):
+    with T.Kernel(1, threads=32):
+        for i, size in enumerate(sizes + copies + [is_known]):
+            C[i] = size
+"""
+
+
+def test_sizes_of_sparse_products_are_computed() -> None:
+    c = np.zeros(12, np.int32)
+    build(SIZES)(c)
+    assert c.tolist() == [8, 16, 32, 8, 16, 32, 4, 8, 16, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "title", "help_text"),
+    [
+        ("with T.serial(4):", "misplaced-statement", "T.serial cannot be used here", "write `for i in T.serial(…):`"),
+        ("with T.copy(A, A):", "misplaced-statement", "T.copy cannot be used here", "`tilec explain T.copy` shows its use"),
+        ("if tirx.call_extern('int32', 'f'):", "foreign-call", "tvm.tirx.call_extern cannot be called in a kernel",
+         "write the function in the kernel, or its instructions by T.ptx"),
+        ("if determine_fp8_type('e3m4') == 1:", "wrong-argument",
+         'determine_fp8_type: `fp8_format` must be "e4m3" or "e5m2"', None),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_says_what_to_write(line: str, code: str, title: str, help_text: str | None) -> None:
+    imports = "from tvm import tirx\nfrom tilelang.language.fp8 import determine_fp8_type\n"
+    text = f"{imports}@T.prim_func\ndef k(A: T.Tensor((8,), 'int32')):\n    with T.Kernel(1):\n        {line}\n            A[0] = 1\n"
+    assert find_mistake(text) == (code, title, help_text)

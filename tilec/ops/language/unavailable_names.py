@@ -58,7 +58,6 @@ _LEGACY = _parse_rows(
     Ramp Broadcast Shuffle: write a loop over T.vectorized
     extract_lane: index the elements one by one
     comm_reducer tvm_thread_allreduce: write T.reduce_sum and its like, or T.warp_reduce_sum
-    tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down: write T.shfl_sync
     tvm_storage_sync: write T.sync_threads()
     tvm_access_ptr access_ptr address_of type_annotation: pass the buffer, or a slice of it
     type_cast: write T.cast

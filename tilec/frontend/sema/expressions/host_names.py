@@ -19,6 +19,8 @@ _SYNONYMS = {
     "tvm.DataType": "T.dtype", "tilelang.DataType": "T.dtype", "T.DataType": "T.dtype",
     "tilelang.next_power_of_2": "tilelang.math.next_power_of_2", "triton.next_power_of_2":
     "tilelang.math.next_power_of_2",
+    "T.fp8.determine_fp8_type": "tilelang.language.fp8.determine_fp8_type",
+    "tilelang.layout.Layout": "T.Layout", "tilelang.layout.Fragment": "T.Fragment",
 }  # fmt: skip
 """By other spelling: the name in the tables of calls."""
 
@@ -28,6 +30,21 @@ _CONST_NAME = "tvm.tirx.const"
 _TVM_SYNONYMS = {"Min": "T.min", "Max": "T.max", "const": _CONST_NAME}
 _CONSTANTS: dict[str, Value] = {"torch.version.hip": None, "torch.backends.mps": None}
 _NEXT_POWER_SIGNATURE = Signature("next_power_of_2", (Parameter("n"),))
+_SPARSE_LAYOUT = "tilelang.cuda.intrinsics.sparse_layout."
+_E_FACTOR_SIGNATURE = Signature("get_e_factor", (Parameter("a_dtype"), Parameter("meta_dtype")))
+_E_REPLICATION_SIGNATURE = Signature("get_e_replicate_factor", (Parameter("a_dtype"),))
+_METADATA_BITS = 4
+"""The bits of metadata of a group of a 2:4 sparse matrix."""
+_FLOAT8_SIGNATURE = Signature("determine_fp8_type", (Parameter("fp8_format", "e4m3"),))
+_FLOAT8_TYPES = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+
+PROFILER = "tilelang.tools.cuda.iket."
+"""The module whose marks a profiler shows. They change nothing that a kernel computes."""
+PROFILER_MARKS = tuple(
+    f"{PROFILER}{name}" for name in ("mark", "range_push", "range_pop", "range_start", "range_end")
+)
+PROFILER_RANGE = f"{PROFILER}range"
+
 _CONST_SIGNATURE = Signature(
     "const", (Parameter("value"), Parameter("dtype", "int32"), Parameter("span", None, supported=False))
 )
@@ -60,6 +77,29 @@ def _evaluate_const(context: Context, path: str, node: ast.Call) -> Value:
     return convert_to_dtype(call["value"], as_dtype(call["dtype"]))
 
 
+def _evaluate_e_factor(context: Context, path: str, node: ast.Call) -> Value:
+    """Evaluate get_e_factor: the elements of A that one element of the metadata of T.gemm_sp is for."""
+    call = evaluate.bind_operands(context, _E_FACTOR_SIGNATURE, node)
+    group = 2 if as_dtype(call["a_dtype"]).bits == 32 else 4
+    return as_dtype(call["meta_dtype"]).bits // _METADATA_BITS * group
+
+
+def _evaluate_e_replication(context: Context, path: str, node: ast.Call) -> Value:
+    """Evaluate get_e_replicate_factor: the neighbouring threads that hold the same metadata."""
+    call = evaluate.bind_operands(context, _E_REPLICATION_SIGNATURE, node)
+    return 1 if as_dtype(call["a_dtype"]).bits <= 8 else 2
+
+
+def _evaluate_float8_type(context: Context, path: str, node: ast.Call) -> Value:
+    """Evaluate determine_fp8_type: the format of NVIDIA's GPUs."""
+    call = evaluate.bind_operands(context, _FLOAT8_SIGNATURE, node)
+    name = call["fp8_format"].value
+    if name not in _FLOAT8_TYPES:
+        call.refuse("fp8_format", '"e4m3" or "e5m2"')
+    assert isinstance(name, str)
+    return TYPES_BY_NAME[_FLOAT8_TYPES[name]]
+
+
 def resolve_attribute(context: Context, path: str) -> Value:
     """Resolve a dotted name that may depend on the target."""
     if path.startswith("torch.cuda.get_device_properties()."):
@@ -74,6 +114,9 @@ def resolve_attribute(context: Context, path: str) -> Value:
 HOST_CALLS: dict[str, CallEvaluator] = {
     "tilelang.math.next_power_of_2": _evaluate_next_power,
     _CONST_NAME: _evaluate_const,
+    f"{_SPARSE_LAYOUT}get_e_factor": _evaluate_e_factor,
+    f"{_SPARSE_LAYOUT}get_e_replicate_factor": _evaluate_e_replication,
+    "tilelang.language.fp8.determine_fp8_type": _evaluate_float8_type,
     "torch.cuda.get_device_capability": lambda context, path, node: context.machine.capability(),
     "torch.cuda.is_available": lambda context, path, node: True,
     "torch.cuda.get_device_properties": lambda context, path, node: Member(f"{path}()"),
