@@ -330,6 +330,7 @@ NUMPY: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "as_tvm_spells_it": lambda x: {
         "B": [np.repeat(x.A[::8], 8), x.A[[0, *range(31)]], x.A[[*range(1, 32), 31]]],
     },
+    "second_half_first": lambda x: {"B": np.roll(x.A, 128)},
     "of_each_warp": lambda x: {
         "B": np.stack(
             [

@@ -153,3 +153,38 @@ def test_what_cannot_be_read_says_what_to_write(line: str, code: str, title: str
     imports = "from tvm import tirx\nfrom tilelang.language.fp8 import determine_fp8_type\n"
     text = f"{imports}@T.prim_func\ndef k(A: T.Tensor((8,), 'int32')):\n    with T.Kernel(1):\n        {line}\n            A[0] = 1\n"
     assert find_mistake(text) == (code, title, help_text)
+
+
+RAMPS = """
+kinds = {T.float16: 1, T.float32: 5}
+
+@T.prim_func
+def k(A: T.Tensor((4, 64), "float32"), C: T.Tensor((4, 64), "float32")):
+    with T.Kernel(4, threads=32) as bx:
+        s = T.alloc_shared((32,), "float32")
+        T.copy(A[bx, T.Ramp(32, 1, 32)], s)
+        T.copy(s, C[bx, T.Ramp(bx * 8, lanes=32, stride=1)])
+        C[bx, 60] = kinds["float32"] + kinds.get("float16")  # a dtype is its name, as a key too
+"""
+
+
+def test_a_ramp_is_a_slice() -> None:
+    a, c = draw(4, 64), np.zeros((4, 64), np.float32)
+    with pytest.warns(UserWarning, match="no block wrote"):
+        build(RAMPS)(a, c)
+    for b in range(4):
+        np.testing.assert_array_equal(c[b, b * 8 : b * 8 + 32], a[b, 32:])
+    assert (c[:, 60] == 6).all()
+
+
+@pytest.mark.parametrize(
+    ("ramp", "title"),
+    [
+        ("T.Ramp(0, 2, 4)", "T.Ramp: `stride` must be 1: a slice has no gaps"),
+        ("T.Ramp(0, 1, 0)", "T.Ramp: `lanes` must be a positive number"),
+        ("T.Ramp(0.5, 1, 2)", "T.Ramp: `base` must be an integer"),
+    ],
+)
+def test_a_ramp_with_gaps_is_refused(ramp: str, title: str) -> None:
+    text = f"@T.prim_func\ndef k(A: T.Tensor((8,), 'int32'), C: T.Tensor((8,), 'int32')):\n    with T.Kernel(1):\n        T.copy(A[{ramp}], C[0:4])\n"
+    assert find_mistake(text)[:2] == ("wrong-argument", title)

@@ -55,7 +55,7 @@ _LEGACY = _parse_rows(
     If Then Else: write `if condition:`
     let LetStmt Let bind: write `x = value`
     attr: remove it
-    Ramp Broadcast Shuffle: write a loop over T.vectorized
+    Broadcast Shuffle: write a loop over T.vectorized
     extract_lane: index the elements one by one
     comm_reducer tvm_thread_allreduce: write T.reduce_sum and its like, or T.warp_reduce_sum
     tvm_storage_sync: write T.sync_threads()
