@@ -10,6 +10,14 @@ import tilec
 from tilec.support.diagnostics import CompileError
 
 HEAD = "import tilelang.language as T\n"
+LAUNCH = (
+    HEAD
+    + """
+@T.prim_func
+def k(A: T.Tensor((8,), "int32")):
+    with T.Kernel(1):
+"""
+)
 
 
 def build(text: str, target: str = "sm_80") -> tilec.Kernel:
@@ -65,8 +73,7 @@ def test_a_grid_is_one_serial_loop_in_another() -> None:
     ],
 )
 def test_a_grid_is_refused_in_its_own_words(loop: str, code: str, title: str) -> None:
-    text = f"@T.prim_func\ndef k(A: T.Tensor((8,), 'int32')):\n    with T.Kernel(1):\n        for {loop}:\n            A[i] = 1\n"
-    assert find_mistake(text)[:2] == (code, title)
+    assert find_mistake(f"{LAUNCH}        for {loop}:\n            A[i] = 1\n")[:2] == (code, title)
 
 
 SHUFFLES = """
@@ -142,17 +149,19 @@ def test_sizes_of_sparse_products_are_computed() -> None:
     ("line", "code", "title", "help_text"),
     [
         ("with T.serial(4):", "misplaced-statement", "T.serial cannot be used here", "write `for i in T.serial(…):`"),
-        ("with T.copy(A, A):", "misplaced-statement", "T.copy cannot be used here", "`tilec explain T.copy` shows its use"),
+        ("with T.copy(A, A):", "misplaced-statement", "T.copy cannot be used here",
+         "`tilec explain T.copy` shows its use"),
         ("if tirx.call_extern('int32', 'f'):", "foreign-call", "tvm.tirx.call_extern cannot be called in a kernel",
          "write the function in the kernel, or its instructions by T.ptx"),
+        ("x = T.alloc_local((4,), T.ptr)\n        if bool(x):", "foreign-address", "a tensor cannot hold addresses",
+         "pass the parts as one tensor and the positions where they begin, or one parameter for each part"),
         ("if determine_fp8_type('e3m4') == 1:", "wrong-argument",
          'determine_fp8_type: `fp8_format` must be "e4m3" or "e5m2"', None),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_says_what_to_write(line: str, code: str, title: str, help_text: str | None) -> None:
     imports = "from tvm import tirx\nfrom tilelang.language.fp8 import determine_fp8_type\n"
-    text = f"{imports}@T.prim_func\ndef k(A: T.Tensor((8,), 'int32')):\n    with T.Kernel(1):\n        {line}\n            A[0] = 1\n"
-    assert find_mistake(text) == (code, title, help_text)
+    assert find_mistake(f"{imports}{LAUNCH}        {line}\n            A[0] = 1\n") == (code, title, help_text)
 
 
 RAMPS = """
@@ -186,5 +195,4 @@ def test_a_ramp_is_a_slice() -> None:
     ],
 )
 def test_a_ramp_with_gaps_is_refused(ramp: str, title: str) -> None:
-    text = f"@T.prim_func\ndef k(A: T.Tensor((8,), 'int32'), C: T.Tensor((8,), 'int32')):\n    with T.Kernel(1):\n        T.copy(A[{ramp}], C[0:4])\n"
-    assert find_mistake(text)[:2] == ("wrong-argument", title)
+    assert find_mistake(f"{LAUNCH}        T.copy(A[{ramp}], A[4:8])\n")[:2] == ("wrong-argument", title)

@@ -411,7 +411,7 @@ LOOPS = (
     LanguageEntry(
         ("T.grid",),
         "T.grid(*extents)",
-        """`for i, j in T.grid(m, n):` is one T.serial loop in another, over `m` and `n`. The extents are read before the
+        """`for i, j in T.grid(m, n):` is one T.serial loop in another, over `m` and `n`. Extents are read before the
         first loop begins; `break` leaves the innermost loop only.""",
         (*_LOOP_CHECKS, loops._elaborate_grid),
     ),

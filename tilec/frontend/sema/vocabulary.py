@@ -101,7 +101,7 @@ def suggest_for_foreign(path: str) -> str | None:
     if name in list_supported_names():
         return find_equivalent(path) or f"write {name}"
     refused = REFUSED.get(name.removeprefix("T.")) if path.startswith("tvm.") else None
-    return find_equivalent(path) or (refused and refused.help)
+    return find_equivalent(path) or (None if refused is None else refused.help)
 
 
 def is_supported(path: str) -> bool:
@@ -115,8 +115,8 @@ def refuse_name(path: str, span: Span) -> NoReturn:
         raise_error("unsupported-operation", f"{path} is not supported", span, help=help_text)
     refuse_unavailable(path, span)
     if path in list_supported_names():
-        way_out = f"write `for i in {path}(…):`" if path in LOOP_NAMES else f"`tilec explain {path}` shows its use"
-        raise_error("misplaced-statement", f"{path} cannot be used here", span, help=way_out)
+        use = f"write `for i in {path}(…):`" if path in LOOP_NAMES else f"`tilec explain {path}` shows its use"
+        raise_error("misplaced-statement", f"{path} cannot be used here", span, help=use)
     near = find_nearest_name(path.removeprefix("T."), [n.removeprefix("T.") for n in list_supported_names()])
     title = f"{path} is not supported"
     way_out = f"did you mean T.{near}?" if near else None

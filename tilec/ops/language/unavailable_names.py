@@ -54,10 +54,10 @@ _LEGACY = _parse_rows(
     While: write `while condition:`
     If Then Else: write `if condition:`
     let LetStmt Let bind: write `x = value`
-    attr: remove it
+    attr: remove it; a reduction over threads is T.alloc_reducer, or T.warp_reduce_sum in a warp
     Broadcast Shuffle: write a loop over T.vectorized
     extract_lane: index the elements one by one
-    comm_reducer tvm_thread_allreduce: write T.reduce_sum and its like, or T.warp_reduce_sum
+    comm_reducer tvm_thread_allreduce: write T.alloc_reducer and T.finalize_reducer, or T.warp_reduce_sum in a warp
     tvm_storage_sync: write T.sync_threads()
     tvm_access_ptr access_ptr address_of type_annotation: pass the buffer, or a slice of it
     type_cast: write T.cast

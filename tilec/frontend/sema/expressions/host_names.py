@@ -40,9 +40,7 @@ _FLOAT8_TYPES = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 
 PROFILER = "tilelang.tools.cuda.iket."
 """The module whose marks a profiler shows. They change nothing that a kernel computes."""
-PROFILER_MARKS = tuple(
-    f"{PROFILER}{name}" for name in ("mark", "range_push", "range_pop", "range_start", "range_end")
-)
+PROFILER_MARKS = tuple(f"{PROFILER}{name}" for name in ("mark", "range_push", "range_pop", "range_start", "range_end"))
 PROFILER_RANGE = f"{PROFILER}range"
 
 _CONST_SIGNATURE = Signature(

@@ -88,7 +88,8 @@ def elaborate_evaluate_call(context: Context, path: str, node: ast.Call) -> None
 def ignore_profiler_mark(context: Context, path: str, node: ast.Call) -> None:
     """Leave out a mark for a profiler, with a warning."""
     title = f"{path.removeprefix('tilelang.tools.cuda.')} marks nothing"
-    context.warn(make_warning("hint-not-used", title, node.span, "left out", help="profile the cubin by Nsight Compute"))
+    way_out = "profile the cubin by Nsight Compute"
+    context.warn(make_warning("hint-not-used", title, node.span, "left out", help=way_out))
 
 
 def record_hint(context: Context, path: str, node: ast.Call) -> None:
