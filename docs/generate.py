@@ -40,6 +40,7 @@ from tilec.frontend.language import (
     LOOPS,
     PIPELINES,
     PRINT,
+    RAMP,
     RANDOM,
     READ_ONLY,
     STATEMENTS,
@@ -395,7 +396,7 @@ def sections() -> tuple[Section, ...]:
             "vectors",
             "Vectors and random numbers",
             "Neighbours that are one value. Memory is read and written in accesses of up to 16 bytes without them too.",
-            (VECTOR_TYPES, *WIDE, READ_ONLY, *RANDOM),
+            (VECTOR_TYPES, *WIDE, READ_ONLY, RAMP, *RANDOM),
         ),
         Section(
             "atomics",

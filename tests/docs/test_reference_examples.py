@@ -247,6 +247,7 @@ NUMPY: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "reversed_in_eights": lambda x: {"B": x.A.reshape(-1, 8)[:, ::-1].reshape(-1)},
     # loops
     "column_sums": lambda x: {"sums": x.A.sum(0)},
+    "products_of_a_thread": lambda x: {"C": np.outer(x.A, x.B).reshape(-1)},
     "polynomial": lambda x: {"B": np.polyval(x.factors, x.A)},
     "loads_ahead": lambda x: {"C": x.A @ x.B},
     "outer_sum": lambda x: {"C": np.add.outer(x.A, x.B)},
@@ -326,6 +327,10 @@ NUMPY: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "each_thread_four": lambda x: {"B": 2 * x.A},
     "counted": lambda x: {"count": x.count + (x.A > 0).sum()},
     "from_other_lanes": from_other_lanes,
+    "as_tvm_spells_it": lambda x: {
+        "B": [np.repeat(x.A[::8], 8), x.A[[0, *range(31)]], x.A[[*range(1, 32), 31]]],
+    },
+    "second_half_first": lambda x: {"B": np.roll(x.A, 128)},
     "of_each_warp": lambda x: {
         "B": np.stack(
             [

@@ -15,7 +15,7 @@ from tilec.analysis import clusters
 from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE, find_definition
 from tilec.frontend.sema import elaborate, vocabulary
 from tilec.frontend.sema.compile_time import functions, macros
-from tilec.frontend.sema.expressions import expressions, layout_maps, thread_values, vectors, views
+from tilec.frontend.sema.expressions import evaluate, expressions, layout_maps, thread_values, vectors, views
 from tilec.frontend.sema.launch import configs, eager, launch, pointers
 from tilec.frontend.sema.launch.hints import HINTS
 from tilec.frontend.sema.loops import loop_headers, loops, manual_schedules as manual, nests, tile_scheduler
@@ -373,6 +373,12 @@ READ_ONLY = _make_entry(
     vectors.evaluate_ldg,
 )
 
+RAMP = _make_entry(
+    evaluate.RAMP_SIGNATURE,
+    "As an index: `A[T.Ramp(i, 1, n)]` is `A[i:i + n]`. The stride is 1.",
+    evaluate._evaluate_ramp,
+)
+
 RANDOM = (
     _make_entry(
         rng.INIT_SIGNATURE,
@@ -401,6 +407,13 @@ LOOPS = (
         loop_headers.SEQUENTIAL_LOOPS["T.serial"][1],
         "One iteration after another. Bounds may be known at run time only, the step not; it may be negative.",
         _LOOP_CHECKS,
+    ),
+    LanguageEntry(
+        ("T.grid",),
+        "T.grid(*extents)",
+        """`for i, j in T.grid(m, n):` is one T.serial loop in another, over `m` and `n`. Extents are read before the
+        first loop begins; `break` leaves the innermost loop only.""",
+        (*_LOOP_CHECKS, loops._elaborate_grid),
     ),
     LanguageEntry(
         ("T.unroll", "T.Unroll"),
@@ -545,7 +558,7 @@ def list_documented_names() -> dict[str, LanguageEntry]:
 def _list_entries() -> Iterator[LanguageEntry]:
     """Yield the entry of each name that the front end knows."""
     yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, INLINE_PTX, EVALUATE, PRINT)
-    yield from (*LOOPS, BREAK, VECTOR_TYPES, *WIDE, READ_ONLY, *RANDOM)
+    yield from (*LOOPS, BREAK, VECTOR_TYPES, *WIDE, READ_ONLY, RAMP, *RANDOM)
     yield _make_entry(TRANSPOSE_SIGNATURE, "A statement: lines of scale factors into the order of lanes.")
     for operation in registry.list_operations():
         for spelling in operation.spellings:

@@ -6,6 +6,7 @@ from tilec.frontend.sema.context import Dispatch
 from tilec.frontend.sema.expressions import calls, thread_values, vectors, views
 from tilec.frontend.sema.expressions.calls import bind_signature
 from tilec.frontend.sema.expressions.expressions import EXPRESSION_EVALUATORS
+from tilec.frontend.sema.expressions.host_names import PROFILER_MARKS
 from tilec.frontend.sema.launch import pointers
 from tilec.frontend.sema.launch.hints import HINTS
 from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK
@@ -60,6 +61,7 @@ KERNEL_DISPATCH = Dispatch(
     actions={
         statements.EVALUATE_SIGNATURE.name: statements.elaborate_evaluate_call,
         LOOP_BREAK.name: statements.elaborate_loop_break,
+        **dict.fromkeys(PROFILER_MARKS, statements.ignore_profiler_mark),
         **dict.fromkeys(HINTS, statements.record_hint),
         PRINT_SIGNATURE.name: bind_signature(PRINT_SIGNATURE, elaborate_print),
         PTX.name: inline_ptx.elaborate_ptx,

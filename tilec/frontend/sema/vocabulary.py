@@ -15,7 +15,7 @@ from tilec.ops.functions.signatures import DP4A, LAUNCH_VALUES, PTX, VIEWS
 from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
 from tilec.ops.language.other_languages import find_equivalent
 from tilec.ops.language.signature import Required, Signature, find_nearest_name
-from tilec.ops.language.unavailable_names import refuse_unavailable
+from tilec.ops.language.unavailable_names import REFUSED, refuse_unavailable
 from tilec.ops.language.vectors import LDG, VECTOR_TYPES, WIDE_ACCESSES
 from tilec.ops.reductions.reducer import ALLOCATE as ALLOCATE_REDUCER, UPDATE
 from tilec.support.diagnostics import raise_error, suggest_replacement
@@ -27,7 +27,7 @@ ALLOCATION_NAMES = (
     ALLOCATE_REDUCER.name, *PIPELINE_SIGNATURES,
 )  # fmt: skip
 LOOP_NAMES = (
-    "T.serial", "T.Serial", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel",
+    "T.serial", "T.Serial", "T.grid", "T.unroll", "T.Unroll", "T.Pipelined", "T.Parallel",
     "T.parallel", "T.vectorized", "T.Vectorized",
     "T.Persistent", "range",
 )  # fmt: skip
@@ -38,7 +38,7 @@ OTHER_NAMES = (
     "T.Fragment", "T.Layout", "T.Kernel", "T.ClusterKernel", "T.Tensor", "T.Buffer", "T.prim_func", "T.macro",
     "T.inline", "T.Ref", "T.Var", "T.PersistentTileScheduler", "T.SharedBuffer", "T.FragmentBuffer",
     "T.GemmWarpPolicy", "T.loop_break", "T.evaluate", "T.print", "T.rng_init", "T.rng_rand", "T.rng_rand_float",
-    "T.ws", "T.WarpSpecialize", "T.StridedTensor", "T.ptr", "T.make_tensor", "T.make_tensor_from_addr",
+    "T.ws", "T.WarpSpecialize", "T.StridedTensor", "T.ptr", "T.Ramp", "T.make_tensor", "T.make_tensor_from_addr",
     DIALECT_NAME, *EAGER_NAMES,
 )  # fmt: skip
 
@@ -98,7 +98,10 @@ def _suggest_statement(signature: Signature, node: ast.Call) -> str:
 def suggest_for_foreign(path: str) -> str | None:
     """Suggest a replacement for a name of another module: that of the table, or T.* of the same name."""
     name = f"T.{path.rpartition('.')[2]}"
-    return find_equivalent(path) or (f"write {name}" if name in list_supported_names() else None)
+    if name in list_supported_names():
+        return find_equivalent(path) or f"write {name}"
+    refused = REFUSED.get(name.removeprefix("T.")) if path.startswith("tvm.") else None
+    return find_equivalent(path) or (None if refused is None else refused.help)
 
 
 def is_supported(path: str) -> bool:
@@ -111,6 +114,9 @@ def refuse_name(path: str, span: Span) -> NoReturn:
     if (help_text := find_equivalent(path)) is not None:
         raise_error("unsupported-operation", f"{path} is not supported", span, help=help_text)
     refuse_unavailable(path, span)
+    if path in list_supported_names():
+        use = f"write `for i in {path}(…):`" if path in LOOP_NAMES else f"`tilec explain {path}` shows its use"
+        raise_error("misplaced-statement", f"{path} cannot be used here", span, help=use)
     near = find_nearest_name(path.removeprefix("T."), [n.removeprefix("T.") for n in list_supported_names()])
     title = f"{path} is not supported"
     way_out = f"did you mean T.{near}?" if near else None

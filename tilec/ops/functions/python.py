@@ -250,7 +250,7 @@ def contains_item(container: Argument, item: Argument) -> bool:
 def get_item(owner: Value, index: Value, span: Span) -> Value:
     """Return `owner[index]`."""
     if isinstance(owner, Dictionary):
-        found = next((e for e in owner.entries if e.key == index), None)
+        found = next((e for e in owner.entries if are_equal(e.key, index)), None)
         if found is None:
             keys = [e.key for e in owner.entries]
             near = find_nearest_name(index, [k for k in keys if isinstance(k, str)]) if isinstance(index, str) else None
@@ -373,7 +373,7 @@ def _call_dictionary_method(owner: Dictionary, name: str, values: list[Any]) -> 
         case "items", []:
             return tuple((e.key, e.value) for e in owner.entries)
         case "get", [key, *default]:
-            return next((e.value for e in owner.entries if e.key == key), default[0] if default else None)
+            return next((e.value for e in owner.entries if are_equal(e.key, key)), default[0] if default else None)
         case _:
             raise TypeError(f"{name}() has other parameters")
 

@@ -44,7 +44,8 @@ class WarpFunction:
 
 
 def _check_full_mask(call: Arguments) -> None:
-    if "mask" in call.arguments and call["mask"].value not in (None, FULL_MASK, -1):
+    mask = call["mask"].value if "mask" in call.arguments else None
+    if (mask.value if isinstance(mask, tile.Const) else mask) not in (None, FULL_MASK, -1):
         call.refuse("mask", "0xFFFFFFFF: all threads of a warp take part")
 
 
@@ -170,6 +171,8 @@ def _make_match(fn: str) -> Builder:
 
 _VALUE, _PREDICATE, _MASK = Parameter("value"), Parameter("predicate"), Parameter("mask", FULL_MASK)
 _SHUFFLED = (Parameter("width", WARP_THREADS), _MASK)
+_WARP_SIZE = Parameter("warp_size", WARP_THREADS)
+"""A parameter of TVM's shuffles, which changes nothing on NVIDIA's GPUs."""
 
 
 def _make_row(
@@ -190,6 +193,10 @@ WARP_FUNCTIONS: dict[str, WarpFunction] = {
              "the value of lane + delta; its own value beyond `width`", _make_shuffle("shfl_down", "delta")),
         _make_row("T.shfl_sync", (_VALUE, Parameter("srcLane"), *_SHUFFLED),
              "the value of lane srcLane, of each `width` lanes", _make_shuffle("shfl_sync", "srcLane")),
+        *(_make_row(f"T.tvm_warp_{name}", (Parameter("mask"), _VALUE, Parameter(by), Parameter("width"), _WARP_SIZE),
+             f"TVM's spelling of T.{fn}(value, {by}, width)", _make_shuffle(fn, by))
+          for name, fn, by in (("shuffle", "shfl_sync", "warp_id"), ("shuffle_up", "shfl_up", "offset"),
+                               ("shuffle_down", "shfl_down", "offset"))),
         _make_row("T.warp_reduce_sum", (_VALUE,), "the sum over the warp", _make_reduction("warp_sum", "sum")),
         _make_row("T.warp_reduce_max", (_VALUE,), "the largest in the warp", _make_reduction("warp_max", "max")),
         _make_row("T.warp_reduce_min", (_VALUE,), "the smallest in the warp", _make_reduction("warp_min", "min")),

@@ -51,15 +51,13 @@ _LEGACY = _parse_rows(
     sblock sblock_attr block block_attr block_name reads writes axis init root: remove it; tilec derives
     launch_thread: write `with T.Kernel(grid, threads=n) as bx:`
     env_thread: write T.get_thread_binding()
-    grid: write `for i, j in T.Parallel(m, n):`, or one T.serial in another
     While: write `while condition:`
     If Then Else: write `if condition:`
     let LetStmt Let bind: write `x = value`
-    attr: remove it
-    Ramp Broadcast Shuffle: write a loop over T.vectorized
+    attr: remove it; a reduction over threads is T.alloc_reducer, or T.warp_reduce_sum in a warp
+    Broadcast Shuffle: write a loop over T.vectorized
     extract_lane: index the elements one by one
-    comm_reducer tvm_thread_allreduce: write T.reduce_sum and its like, or T.warp_reduce_sum
-    tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down: write T.shfl_sync
+    comm_reducer tvm_thread_allreduce: write T.alloc_reducer and T.finalize_reducer, or T.warp_reduce_sum in a warp
     tvm_storage_sync: write T.sync_threads()
     tvm_access_ptr access_ptr address_of type_annotation: pass the buffer, or a slice of it
     type_cast: write T.cast

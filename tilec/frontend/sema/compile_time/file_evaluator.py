@@ -287,6 +287,9 @@ class FileEvaluator:
                     _bind_public_names(context.scope, imported, name.span)
                 elif name.name not in imported.names and (inner := self._read(submodule)) is not None:
                     context.scope.bind(alias, Namespace(inner, self._run_file(inner, self.is_kernel_file)), name.span)
+                elif name.name in imported.names and isinstance(imported.names[name.name].value, ForeignValue):
+                    # One that only Python can evaluate is a mistake where a kernel uses it.
+                    context.scope.bind(alias, imported.names[name.name].value, name.span)
                 else:
                     context.scope.bind(alias, imported.read_attribute(path, name.name, name.span), name.span)
             elif (path := self._read(submodule)) is not None:

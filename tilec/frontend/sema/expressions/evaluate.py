@@ -21,7 +21,7 @@ from tilec.ir.expr import cast_expr, integer_range, make_constant
 from tilec.ir.types import BOOL, INT32, UINT32
 from tilec.ops.functions import python
 from tilec.ops.language import arithmetic
-from tilec.ops.language.signature import Argument, Call, Signature, as_expr, bind_arguments
+from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments
 from tilec.ops.language.values import Access, Dictionary, IndexRange, Member, describe_value, show_shape
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
@@ -167,6 +167,8 @@ def _evaluate_index_or_slice(
     context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, dim: int
 ) -> tile.Expr | IndexRange:
     """Evaluate one index: an expression, or the range of a slice `start:stop`."""
+    if isinstance(node, ast.Call) and find_callee(context, node) == RAMP_SIGNATURE.name:
+        return _evaluate_ramp(context, node)
     if not isinstance(node, ast.Slice):
         return evaluate_index(context, node)
     if node.step is not None and context.value(node.step) not in (None, 1):
@@ -185,6 +187,23 @@ def _evaluate_index_or_slice(
     if form.constant <= 0:
         raise_error("wrong-shape", "the slice is empty", node.span, f"its extent is {form.constant}")
     return IndexRange(start, form.constant)
+
+
+RAMP_SIGNATURE = Signature("T.Ramp", (Parameter("base"), Parameter("stride"), Parameter("lanes")))
+
+
+def _evaluate_ramp(context: Context, node: ast.Call) -> IndexRange:
+    """Evaluate T.Ramp as an index: the slice of the elements that it counts."""
+    call = bind_operands(context, RAMP_SIGNATURE, node)
+    if call["stride"].value != 1:
+        call.refuse("stride", "1: a slice has no gaps")
+    lanes = call.read_integer("lanes")
+    if lanes <= 0:
+        call.refuse("lanes", "a positive number")
+    base = as_expr(call["base"])
+    if base.dtype.is_float or base.dtype == BOOL:
+        call.refuse("base", "an integer")
+    return IndexRange(as_index(base, context.ranges), lanes)
 
 
 def _inline_definitions(context: Context, expr: tile.Expr) -> tile.Expr:

@@ -21,6 +21,7 @@ _SYNONYMS = {
     **dict.fromkeys(("T.fp8.determine_fp8_type", "T.fp8.determine_torch_fp8_type"), _FP8_TYPE_NAME),
     "tilelang.next_power_of_2": "tilelang.math.next_power_of_2", "triton.next_power_of_2":
     "tilelang.math.next_power_of_2",
+    "tilelang.layout.Layout": "T.Layout", "tilelang.layout.Fragment": "T.Fragment",
 }  # fmt: skip
 """By other spelling: the name in the tables of calls."""
 
@@ -32,6 +33,17 @@ _CONSTANTS: dict[str, Value] = {"torch.version.hip": None, "torch.backends.mps":
 _NEXT_POWER_SIGNATURE = Signature("next_power_of_2", (Parameter("n"),))
 _FP8_TYPES = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 _FP8_TYPE_SIGNATURE = Signature("determine_fp8_type", (Parameter("fp8_format", "e4m3"),))
+_SPARSE_LAYOUT = "tilelang.cuda.intrinsics.sparse_layout."
+_E_FACTOR_SIGNATURE = Signature("get_e_factor", (Parameter("a_dtype"), Parameter("meta_dtype")))
+_E_REPLICATION_SIGNATURE = Signature("get_e_replicate_factor", (Parameter("a_dtype"),))
+_METADATA_BITS = 4
+"""The bits of metadata of a group of a 2:4 sparse matrix."""
+
+PROFILER = "tilelang.tools.cuda.iket."
+"""The module whose marks a profiler shows. They change nothing that a kernel computes."""
+PROFILER_MARKS = tuple(f"{PROFILER}{name}" for name in ("mark", "range_push", "range_pop", "range_start", "range_end"))
+PROFILER_RANGE = f"{PROFILER}range"
+
 _CONST_SIGNATURE = Signature(
     "const", (Parameter("value"), Parameter("dtype", "int32"), Parameter("span", None, supported=False))
 )
@@ -73,6 +85,19 @@ def _evaluate_fp8_type(context: Context, path: str, node: ast.Call) -> Value:
     return TYPES_BY_NAME[_FP8_TYPES[found]]
 
 
+def _evaluate_e_factor(context: Context, path: str, node: ast.Call) -> Value:
+    """Evaluate get_e_factor: the elements of A that one element of the metadata of T.gemm_sp is for."""
+    call = evaluate.bind_operands(context, _E_FACTOR_SIGNATURE, node)
+    group = 2 if as_dtype(call["a_dtype"]).bits == 32 else 4
+    return as_dtype(call["meta_dtype"]).bits // _METADATA_BITS * group
+
+
+def _evaluate_e_replication(context: Context, path: str, node: ast.Call) -> Value:
+    """Evaluate get_e_replicate_factor: the neighbouring threads that hold the same metadata."""
+    call = evaluate.bind_operands(context, _E_REPLICATION_SIGNATURE, node)
+    return 1 if as_dtype(call["a_dtype"]).bits <= 8 else 2
+
+
 def resolve_attribute(context: Context, path: str) -> Value:
     """Resolve a dotted name that may depend on the target."""
     if path.startswith("torch.cuda.get_device_properties()."):
@@ -88,6 +113,8 @@ HOST_CALLS: dict[str, CallEvaluator] = {
     "tilelang.math.next_power_of_2": _evaluate_next_power,
     _CONST_NAME: _evaluate_const,
     _FP8_TYPE_NAME: _evaluate_fp8_type,
+    f"{_SPARSE_LAYOUT}get_e_factor": _evaluate_e_factor,
+    f"{_SPARSE_LAYOUT}get_e_replicate_factor": _evaluate_e_replication,
     "torch.cuda.get_device_capability": lambda context, path, node: context.machine.capability(),
     "torch.cuda.is_available": lambda context, path, node: True,
     "torch.cuda.get_device_properties": lambda context, path, node: Member(f"{path}()"),

@@ -43,10 +43,13 @@ SEQUENTIAL_LOOPS: dict[str, tuple[tile.LoopKind, Signature]] = {
     "range": ("serial", Signature("range", (*_BOUNDS, _STEP))),
     "T.serial": ("serial", Signature("T.serial", _SERIAL)),
     "T.Serial": ("serial", Signature("T.Serial", _SERIAL)),
+    "T.grid": ("serial", Signature("T.grid", _BOUNDS)),
     "T.unroll": ("unroll", Signature("T.unroll", _UNROLL)),
     "T.Unroll": ("unroll", Signature("T.Unroll", _UNROLL)),
     "T.Pipelined": ("pipelined", Signature("T.Pipelined", (*_BOUNDS, *_PIPELINE_OPTIONS, _ANNOTATIONS))),
 }
+GRID_SIGNATURE = Signature("T.grid", (), variadic=True)
+"""Several T.serial loops in one statement."""
 
 _VECTORIZED = (*_BOUNDS, _ANNOTATIONS)
 

@@ -12,6 +12,7 @@ from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate, reading, thread_values
 from tilec.frontend.sema.loops import thread_loops, tile_scheduler
 from tilec.frontend.sema.loops.loop_headers import (
+    GRID_SIGNATURE,
     NEST_SIGNATURES,
     PERSISTENT_SIGNATURE,
     SEQUENTIAL_LOOPS,
@@ -24,6 +25,7 @@ from tilec.frontend.sema.loops.loop_headers import (
 )
 from tilec.frontend.sema.loops.manual_schedules import build_manual_schedule, read_schedule_request
 from tilec.frontend.sema.loops.nests import elaborate_parallel
+from tilec.frontend.sema.scope import Binding
 from tilec.frontend.sema.statements import jumps, per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
@@ -68,6 +70,28 @@ def _elaborate_repetitions(context: Context, node: ast.For, values: Argument, ki
     bodies = (partial(elaborate_once, item) for item in list_items(values.value, values.span))
     with context.altered(with_depth=0):
         jumps.elaborate_unrolled_iterations(context, kind, node.span, bodies)
+
+
+def _elaborate_grid(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
+    """Elaborate T.grid as one serial loop in another. All extents are read before the first loop begins."""
+    if len(iterable.args) == 1 and not iterable.keywords and not isinstance(iterable.args[0], ast.Starred):
+        _elaborate_sequential(context, node, iterable, path)
+        return
+    with context.held():
+        call = evaluate.bind_operands(context, GRID_SIGNATURE, iterable)
+    if not call.variadic:
+        raise_error("missing-argument", "T.grid needs at least one extent", call.span)
+    names = read_target_names(node.target, len(call.variadic))
+    with context.region("the loop", is_loop=False) as out:
+        loop = node
+        for place, (name, extent) in reversed(tuple(enumerate(zip(names, call.variadic, strict=True)))):
+            extent_name = f"extent {place}"  # with a space, so that no name of the kernel is the same
+            context.scope.names[extent_name] = Binding(extent.value, extent.span)
+            header = replace(iterable, args=(ast.Name(extent_name, span=extent.span),))
+            body = node.body if loop is node else (loop,)
+            loop = replace(node, target=name, iterable=header, body=body)
+        elaborate_for(context, loop)
+    context.out += out
 
 
 def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
@@ -229,6 +253,7 @@ def _refuse_in_nest(context: Context, iterable: ast.Call, path: str, why: str = 
 
 _LOOP_ELABORATORS: dict[str, Callable[[Context, ast.For, ast.Call, str], None]] = {
     **dict.fromkeys(SEQUENTIAL_LOOPS, _elaborate_sequential),
+    GRID_SIGNATURE.name: _elaborate_grid,
     **dict.fromkeys(NEST_SIGNATURES, _elaborate_parallel_or_vectorized),
     PERSISTENT_SIGNATURE.name: _elaborate_persistent,
     BINDING.name: _elaborate_thread_binding,

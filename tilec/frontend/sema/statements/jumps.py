@@ -39,7 +39,7 @@ from tilec.support.source import Span
 Body = tuple[ast.Stmt, ...]
 VALUES_LOOP = "a loop over values"
 """The kind of a loop over values known at compile time."""
-_BREAKABLE_LOOPS = ("while", "range", "T.serial", "T.Serial", PERSISTENT_SIGNATURE.name, VALUES_LOOP)
+_BREAKABLE_LOOPS = ("while", "range", "T.serial", "T.Serial", "T.grid", PERSISTENT_SIGNATURE.name, VALUES_LOOP)
 
 
 # ---- flags -----------------------------------------------------------------------------------------------------------

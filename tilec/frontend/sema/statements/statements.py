@@ -8,7 +8,7 @@ from typing import NoReturn
 from tilec.frontend.sema.compile_time import functions
 from tilec.frontend.sema.compile_time.functions import check_assert, find_function_kind, refuse_raise
 from tilec.frontend.sema.context import Context, StatementElaborator
-from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.sema.expressions import evaluate, host_names
 from tilec.frontend.sema.launch.hints import HINTS, PIPELINE_METHOD, keep_pipeline_method
 from tilec.frontend.sema.loops import loops
 from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK
@@ -85,6 +85,13 @@ def elaborate_evaluate_call(context: Context, path: str, node: ast.Call) -> None
     _elaborate_expression(context, inner)
 
 
+def ignore_profiler_mark(context: Context, path: str, node: ast.Call) -> None:
+    """Leave out a mark for a profiler, with a warning."""
+    title = f"{path.removeprefix('tilelang.tools.cuda.')} marks nothing"
+    way_out = "profile the cubin by Nsight Compute"
+    context.warn(make_warning("hint-not-used", title, node.span, "left out", help=way_out))
+
+
 def record_hint(context: Context, path: str, node: ast.Call) -> None:
     """Record a hint of `sema.launch.hints`."""
     found = HINTS[path]
@@ -120,6 +127,9 @@ def _elaborate_with(context: Context, node: ast.With) -> None:
             pipelines.elaborate_pipeline_with(context, node, call)
         elif (path := evaluate.find_callee(context, call)) in roles.ROLE_SECTIONS:
             roles.elaborate_role_section(context, node, call)
+        elif path == host_names.PROFILER_RANGE:
+            ignore_profiler_mark(context, path, call)
+            context.block(node.body)
         elif path is not None and path.startswith("T.") and path not in ("T.Kernel", "T.ClusterKernel"):
             refuse_name(path, call.function.span)
         else:
