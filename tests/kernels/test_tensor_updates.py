@@ -112,6 +112,28 @@ D[0:4] = T.atomic_addx4(C[0:4], A, return_prev=True)
     np.testing.assert_allclose(after["E"], before["E"] + before["A"][2:4], rtol=1e-6)
 
 
+def test_parts_have_names() -> None:
+    """A name of a part keeps the place that the indices said when it was bound."""
+    given, found = run(
+        kernel(
+            'A: T.Tensor((4, 64), "float32"), C: T.Tensor((4, 64), "float32")',
+            """
+x = T.alloc_shared((2, 64), "float32")
+k = T.alloc_var("int32", init=1)
+source = A[k : k + 2, :]
+k = 0
+upper, result = x[0:1, 0:64], C[2:4, :]
+T.copy(source, x)
+T.clear(upper)
+T.copy(x, result)
+""",
+        )
+    )
+    expected = given.tensors["C"].copy()
+    expected[2], expected[3] = 0, given.tensors["A"][2]
+    np.testing.assert_array_equal(found.tensors["C"], expected)
+
+
 @pytest.mark.parametrize(
     ("statement", "code"),
     [
