@@ -299,8 +299,8 @@ GROUPS = {
 REDUCTION_TEXT = (
     "Statements of their own. A sum with a NaN in it is NaN. The largest and the smallest element, also of absolute "
     "values, are those of the numbers: NaN is passed over, and is the result only where there is nothing else. A "
-    "reducer for which there was nothing else keeps what it was filled with. `nan_propagate=True` is refused: "
-    "add up 1 for each T.isnan(x), and test the sum."
+    "reducer for which there was nothing else keeps what it was filled with. With `nan_propagate=True` a NaN is the "
+    "result, of floats up to 32 bits; TileLang does so for float16 and bfloat16."
 )
 """tests/kernels/test_nan.py shows it."""
 

@@ -309,7 +309,7 @@ def _list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[_
     is_of_numbers = "bool" not in (source.dtype.kind, result.dtype.kind)
     if source.dtype == result.dtype or "global" in (source.scope, result.scope) or not is_of_numbers:
         return
-    others = {key: call[key] for key in ("dim", "clear") if key in call.arguments}
+    others = {key: call[key] for key in ("dim", "clear", "nan_propagate") if key in call.arguments}
     if result.dtype.bits >= source.dtype.bits:
         given = _allocate_fragment(context, call, "buffer", result.dtype)
         yield "T.copy", [call["buffer"], given], {}
