@@ -16,6 +16,7 @@ from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.expressions.bounds import check_access, check_box, check_loads
 from tilec.frontend.sema.expressions.calls import refuse_unknown_call
 from tilec.frontend.sema.operations import tensor_updates
+from tilec.frontend.sema.operations.operand_copies import Step, list_product_steps
 from tilec.frontend.sema.roles import explicit_roles as roles, pipelines
 from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.sema.statements.assignments import store_element
@@ -79,7 +80,8 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
     pipelines.add_stage_barrier(path, arguments)
     call = bind()
     _check_tile_scopes(spelling.signature.name, arguments)
-    if steps := tuple(_list_reduction_steps(context, path, call)):
+    steps = (*_list_reduction_steps(context, path, call), *list_product_steps(context, path, call))
+    if steps:
         for name, positional, keywords in steps:
             _elaborate_tile_operation(context, _get_spelling(name), name, (positional, keywords), node)
         return
@@ -295,11 +297,9 @@ def _elaborate_local_operation(context: Context, op: tile.TileOp) -> None:
 
 
 _REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
-_ReductionStep = tuple[str, list[Argument], dict[str, Argument]]
-"""An operation by its name, with its arguments."""
 
 
-def _list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[_ReductionStep]:
+def _list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[Step]:
     """Yield the steps of a reduction between two types, and none for any other operation."""
     if path not in _REDUCTION_NAMES:
         return
