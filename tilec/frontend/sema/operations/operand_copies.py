@@ -46,7 +46,8 @@ def _copy_operand(
     source, span = call[name].value, call[name].span
     assert isinstance(source, tile.Buffer)
     shape = source.shape[::-1] if transposes else source.shape
-    copied = tile.Buffer(context.unique.take(f"{source.name}_shared"), shape, source.dtype, "shared", span)
+    suffix = "transposed" if transposes else "shared"
+    copied = tile.Buffer(context.unique.take(f"{source.name}_{suffix}"), shape, source.dtype, "shared", span)
     context.buffers.append(copied)
     changed[name] = Argument(copied, span)
     yield "T.transpose" if transposes else "T.copy", [call[name], changed[name]], {}
