@@ -91,6 +91,17 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
         _emit_conditional_clear(context, call, holds, node)
         arguments = [], {**call.arguments, "clear_accum": Argument(False, node.span)}
     _elaborate_tile_operation(context, spelling, path, arguments, node)
+    if path == "T.copy_cluster" and call["remote_barrier"].value is not None:
+        _emit_remote_arrival(context, call, node)
+
+
+def _emit_remote_arrival(context: Context, call: Call, node: ast.Call) -> None:
+    """Emit one arrival at a barrier of the block that T.copy_cluster has copied to, once all threads have copied."""
+    _elaborate_tile_operation(context, _get_spelling("T.sync_threads"), "T.sync_threads", ([], {}), node)
+    leader = tile.int32_const(roles.find_leader(context, node.span))
+    path, arguments = "T.mbarrier_arrive", ([call["remote_barrier"], call["dst_block"]], {})
+    with per_thread.mask_threads(context, tile.Binary("eq", tile.THREAD, leader, BOOL)):
+        _elaborate_tile_operation(context, _get_spelling(path), path, arguments, node)
 
 
 def _find_clear_condition(call: Call) -> tile.Expr | None:
