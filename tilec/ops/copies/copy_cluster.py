@@ -102,10 +102,10 @@ define_operation(
         With dst_block=n the shared tile `src` is copied to the tile `dst` of block n of the cluster, which may
         read it after the next T.cluster_sync; a T.cluster_sync before it must ensure that block n no longer
         reads the tile. With `remote_barrier` a thread arrives once at this barrier of block n when all is
-        copied, and block n waits for it instead. With cluster_mask=m a box of the tensor is loaded into `dst` of every block whose bit is
-        set: the first of these blocks gives the box, and blocks outside the mask load their own. If the
-        mask has all blocks along an axis, and a producer warp loads the tile, each block loads one slice for
-        all.
+        copied, and block n waits for it instead. With cluster_mask=m a box of the tensor is loaded into `dst` of
+        every block whose bit is set: the first of these blocks gives the box, and blocks outside the mask load
+        their own. If the mask has all blocks along an axis, and a producer warp loads the tile, each block loads
+        one slice for all.
         """,
         _check_send,
     ),

@@ -40,8 +40,8 @@ KINDS: dict[Kind, str] = {
 @dataclass(frozen=True, slots=True)
 class Reduce(TileOp):
     """Reduces dimension `dim` of `source` into `destination`; unless `clear`, the previous content of `destination`
-    takes part. `dim` counts the dimensions of `get_kept_extents`. With `propagates_nan` the extreme of floats with a NaN
-    among them is NaN."""
+    takes part. `dim` counts the dimensions of `get_kept_extents`. With `propagates_nan` the extreme of floats with a
+    NaN among them is NaN."""
 
     name = "reduce"
     by_warpgroups = True

@@ -99,9 +99,9 @@ def _emit_remote_arrival(context: Context, call: Call, node: ast.Call) -> None:
     """Emit one arrival at a barrier of the block that T.copy_cluster has copied to, once all threads have copied."""
     _elaborate_tile_operation(context, _get_spelling("T.sync_threads"), "T.sync_threads", ([], {}), node)
     leader = tile.int32_const(roles.find_leader(context, node.span))
-    path, arguments = "T.mbarrier_arrive", ([call["remote_barrier"], call["dst_block"]], {})
+    path, operands = "T.mbarrier_arrive", [call["remote_barrier"], call["dst_block"]]
     with per_thread.mask_threads(context, tile.Binary("eq", tile.THREAD, leader, BOOL)):
-        _elaborate_tile_operation(context, _get_spelling(path), path, arguments, node)
+        _elaborate_tile_operation(context, _get_spelling(path), path, (operands, {}), node)
 
 
 def _find_clear_condition(call: Call) -> tile.Expr | None:
@@ -231,8 +231,9 @@ def _check_element_stores(
     stores: list[tile.Store] = []
     for store in made:
         if store.previous is not None:
-            given.append(tile.Var(context.unique.take("previous"), store.previous.dtype))
-            store = replace(store, previous=given[-1])
+            variable = tile.Var(context.unique.take("previous"), store.previous.dtype)
+            given.append(variable)
+            store = replace(store, previous=variable)
         check_access(context, Access(store.buffer, store.indices), span, "written")
         for expr in (*store.indices, store.value):
             check_loads(context, expr, span)
