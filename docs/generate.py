@@ -310,8 +310,8 @@ THREAD_TEXT = (
     "Under an `if` on which threads do not agree only those do it for which the condition holds; a serial loop "
     "whose bounds differ runs in each thread as often as these say, if constants or T.min limit them. "
     "Barriers stand where threads meet. An element "
-    "stored without naming the thread is stored once. What the block does together cannot depend on the thread: "
-    "`thread-dependent`."
+    "stored without naming the thread is stored once, but an atomic operation on an element is run by every thread, "
+    "as in TileLang. What the block does together cannot depend on the thread: `thread-dependent`."
 )
 
 
