@@ -1,6 +1,7 @@
 """Operands of products that tensor cores cannot read where they lie: they are copied to a shared tile before.
 
-These are a transposed A in a fragment, B of T.gemm_sp in a fragment, and a transposed E of T.gemm_sp.
+These are a transposed A in a fragment, B of T.gemm_sp in a fragment, and a transposed E of T.gemm_sp. A reduction whose
+result has another type than its source runs in the wider of both: the source is converted first, or the result last.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections.abc import Iterator
 
 from tilec.frontend.sema.context import Context
 from tilec.ir import tile
+from tilec.ir.types import DType
 from tilec.ops.language.signature import Argument, Call
+from tilec.ops.reductions.reduce import REDUCE, get_kept_extents
 
 Step = tuple[str, list[Argument], dict[str, Argument]]
 """An operation by its name, with its arguments."""
@@ -51,3 +54,37 @@ def _copy_operand(
     context.buffers.append(copied)
     changed[name] = Argument(copied, span)
     yield "T.transpose" if transposes else "T.copy", [call[name], changed[name]], {}
+
+
+_REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
+
+
+def list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[Step]:
+    """Yield the steps of a reduction between two types, and none for any other operation."""
+    if path not in _REDUCTION_NAMES:
+        return
+    source, result = call.buffer("buffer"), call.buffer("out")
+    if source is None or result is None:
+        return
+    is_of_numbers = "bool" not in (source.dtype.kind, result.dtype.kind)
+    if source.dtype == result.dtype or "global" in (source.scope, result.scope) or not is_of_numbers:
+        return
+    others = {key: call[key] for key in ("dim", "clear", "nan_propagate") if key in call.arguments}
+    if result.dtype.bits >= source.dtype.bits:
+        given = _allocate_fragment(context, call, "buffer", result.dtype)
+        yield "T.copy", [call["buffer"], given], {}
+        yield path, [given, call["out"]], others
+        return
+    made = _allocate_fragment(context, call, "out", source.dtype)
+    if "clear" in call.arguments and not call.read_boolean("clear"):
+        yield "T.copy", [call["out"], made], {}
+    yield path, [call["buffer"], made], others
+    yield "T.copy", [made, call["out"]], {}
+
+
+def _allocate_fragment(context: Context, call: Call, name: str, dtype: DType) -> Argument:
+    """Allocate a fragment with the shape of an argument and another type."""
+    region, span = call.read_region(name), call[name].span
+    fresh = context.unique.take(f"{region.buffer.name}_{dtype}")
+    context.buffers.append(tile.Buffer(fresh, get_kept_extents(region), dtype, "fragment", span))
+    return Argument(context.buffers[-1], span)

@@ -1,12 +1,8 @@
-"""Elaboration of operations on tiles and elements, and reductions whose result has another type than their source.
-
-The reduction runs in the wider of both types: the source is converted first, or the result last.
-"""
+"""Elaboration of operations on tiles and elements."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -16,14 +12,14 @@ from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.expressions.bounds import check_access, check_box, check_loads
 from tilec.frontend.sema.expressions.calls import refuse_unknown_call
 from tilec.frontend.sema.operations import tensor_updates
-from tilec.frontend.sema.operations.operand_copies import Step, list_product_steps
+from tilec.frontend.sema.operations.operand_copies import list_product_steps, list_reduction_steps
 from tilec.frontend.sema.roles import explicit_roles as roles, pipelines
 from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.sema.statements.assignments import store_element
 from tilec.frontend.sema.statements.stores import emit_element_statements, set_variable
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ir.types import BOOL, DType
+from tilec.ir.types import BOOL
 from tilec.ops import registry
 from tilec.ops.device_assert import DeviceAssert
 from tilec.ops.functions.signatures import build_dp4a
@@ -31,7 +27,6 @@ from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Call, as_expr, bind_arguments, warn_ignored_hints
 from tilec.ops.language.values import EXPR_TYPES, Access, Lanes, Value
 from tilec.ops.lowering import index_element
-from tilec.ops.reductions.reduce import REDUCE, get_kept_extents
 from tilec.ops.reductions.reducer import build_contribution, read_update
 from tilec.ops.synchronisation.barriers import TAKING_BARRIERS
 from tilec.support.diagnostics import Label, make_warning, raise_error
@@ -80,7 +75,7 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
     pipelines.add_stage_barrier(path, arguments)
     call = bind()
     _check_tile_scopes(spelling.signature.name, arguments)
-    steps = (*_list_reduction_steps(context, path, call), *list_product_steps(context, path, call))
+    steps = (*list_reduction_steps(context, path, call), *list_product_steps(context, path, call))
     if steps:
         for name, positional, keywords in steps:
             _elaborate_tile_operation(context, _get_spelling(name), name, (positional, keywords), node)
@@ -306,37 +301,3 @@ def _elaborate_local_operation(context: Context, op: tile.TileOp) -> None:
     loads = tuple(tile.Load(s.buffer, index_element(s, variables, destination.shape)) for s in sources)
     store = op.element(index_element(destination, variables, destination.shape), loads)
     per_thread.emit_for_each_thread(context, (store,), op.span, variables, destination.shape)
-
-
-_REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
-
-
-def _list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[Step]:
-    """Yield the steps of a reduction between two types, and none for any other operation."""
-    if path not in _REDUCTION_NAMES:
-        return
-    source, result = call.buffer("buffer"), call.buffer("out")
-    if source is None or result is None:
-        return
-    is_of_numbers = "bool" not in (source.dtype.kind, result.dtype.kind)
-    if source.dtype == result.dtype or "global" in (source.scope, result.scope) or not is_of_numbers:
-        return
-    others = {key: call[key] for key in ("dim", "clear", "nan_propagate") if key in call.arguments}
-    if result.dtype.bits >= source.dtype.bits:
-        given = _allocate_fragment(context, call, "buffer", result.dtype)
-        yield "T.copy", [call["buffer"], given], {}
-        yield path, [given, call["out"]], others
-        return
-    made = _allocate_fragment(context, call, "out", source.dtype)
-    if "clear" in call.arguments and not call.read_boolean("clear"):
-        yield "T.copy", [call["out"], made], {}
-    yield path, [call["buffer"], made], others
-    yield "T.copy", [made, call["out"]], {}
-
-
-def _allocate_fragment(context: Context, call: Call, name: str, dtype: DType) -> Argument:
-    """Allocate a fragment with the shape of an argument and another type."""
-    region, span = call.read_region(name), call[name].span
-    fresh = context.unique.take(f"{region.buffer.name}_{dtype}")
-    context.buffers.append(tile.Buffer(fresh, get_kept_extents(region), dtype, "fragment", span))
-    return Argument(context.buffers[-1], span)
