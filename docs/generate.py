@@ -300,8 +300,8 @@ GROUPS = {
 REDUCTION_TEXT = (
     "Statements of their own. A sum with a NaN in it is NaN. The largest and the smallest element, also of absolute "
     "values, are those of the numbers: NaN is passed over, and is the result only where there is nothing else. A "
-    "reducer for which there was nothing else keeps what it was filled with. `nan_propagate=True` is refused: "
-    "add up 1 for each T.isnan(x), and test the sum."
+    "reducer for which there was nothing else keeps what it was filled with. With `nan_propagate=True` a NaN is the "
+    "result, of floats up to 32 bits; TileLang does so for float16 and bfloat16."
 )
 """tests/kernels/test_nan.py shows it."""
 
@@ -311,8 +311,8 @@ THREAD_TEXT = (
     "Under an `if` on which threads do not agree only those do it for which the condition holds; a serial loop "
     "whose bounds differ runs in each thread as often as these say, if constants or T.min limit them. "
     "Barriers stand where threads meet. An element "
-    "stored without naming the thread is stored once. What the block does together cannot depend on the thread: "
-    "`thread-dependent`."
+    "stored without naming the thread is stored once, but an atomic operation on an element is run by every thread, "
+    "as in TileLang. What the block does together cannot depend on the thread: `thread-dependent`."
 )
 
 

@@ -19,7 +19,7 @@ from tilec.ir.operations.fields import BY_PASSES, In
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from tilec.ops.form import OnChip, Positive, Yes, verify_same_shape
 from tilec.ops.language.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.language.values import EXPR_TYPES, Access, describe_value, show_shape
+from tilec.ops.language.values import EXPR_TYPES, Access, IndexRange, describe_value, show_shape
 from tilec.ops.lowering import (
     Demand,
     LoweringContext,
@@ -150,20 +150,35 @@ def _build_load(call: Call) -> tuple[tile.Store, ...]:
 
 
 def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
-    """Build one store for each of `lanes` neighbours along the last dimension, from both indices on."""
-    buffer, indices = _read_element(call, "dst", "add")
-    access = call["value"].value
-    if call.read_boolean("return_prev"):
-        call.refuse("return_prev", "False: only an operation on one element returns the old value")
-    if not isinstance(access, Access) or access.has_extent:
-        call.refuse("value", f"the first of {lanes} elements")
+    """Build one store for each of `lanes` neighbours along the last dimension, from both first elements on. With
+    return_prev each sets a variable `PREVIOUS`."""
+    buffer, (*rest, first) = _read_first_element(call, "dst", lanes)
+    _check_target(call, "dst", buffer, "add")
+    source, (*outer, last) = _read_first_element(call, "value", lanes)
+    previous = tile.Var(PREVIOUS, buffer.dtype) if call.read_boolean("return_prev") else None
     found = []
     for lane in range(lanes):
-        *rest, last = (i for i in access.indices if isinstance(i, EXPR_TYPES))
-        element = Access(access.buffer, (*rest, _offset_index(last, lane)))
+        element = Access(source, (*outer, _offset_index(last, lane)))
         value = as_expr(Argument(element, call["value"].span), buffer.dtype)
-        found.append(tile.Store(buffer, (*indices[:-1], _offset_index(indices[-1], lane)), value, call.span, "add"))
+        place = (*rest, _offset_index(first, lane))
+        found.append(tile.Store(buffer, place, value, call.span, "add", previous=previous))
     return tuple(found)
+
+
+def _read_first_element(call: Call, name: str, lanes: int) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
+    """Return buffer and indices of the first of `lanes` neighbours: an element, a slice of them, or a whole buffer."""
+    value = call[name].value
+    if isinstance(value, tile.Buffer) and not value.is_dynamic and value.shape[-1] >= lanes:
+        return value, tuple(tile.int32_const(0) for _ in value.shape)
+    wanted = f"the first of {lanes} elements, or a slice of {lanes}"
+    if not isinstance(value, Access):
+        call.refuse(name, wanted)
+    ranges = tuple(i for i in value.indices if isinstance(i, IndexRange))
+    if ranges and [i.extent for i in ranges if i.extent != 1] != [lanes]:
+        call.refuse(name, wanted)
+    if ranges and not (isinstance(last := value.indices[-1], IndexRange) and last.extent == lanes):
+        call.refuse(name, wanted)
+    return value.buffer, tuple(i.start if isinstance(i, IndexRange) else i for i in value.indices)
 
 
 def _offset_index(index: tile.Expr, lane: int) -> tile.Expr:
@@ -221,31 +236,11 @@ def _divide_index(run: list[tuple[tile.Buffer, tuple[tile.Expr, ...]]], last: ti
 
 def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
     """Return the atomic combination of a whole tile that a call outside T.Parallel makes."""
-    value = call["value"].value
-    target = call["dst"].value
-    if isinstance(target, Access) and not target.has_extent and not isinstance(value, tile.Buffer | Access):
-        raise_error(
-            "atomic-outside-parallel",
-            f"{call.name} of one element outside T.Parallel",
-            call.span,
-            "every thread of the block would run it",
-            help="write `for i in T.Parallel(1):` around it",
-        )
     if "return_prev" in call.arguments and call.read_boolean("return_prev"):
         call.refuse("return_prev", "False for a whole tile")
-    if not isinstance(value, tile.Buffer | Access):
-        call.refuse("value", "a tile of the shape of `dst`")
     src = call.read_region("value")
     dst = call.read_region("dst", src.extent)
     _check_target(call, "dst", dst.buffer, kind)
-    if src.buffer.scope == "global":
-        raise_error(
-            "wrong-scope",
-            f"{call.name} needs the values in a tile",
-            call["value"].span,
-            f"{src.buffer.name} is in global memory",
-            help="T.copy it to a tile first",
-        )
     if src.shape != dst.shape:
         raise_error(
             "shape-mismatch",
@@ -258,17 +253,6 @@ def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
         )
     use_tma = "use_tma" in call.arguments and call.read_boolean("use_tma")
     return AtomicTile(src, dst, cast(TileCombination, kind), _read_order(call, kind), use_tma, span=call.span)
-
-
-def _refuse_outside_parallel(call: Call) -> tile.TileOp:
-    """Refuse a name that works on single elements only, outside T.Parallel."""
-    raise_error(
-        "atomic-outside-parallel",
-        f"{call.name} works on elements",
-        call.span,
-        "every thread of the block would run it",
-        help="write `for i in T.Parallel(n):` around it",
-    )
 
 
 def _evaluate_atomic(op: AtomicTile, env: Environment) -> None:
@@ -286,8 +270,9 @@ _PREVIOUS = Parameter("return_prev", False)
 
 _DOC = """Make each element of `dst` {what}, atomically.
 
-Inside T.Parallel `dst` is one element of a tensor or shared tile; with return_prev the call gives its old value.
-Outside, `value` is a tile and `dst` a tensor or shared tile, or a box of one, of the same shape. `memory_order` is
+`dst` is an element of a tensor or shared tile: inside T.Parallel once for each iteration, outside once for each thread
+that runs it. With return_prev the call gives the old value. Outside T.Parallel `dst` may also be a tensor or shared
+tile, or a box of one: then `value` is a tile or a part of a tensor, of the same shape, or a number. `memory_order` is
 "relaxed" (as None), "acquire", "release", "acq_rel" or "seq_cst". float16, bfloat16, float32, float64 and integers of
 32 and 64 bits; float maxima and minima, and bfloat16 before sm_90, are loops of compare-and-swap."""
 
@@ -308,9 +293,10 @@ def _make_vector_spelling(lanes: int) -> Spelling:
         Signature(f"T.atomic_addx{lanes}", (*_VALUE, _PREVIOUS, ANNOTATIONS)),
         f"""Add {lanes} adjacent elements from `value` on to those from `dst` on; each addition is atomic.
 
-        Inside T.Parallel only. Both are the first elements, in steps of {lanes} along the last dimension.
+        Each is the first of the elements, or a slice of {lanes}, in steps of {lanes} along the last dimension. With
+        return_prev the call gives the old values, a vector.
         """,
-        _refuse_outside_parallel,
+        None,
         partial(_build_vector_stores, lanes),
     )
 
@@ -327,14 +313,14 @@ define_operation(
     _make_vector_spelling(4),
     Spelling(
         Signature("T.atomic_load", (Parameter("src"), Parameter("memory_order", "seq_cst"))),
-        """Load an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
-        _refuse_outside_parallel,
+        """Load an element of a tensor or shared tile atomically.""",
+        None,
         _build_load,
     ),
     Spelling(
         Signature("T.atomic_store", (Parameter("dst"), Parameter("src"), Parameter("memory_order", "seq_cst"))),
-        """Store an element of a tensor or shared tile atomically. Inside T.Parallel only.""",
-        _refuse_outside_parallel,
+        """Store an element of a tensor or shared tile atomically.""",
+        None,
         partial(_build_store, "store"),
     ),
 )

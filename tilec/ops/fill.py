@@ -15,7 +15,7 @@ from tilec.ir.operations.interfaces import Axis
 from tilec.ir.tile import Binary, Expr, If, Parallel, Region, Store, TileOp, Var, int32_const
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.form import Scalar, verify_value_dtype
-from tilec.ops.language.signature import Call, Parameter, Signature, as_expr
+from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature, as_expr
 from tilec.ops.lowering import Demand, LoweringContext, build_elementwise, list_store_demands, make_demand
 from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.support.records import dataclass
@@ -42,12 +42,12 @@ class Fill(TileOp):
 
 
 def _check_fill(call: Call) -> TileOp:
-    dst = call.read_tile("buffer", f"{call.name} needs a tile, not a tensor", "fill a tile and T.copy it")
+    dst = call.read_region("buffer")
     return Fill(dst, as_expr(call["value"], dst.buffer.dtype), span=call.span)
 
 
 def _check_clear(call: Call) -> TileOp:
-    dst = call.read_tile("buffer", f"{call.name} needs a tile, not a tensor", "fill a tile and T.copy it")
+    dst = call.read_region("buffer")
     return Fill(dst, make_constant(0, dst.buffer.dtype), span=call.span)
 
 
@@ -79,13 +79,13 @@ define_operation(
     lambda op: Effects((), op.regions),
     _evaluate_fill,
     Spelling(
-        Signature("T.fill", (Parameter("buffer"), Parameter("value"))),
-        """Set every element of `buffer`, a tile or a box of one, to `value`, converted to its dtype.""",
+        Signature("T.fill", (Parameter("buffer"), Parameter("value"), ANNOTATIONS)),
+        """Set every element of `buffer`, a tensor, a tile or a box of one, to `value`, converted to its dtype.""",
         _check_fill,
     ),
     Spelling(
-        Signature("T.clear", (Parameter("buffer"),)),
-        """Set every element of `buffer`, a tile or a box of one, to 0.""",
+        Signature("T.clear", (Parameter("buffer"), ANNOTATIONS)),
+        """Set every element of `buffer`, a tensor, a tile or a box of one, to 0.""",
         _check_clear,
     ),
 )

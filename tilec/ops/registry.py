@@ -53,11 +53,11 @@ class Effects:
 @dataclass(frozen=True, slots=True)
 class Spelling:
     """One `T.*` name of an operation. `check` turns a call into the operation, or fails on the wrong argument.
-    `element` does the same inside T.Parallel, for names that work on single elements too."""
+    `element` does the same for single elements. A name that works on single elements only has no `check`."""
 
     signature: Signature
     doc: str
-    check: Callable[[Call], tile.TileOp]
+    check: Callable[[Call], tile.TileOp] | None
     element: Callable[[Call], tuple[tile.Store, ...]] | None = None
 
 

@@ -64,9 +64,10 @@ def _emit_combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
     dtype = _get_working_type(op.source.dtype)
     spelled = f"{'f' if dtype.is_float else 's' if dtype.kind == 'int' else 'u'}{dtype.bits}"
     rounded = ".rn" if dtype.is_float else ""
+    nan = ".NaN" if op.propagates_nan else ""
     opcode = {
-        "sum": f"add{rounded}.{spelled}", "abssum": f"add{rounded}.{spelled}", "max": f"max.{spelled}",
-        "absmax": f"max.{spelled}", "min": f"min.{spelled}", "bitand": f"and.b{dtype.bits}",
+        "sum": f"add{rounded}.{spelled}", "abssum": f"add{rounded}.{spelled}", "max": f"max{nan}.{spelled}",
+        "absmax": f"max{nan}.{spelled}", "min": f"min{nan}.{spelled}", "bitand": f"and.b{dtype.bits}",
         "bitor": f"or.b{dtype.bits}", "bitxor": f"xor.b{dtype.bits}",
     }[op.kind]  # fmt: skip
     return state.builder.create(get_register_class(dtype), opcode, a, b)

@@ -254,7 +254,8 @@ class TensorStore(Operation):
 @dataclass(frozen=True, slots=True)
 class Reduce(Operation):
     """Reduce one dimension of a fragment, or for `dim` −1 the parts that threads have of each element of a reducer,
-    through `scratch` in shared memory where the row crosses warps."""
+    through `scratch` in shared memory where the row crosses warps. With `propagates_nan` the extreme of floats with a
+    NaN among them is NaN."""
 
     source: tile.Buffer
     destination: tile.Buffer
@@ -262,6 +263,7 @@ class Reduce(Operation):
     dim: int
     clear: bool
     scratch: tile.Buffer | None
+    propagates_nan: bool = False
 
 
 # ---- structure -------------------------------------------------------------------------------------------------------

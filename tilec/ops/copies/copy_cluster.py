@@ -26,7 +26,7 @@ from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
 _BLOCK, _MASK = (Parameter(name, None, keyword_only=True) for name in ("dst_block", "cluster_mask"))
-_REMOTE_BARRIER = Parameter("remote_barrier", None, supported=False, keyword_only=True)
+_REMOTE_BARRIER = Parameter("remote_barrier", None, keyword_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ def _check_send(call: Call) -> TileOp:
             secondary=tuple(Label(r.span, f"{list(r.extent)}") for r in (src, dst)),
         )
     if given == ["cluster_mask"]:
+        if call["remote_barrier"].value is not None:
+            call.refuse("remote_barrier", "omitted with cluster_mask: tilec waits for the tile where it is read")
         mask = call.read_integer("cluster_mask")
         if mask < 1:
             call.refuse("cluster_mask", "a bit for each block that gets the tile")
@@ -99,10 +101,11 @@ define_operation(
 
         With dst_block=n the shared tile `src` is copied to the tile `dst` of block n of the cluster, which may
         read it after the next T.cluster_sync; a T.cluster_sync before it must ensure that block n no longer
-        reads the tile. With cluster_mask=m a box of the tensor is loaded into `dst` of every block whose bit is
-        set: the first of these blocks gives the box, and blocks outside the mask load their own. If the
-        mask has all blocks along an axis, and a producer warp loads the tile, each block loads one slice for
-        all.
+        reads the tile. With `remote_barrier` a thread arrives once at this barrier of block n when all is
+        copied, and block n waits for it instead. With cluster_mask=m a box of the tensor is loaded into `dst` of
+        every block whose bit is set: the first of these blocks gives the box, and blocks outside the mask load
+        their own. If the mask has all blocks along an axis, and a producer warp loads the tile, each block loads
+        one slice for all.
         """,
         _check_send,
     ),

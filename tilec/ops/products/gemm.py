@@ -152,6 +152,14 @@ def _check_gemm(call: Call) -> Gemm:
 def _check_sparse_gemm(call: Call) -> Gemm:
     """Return the product of a call of T.gemm_sp, whose metadata must fit A."""
     op = _check_product(call, "A_sparse")
+    if call.read_boolean("transpose_E"):
+        raise_error(
+            "unsupported-operand",
+            "T.gemm_sp: a transposed E must be a whole shared tile",
+            call["E"].span,
+            "this is a part of one",
+            help="T.copy it to a shared tile of its own",
+        )
     a, metadata = op.regions[0], _read_matrix(call, "E")
     stored = metadata.buffer.dtype
     if a.buffer.dtype.name not in SPARSE_DTYPES:
@@ -401,7 +409,7 @@ _FACTORS = (*map(Parameter, "ABC"), Parameter("transpose_A", False), Parameter("
 _SPARSE_FACTORS = (
     *map(Parameter, ("A_sparse", "E", "B", "C")),
     Parameter("transpose_A", False),
-    Parameter("transpose_E", False, supported=False),
+    Parameter("transpose_E", False),
     Parameter("transpose_B", False),
 )
 _POLICY, _CLEAR = Parameter("policy", WarpPolicy("square")), Parameter("clear_accum", False)
@@ -420,7 +428,8 @@ define_operation(
         """C += op(A) · op(B), or C = op(A) · op(B) with clear_accum.
 
         A is (M, K), a shared tile or a fragment; B is (K, N), a shared tile or, for mma.sync, a fragment; C is
-        (M, N), a fragment. With transpose_A, A is (K, M) and in shared memory; with transpose_B, B is (N, K).
+        (M, N), a fragment. With transpose_A, A is (K, M), and a fragment is copied to a shared tile first; with
+        transpose_B, B is (N, K).
         Dense shared tiles may also be parts of tiles that begin at a multiple of 16 bytes of a row; wgmma needs
         parts that begin at multiples of 8 rows, and at 32 bytes along K or at whole panels of 128 bytes across.
         A and B are float16 (C float32 or float16), bfloat16 (C float32), float32 (C float32; the tensor cores
@@ -440,7 +449,8 @@ define_operation(
         """C += op(A) · op(B), where A stores two of each four adjacent elements along K and the others are 0.
 
         As T.gemm, but `A_sparse` is (M, K / 2), and the shared tile `E` holds the positions of its elements:
-        (M, K / n) of an integer type of n bits, for float32 (M, 2 K / n). A row of E is a string of bits, the
+        (M, K / n) of an integer type of n bits, for float32 (M, 2 K / n). With transpose_E it is transposed
+        first, and a B in a fragment is copied to a shared tile. A row of E is a string of bits, the
         lowest first, with four bits for each four elements along K: the lower two are the position of the first
         stored element, the upper two that of the second, which is larger. float32 stores one of two adjacent
         elements, and its four bits are 0100 for the first, 1110 for the second. A is float16, bfloat16,

@@ -14,7 +14,8 @@ from tilec.ir.groups import WARP_THREADS
 from tilec.ir.layout import Fragment
 from tilec.ir.operations.interfaces import Axis
 from tilec.ir.tile import Region, TileOp
-from tilec.ops.form import OnChip, verify_same_dtype
+from tilec.ir.types import FLOAT64
+from tilec.ops.form import OnChip, Yes, verify_same_dtype
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.language.values import show_shape
 from tilec.ops.lowering import Demand, LoweringContext, make_demand
@@ -39,7 +40,8 @@ KINDS: dict[Kind, str] = {
 @dataclass(frozen=True, slots=True)
 class Reduce(TileOp):
     """Reduces dimension `dim` of `source` into `destination`; unless `clear`, the previous content of `destination`
-    takes part. `dim` counts the dimensions of `get_kept_extents`."""
+    takes part. `dim` counts the dimensions of `get_kept_extents`. With `propagates_nan` the extreme of floats with a
+    NaN among them is NaN."""
 
     name = "reduce"
     by_warpgroups = True
@@ -50,6 +52,7 @@ class Reduce(TileOp):
     clear: bool
     dim: Annotated[int, schema.Range(0, 31)]
     kind: Kind
+    propagates_nan: Yes | None = None
 
     @property
     def only_adds(self) -> bool:
@@ -71,6 +74,7 @@ class Reduce(TileOp):
         return self.dim
 
 
+EXTREME_KINDS = ("max", "min", "absmax")
 BITWISE_KINDS = ("bitand", "bitor", "bitxor")
 
 
@@ -122,7 +126,10 @@ def _check_reduce(kind: Kind, call: Call) -> TileOp:
             help="use integers" if kind in BITWISE_KINDS else "use integers, or floats of 16 bits or more",
         )
     clear = call.read_boolean("clear") if "clear" in call.arguments else True
-    return Reduce(src, dst, clear, dim, kind, span=call.span)
+    propagates = "nan_propagate" in call.arguments and call.read_boolean("nan_propagate")
+    if propagates and dtype == FLOAT64:
+        call.refuse("nan_propagate", "False for float64, whose maxima pass over NaN on all GPUs")
+    return Reduce(src, dst, clear, dim, kind, True if propagates and dtype.is_float else None, span=call.span)
 
 
 def get_kept_extents(region: Region) -> tuple[int, ...]:
@@ -146,8 +153,9 @@ def _evaluate_reduce(op: Reduce, env: Environment) -> None:
     wide = value.astype(np.float64 if dtype.is_float else np.uint64 if dtype.kind == "uint" else np.int64)
     kind = op.kind
     # fmax and fmin ignore NaN, as the hardware's max and min do.
+    largest, smallest = (np.maximum, np.minimum) if op.propagates_nan else (np.fmax, np.fmin)
     combine: Any = {
-        "sum": np.add, "max": np.fmax, "min": np.fmin, "absmax": np.fmax, "abssum": np.add,
+        "sum": np.add, "max": largest, "min": smallest, "absmax": largest, "abssum": np.add,
         "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor,
     }[kind]  # fmt: skip
     terms = (np.abs(wide) if "abs" in kind else wide).reshape(get_kept_extents(src))
@@ -169,7 +177,7 @@ def _make_spelling(kind: Kind, what: str) -> Spelling:
                 Parameter("dim", -1),
                 *((Parameter("clear", True),) if kind != "abssum" else ()),
                 Parameter("batch", 1, hint="tilec reduces all rows at once"),
-                *((Parameter("nan_propagate", False, supported=False),) if kind in ("max", "min", "absmax") else ()),
+                *((Parameter("nan_propagate", False),) if kind in EXTREME_KINDS else ()),
                 ANNOTATIONS,
             ),
         ),
@@ -177,8 +185,8 @@ def _make_spelling(kind: Kind, what: str) -> Spelling:
 
         Both are fragments or shared tiles, or boxes of shared tiles, in which dimensions of extent 1 do not count.
         `out` has the shape of `buffer` without that dimension, or with extent 1 there, and the same dtype. With
-        clear=False the old value of `out` is included.
-        """,
+        clear=False the old value of `out` is included."""
+        + (" With nan_propagate=True a NaN among floats is the result." if kind in EXTREME_KINDS else ""),
         partial(_check_reduce, kind),
     )
 
@@ -199,7 +207,9 @@ def lower_reduce(op: Reduce, context: LoweringContext) -> tuple[warp.Operation, 
     if warps > 1:
         kept = math.prod(a.size for a in layout.registers if a.dim != dim)
         scratch = context.scratch(max(source.dtype.bytes, 4) * kept * context.threads, op.span)
-    return (warp.Reduce(source, destination, op.kind, dim, op.clear, scratch, cursors=context.cursors, span=op.span),)
+    propagates_nan = op.propagates_nan is not None
+    places = (source, destination, op.kind, dim, op.clear, scratch, propagates_nan)
+    return (warp.Reduce(*places, cursors=context.cursors, span=op.span),)
 
 
 def is_reducible(layout: Fragment, dim: int) -> bool:
@@ -248,3 +258,5 @@ def verify_reduce(op: Reduce) -> Iterator[str]:
     dtype = source.buffer.dtype
     if dtype.kind == "bool" or dtype in SMALL_FLOATS or (op.kind in BITWISE_KINDS and dtype.is_float):
         yield f"there is no {op.kind} of {dtype}"
+    if op.propagates_nan and (op.kind not in EXTREME_KINDS or not dtype.is_float or dtype == FLOAT64):
+        yield f"there is no {op.kind} of {dtype} that propagates NaN"

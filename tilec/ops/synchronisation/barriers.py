@@ -31,7 +31,8 @@ MAX_ARRIVALS = (1 << 20) - 1
 TAKING_BARRIERS = frozenset(
     {"T.barrier_arrive", "T.mbarrier_arrive", "T.barrier_wait", "T.mbarrier_wait_parity", "T.mbarrier_expect_tx",
      "T.mbarrier_arrive_expect_tx", "T.cp_async_barrier_noinc", "T.tma_copy", "T.tma_gather4",
-     "T.gemm", "T.tcgen05_gemm", "T.tcgen05_mma_arrive", "T.tcgen05_gemm_blockscaled", "T.clc_try_cancel"}
+     "T.gemm", "T.tcgen05_gemm", "T.tcgen05_mma_arrive", "T.tcgen05_gemm_blockscaled", "T.clc_try_cancel",
+     "T.copy_cluster"}
 )  # fmt: skip
 """Names of operations that take a barrier."""
 _ARRIVALS = Annotated[int, schema.Range(1, MAX_ARRIVALS)]

@@ -1,12 +1,8 @@
-"""Elaboration of operations on tiles and elements, and reductions whose result has another type than their source.
-
-The reduction runs in the wider of both types: the source is converted first, or the result last.
-"""
+"""Elaboration of operations on tiles and elements."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -15,24 +11,25 @@ from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.expressions.bounds import check_access, check_box, check_loads
 from tilec.frontend.sema.expressions.calls import refuse_unknown_call
+from tilec.frontend.sema.operations import tensor_updates
+from tilec.frontend.sema.operations.operand_copies import list_product_steps, list_reduction_steps
 from tilec.frontend.sema.roles import explicit_roles as roles, pipelines
 from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.sema.statements.assignments import store_element
 from tilec.frontend.sema.statements.stores import emit_element_statements, set_variable
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ir.types import BOOL, DType
+from tilec.ir.types import BOOL
 from tilec.ops import registry
 from tilec.ops.device_assert import DeviceAssert
 from tilec.ops.functions.signatures import build_dp4a
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Call, as_expr, bind_arguments, warn_ignored_hints
-from tilec.ops.language.values import EXPR_TYPES, Access, Value
+from tilec.ops.language.values import EXPR_TYPES, Access, Lanes, Value
 from tilec.ops.lowering import index_element
-from tilec.ops.reductions.reduce import REDUCE, get_kept_extents
 from tilec.ops.reductions.reducer import build_contribution, read_update
 from tilec.ops.synchronisation.barriers import TAKING_BARRIERS
-from tilec.support.diagnostics import Label, raise_error
+from tilec.support.diagnostics import Label, make_warning, raise_error
 from tilec.support.source import Span
 
 _LOCAL_ARRAY_OPERATIONS = ("T.fill", "T.clear", "T.copy")
@@ -66,11 +63,9 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
         return
     if path == "T.copy" and _try_copy_element(context, arguments, node.span):
         return
-    if spelling.element is not None and _has_element_operands(arguments):
-        stores, given = _check_element_stores(context, spelling.element(bind()), node.span)
-        if _is_per_thread(context, stores):
-            _keep_previous_values(context, stores, given, node.span)
-            return
+    if spelling.element is not None and (spelling.check is None or _has_element_operands(arguments)):
+        _run_in_each_thread(context, spelling.element(bind()), path, node.span)
+        return
     if context.is_parallel:
         title = f"{path} works on whole tiles and is not allowed inside {context.nest_name}"
         way_out = "move it out of the loop, or access the elements one by one"
@@ -80,14 +75,28 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
     pipelines.add_stage_barrier(path, arguments)
     call = bind()
     _check_tile_scopes(spelling.signature.name, arguments)
-    if steps := tuple(_list_reduction_steps(context, path, call)):
+    steps = (*list_reduction_steps(context, path, call), *list_product_steps(context, path, call))
+    if steps:
         for name, positional, keywords in steps:
             _elaborate_tile_operation(context, _get_spelling(name), name, (positional, keywords), node)
+        return
+    if tensor_updates.try_update_by_values(context, spelling, call, path):
         return
     if (holds := _find_clear_condition(call)) is not None:
         _emit_conditional_clear(context, call, holds, node)
         arguments = [], {**call.arguments, "clear_accum": Argument(False, node.span)}
     _elaborate_tile_operation(context, spelling, path, arguments, node)
+    if path == "T.copy_cluster" and call["remote_barrier"].value is not None:
+        _emit_remote_arrival(context, call, node)
+
+
+def _emit_remote_arrival(context: Context, call: Call, node: ast.Call) -> None:
+    """Emit one arrival at a barrier of the block that T.copy_cluster has copied to, once all threads have copied."""
+    _elaborate_tile_operation(context, _get_spelling("T.sync_threads"), "T.sync_threads", ([], {}), node)
+    leader = tile.int32_const(roles.find_leader(context, node.span))
+    path, operands = "T.mbarrier_arrive", [call["remote_barrier"], call["dst_block"]]
+    with per_thread.mask_threads(context, tile.Binary("eq", tile.THREAD, leader, BOOL)):
+        _elaborate_tile_operation(context, _get_spelling(path), path, (operands, {}), node)
 
 
 def _find_clear_condition(call: Call) -> tile.Expr | None:
@@ -116,12 +125,15 @@ def _elaborate_tile_operation(
 ) -> None:
     """Check and emit one operation on whole tiles."""
     call = bind_arguments(spelling.signature, *arguments, node.span)
+    assert spelling.check is not None, f"{path} works on elements only"
     op = spelling.check(call)
     for region in op.regions if not context.guards else ():
         if region.buffer.scope != "global":
             check_box(context, region)
     for found in warn_ignored_hints(call, spelling.signature):
         context.warn(found)
+    if tensor_updates.try_fill_tensor(context, op, path):
+        return
     if any(region.buffer.scope == "local" for region in op.regions):
         _elaborate_local_operation(context, op)
         return
@@ -156,22 +168,14 @@ def evaluate_element_operation(context: Context, path: str, node: ast.Call) -> V
     if spelling is None or spelling.element is None:
         return refuse_unknown_call(context, path, node)
     call = evaluate.bind_call(context, spelling.signature, node)
-    stores, given = _check_element_stores(context, spelling.element(call), node.span)
-    if context.is_parallel:
+    if not context.is_parallel:
+        value = _run_in_each_thread(context, spelling.element(call), path, node.span)
+    else:
+        stores, value = _check_element_stores(context, spelling.element(call), node.span)
         context.out += stores
-        if given is not None:
-            return given
-        if "return_prev" in (p.name for p in spelling.signature.parameters):
-            raise_error("not-a-value", f"{path} gives no value", node.span, help="pass return_prev=True")
-    elif given is not None and _is_per_thread(context, stores):
-        return _keep_previous_values(context, stores, given, node.span)
-    return refuse_unknown_call(context, path, node)
-
-
-def _is_per_thread(context: Context, stores: tuple[tile.Store, ...]) -> bool:
-    """Return whether each thread runs these stores for itself, or there is only one thread."""
-    is_alone = context.is_launched and math.prod(context.thread_extents) == 1
-    return is_alone or any(per_thread.is_per_thread_store(context, store) for store in stores)
+    if value is None and "return_prev" in (p.name for p in spelling.signature.parameters):
+        raise_error("not-a-value", f"{path} gives no value", node.span, help="pass return_prev=True")
+    return value
 
 
 def elaborate_dp4a(context: Context, call: Call) -> None:
@@ -215,19 +219,21 @@ def _try_copy_element(context: Context, arguments: tuple[list[Argument], dict[st
 
 def _check_element_stores(
     context: Context, made: tuple[tile.Store, ...], span: Span
-) -> tuple[tuple[tile.Store, ...], tile.Var | None]:
-    """Check the stores of an operation on single elements. Return them, and the variable for the previous value."""
-    given: tile.Var | None = None
+) -> tuple[tuple[tile.Store, ...], Value]:
+    """Check the stores of an operation on single elements. Return them, and the previous values if they are asked
+    for: one variable, or a vector of several."""
+    given: list[tile.Expr] = []
     stores: list[tile.Store] = []
     for store in made:
         if store.previous is not None:
-            given = tile.Var(context.unique.take("previous"), store.previous.dtype)
-            store = replace(store, previous=given)
+            variable = tile.Var(context.unique.take("previous"), store.previous.dtype)
+            given.append(variable)
+            store = replace(store, previous=variable)
         check_access(context, Access(store.buffer, store.indices), span, "written")
         for expr in (*store.indices, store.value):
             check_loads(context, expr, span)
         stores.append(store)
-    return tuple(stores), given
+    return tuple(stores), given[0] if len(given) == 1 else Lanes(tuple(given)) if given else None
 
 
 def _has_element_operands(arguments: tuple[list[Argument], dict[str, Argument]]) -> bool:
@@ -237,16 +243,31 @@ def _has_element_operands(arguments: tuple[list[Argument], dict[str, Argument]])
     return bool(parts) and isinstance(parts[0], Access) and not has_tiles
 
 
-def _keep_previous_values(
-    context: Context, stores: tuple[tile.Store, ...], given: tile.Var | None, span: Span
-) -> Value:
-    """Emit the stores, and keep the previous value of each thread in a local array for later statements."""
+def _run_in_each_thread(context: Context, made: tuple[tile.Store, ...], path: str, span: Span) -> Value:
+    """Emit the stores, which each thread runs, and keep their previous values in a local array of the thread."""
+    stores, given = _check_element_stores(context, made, span)
+    is_own = any(per_thread.is_per_thread_store(context, store) for store in stores)
+    if not is_own and math.prod(context.thread_extents) > 1:
+        _warn_of_repeated_addition(context, stores, path, span)
     if given is None:
         per_thread.emit_for_each_thread(context, stores, span)
         return None
-    held = per_thread.allocate_local_array(context, "previous", (1,), given.dtype, span)
-    per_thread.emit_for_each_thread(context, (*stores, tile.Store(held, (tile.int32_const(0),), given, span)), span)
-    return tile.Load(held, (tile.int32_const(0),))
+    values = given.parts if isinstance(given, Lanes) else (as_expr(Argument(given, span)),)
+    held = per_thread.allocate_local_array(context, "previous", (len(values),), values[0].dtype, span)
+    places = tuple((tile.int32_const(lane),) for lane in range(len(values)))
+    keeping = tuple(tile.Store(held, place, value, span) for place, value in zip(places, values, strict=True))
+    per_thread.emit_for_each_thread(context, (*stores, *keeping), span)
+    loads = tuple(tile.Load(held, place) for place in places)
+    return Lanes(loads) if isinstance(given, Lanes) else loads[0]
+
+
+def _warn_of_repeated_addition(context: Context, stores: tuple[tile.Store, ...], path: str, span: Span) -> None:
+    """Warn of an addition that names no thread: every thread of the block adds the same once more."""
+    if any(store.atomic == "add" for store in stores):
+        title = f"{path} outside T.Parallel is run by every thread"
+        note = f"{context.threads} threads add the same"
+        way_out = "write `for i in T.Parallel(1):` around it to add once"
+        context.warn(make_warning("repeated-atomic", title, span, note, help=way_out))
 
 
 def _check_tile_scopes(name: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
@@ -280,39 +301,3 @@ def _elaborate_local_operation(context: Context, op: tile.TileOp) -> None:
     loads = tuple(tile.Load(s.buffer, index_element(s, variables, destination.shape)) for s in sources)
     store = op.element(index_element(destination, variables, destination.shape), loads)
     per_thread.emit_for_each_thread(context, (store,), op.span, variables, destination.shape)
-
-
-_REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
-_ReductionStep = tuple[str, list[Argument], dict[str, Argument]]
-"""An operation by its name, with its arguments."""
-
-
-def _list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[_ReductionStep]:
-    """Yield the steps of a reduction between two types, and none for any other operation."""
-    if path not in _REDUCTION_NAMES:
-        return
-    source, result = call.buffer("buffer"), call.buffer("out")
-    if source is None or result is None:
-        return
-    is_of_numbers = "bool" not in (source.dtype.kind, result.dtype.kind)
-    if source.dtype == result.dtype or "global" in (source.scope, result.scope) or not is_of_numbers:
-        return
-    others = {key: call[key] for key in ("dim", "clear") if key in call.arguments}
-    if result.dtype.bits >= source.dtype.bits:
-        given = _allocate_fragment(context, call, "buffer", result.dtype)
-        yield "T.copy", [call["buffer"], given], {}
-        yield path, [given, call["out"]], others
-        return
-    made = _allocate_fragment(context, call, "out", source.dtype)
-    if "clear" in call.arguments and not call.read_boolean("clear"):
-        yield "T.copy", [call["out"], made], {}
-    yield path, [call["buffer"], made], others
-    yield "T.copy", [made, call["out"]], {}
-
-
-def _allocate_fragment(context: Context, call: Call, name: str, dtype: DType) -> Argument:
-    """Allocate a fragment with the shape of an argument and another type."""
-    region, span = call.read_region(name), call[name].span
-    fresh = context.unique.take(f"{region.buffer.name}_{dtype}")
-    context.buffers.append(tile.Buffer(fresh, get_kept_extents(region), dtype, "fragment", span))
-    return Argument(context.buffers[-1], span)

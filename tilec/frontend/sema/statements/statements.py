@@ -168,6 +168,7 @@ def _elaborate_assert(context: Context, node: ast.Assert) -> None:
         raise_error("tile-op-in-parallel", title, node.span, help="move it out of the loop")
     message = () if node.message is None else (Argument(context.value(node.message), node.message.span),)
     given = DEVICE_ASSERT.spellings[0]
+    assert given.check is not None
     op = given.check(bind_arguments(given.signature, [condition, *message], {}, node.span))
     assert isinstance(op, DeviceAssert)
     context.out.append(per_thread.mask_assertion(context, op))

@@ -68,12 +68,14 @@ def forget_copies(state: RoleState) -> None:
 
 def prepare_arrivals(program: warp.Program, by_async: frozenset[str]) -> warp.Program:
     """Keep arrivals of cp.async copies only in roles with such copies: elsewhere threads arrive. Threads cannot fence
-    copies that arrive by themselves, so whoever waits for them does."""
+    copies that arrive by themselves, nor another block's tiles that they store to, so whoever waits for them does."""
     roles = tuple(replace(role, body=_arrive_by_threads(role.body)) for role in program.roles)
-    every = (op for role in roles for op in warp.walk_operations(role.body))
-    copied = frozenset(op.barrier.name for op in every if isinstance(op, warp.CopiesArrive))
-    if copied and by_async:
-        roles = tuple(replace(role, body=_fence_waits(role.body, copied)) for role in roles)
+    every = tuple(op for role in roles for op in warp.walk_operations(role.body))
+    waited = {op.barrier.name for op in every if isinstance(op, warp.CopiesArrive)}
+    if any(isinstance(op, warp.Elementwise) and op.block is not None for op in every):
+        waited |= {op.barrier.name for op in every if isinstance(op, warp.Arrive) and op.block is not None}
+    if waited and by_async:
+        roles = tuple(replace(role, body=_fence_waits(role.body, frozenset(waited))) for role in roles)
     return replace(program, roles=roles)
 
 
@@ -90,11 +92,11 @@ def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation
     return rewrite_statements(body, replace_arrival)
 
 
-def _fence_waits(body: tuple[warp.Operation, ...], copied: frozenset[str]) -> tuple[warp.Operation, ...]:
-    """Add a proxy fence behind each wait for a barrier in `copied`."""
+def _fence_waits(body: tuple[warp.Operation, ...], barriers: frozenset[str]) -> tuple[warp.Operation, ...]:
+    """Add a proxy fence behind each wait for one of the barriers."""
 
     def add_fence(op: warp.Operation) -> tuple[warp.Operation, ...]:
-        waits = isinstance(op, warp.BarrierWait) and op.barrier.name in copied
+        waits = isinstance(op, warp.BarrierWait) and op.barrier.name in barriers
         return (op, warp.ProxyFence(span=op.span)) if waits else (op,)
 
     return rewrite_statements(body, add_fence)

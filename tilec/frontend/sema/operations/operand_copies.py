@@ -1,0 +1,90 @@
+"""Operands of products that tensor cores cannot read where they lie: they are copied to a shared tile before.
+
+These are a transposed A in a fragment, B of T.gemm_sp in a fragment, and a transposed E of T.gemm_sp. A reduction whose
+result has another type than its source runs in the wider of both: the source is converted first, or the result last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.frontend.sema.context import Context
+from tilec.ir import tile
+from tilec.ir.types import DType
+from tilec.ops.language.signature import Argument, Call
+from tilec.ops.reductions.reduce import REDUCE, get_kept_extents
+
+Step = tuple[str, list[Argument], dict[str, Argument]]
+"""An operation by its name, with its arguments."""
+
+
+def list_product_steps(context: Context, path: str, call: Call) -> Iterator[Step]:
+    """Yield the copies of the operands, then the product, or nothing where the product needs no copy."""
+    changed: dict[str, Argument] = {}
+    if path == "T.gemm" and call["wg_wait"].value != -1 and _is_whole(call, "C", "fragment"):
+        if call["transpose_A"].value is True and _is_whole(call, "A", "fragment"):
+            yield from _copy_operand(context, call, "A", changed)
+    elif path == "T.gemm_sp":
+        if call["transpose_A"].value is True and _is_whole(call, "A_sparse", "fragment"):
+            yield from _copy_operand(context, call, "A_sparse", changed)
+        if _is_whole(call, "B", "fragment"):
+            yield from _copy_operand(context, call, "B", changed)
+        if call["transpose_E"].value is True and _is_whole(call, "E", "shared"):
+            yield from _copy_operand(context, call, "E", changed, transposes=True)
+            changed["transpose_E"] = Argument(False, call["transpose_E"].span)
+    if changed:
+        yield path, [], {name: value for name, value in call.arguments.items() if call.is_given(name)} | changed
+
+
+def _is_whole(call: Call, name: str, scope: tile.Scope) -> bool:
+    """Return whether an operand is a whole matrix in this memory, of elements of at least a byte."""
+    value = call[name].value
+    return isinstance(value, tile.Buffer) and value.scope == scope and len(value.extents) == 2 and value.dtype.bits >= 8
+
+
+def _copy_operand(
+    context: Context, call: Call, name: str, changed: dict[str, Argument], transposes: bool = False
+) -> Iterator[Step]:
+    """Yield the copy of an operand to a shared tile, which takes its place in `changed`."""
+    source, span = call[name].value, call[name].span
+    assert isinstance(source, tile.Buffer)
+    shape = source.shape[::-1] if transposes else source.shape
+    suffix = "transposed" if transposes else "shared"
+    copied = tile.Buffer(context.unique.take(f"{source.name}_{suffix}"), shape, source.dtype, "shared", span)
+    context.buffers.append(copied)
+    changed[name] = Argument(copied, span)
+    yield "T.transpose" if transposes else "T.copy", [call[name], changed[name]], {}
+
+
+_REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
+
+
+def list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[Step]:
+    """Yield the steps of a reduction between two types, and none for any other operation."""
+    if path not in _REDUCTION_NAMES:
+        return
+    source, result = call.buffer("buffer"), call.buffer("out")
+    if source is None or result is None:
+        return
+    is_of_numbers = "bool" not in (source.dtype.kind, result.dtype.kind)
+    if source.dtype == result.dtype or "global" in (source.scope, result.scope) or not is_of_numbers:
+        return
+    others = {key: call[key] for key in ("dim", "clear", "nan_propagate") if key in call.arguments}
+    if result.dtype.bits >= source.dtype.bits:
+        given = _allocate_fragment(context, call, "buffer", result.dtype)
+        yield "T.copy", [call["buffer"], given], {}
+        yield path, [given, call["out"]], others
+        return
+    made = _allocate_fragment(context, call, "out", source.dtype)
+    if "clear" in call.arguments and not call.read_boolean("clear"):
+        yield "T.copy", [call["out"], made], {}
+    yield path, [call["buffer"], made], others
+    yield "T.copy", [made, call["out"]], {}
+
+
+def _allocate_fragment(context: Context, call: Call, name: str, dtype: DType) -> Argument:
+    """Allocate a fragment with the shape of an argument and another type."""
+    region, span = call.read_region(name), call[name].span
+    fresh = context.unique.take(f"{region.buffer.name}_{dtype}")
+    context.buffers.append(tile.Buffer(fresh, get_kept_extents(region), dtype, "fragment", span))
+    return Argument(context.buffers[-1], span)
