@@ -131,7 +131,7 @@ def _elaborate_tile_operation(
     op = roles.resolve_block_barrier(context, pipelines.apply_stage_rules(context, op, arguments))
     own = roles.assign_executing_threads(context, op)
     if own is None:
-        per_thread.require_all_threads(context, node.span, path)
+        per_thread.require_known_threads(context, node.span, path)
     for expr in list_expressions(op):
         per_thread.require_uniform(context, expr, node.span, f"the indices and arguments of {path}")
         check_loads(context, expr, node.span)

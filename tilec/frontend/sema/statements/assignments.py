@@ -108,7 +108,7 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
     if isinstance(expr, tile.Const) or (isinstance(expr, tile.Var) and dtype is None):
         context.names.append(ElidedBind(context.out, len(context.out), name, span))
         return expr
-    if not context.is_parallel and (per_thread.is_varying(context, expr) or context.masks):
+    if not context.is_parallel and (per_thread.is_varying(context, expr) or context.is_divergent):
         count = len(context.out)
         bound_value = per_thread.bind_thread_value(context, name, expr, span)
         if len(context.out) == count:
