@@ -68,21 +68,28 @@ class Generator:
 
 @records.dataclass(frozen=True, slots=True)
 class Mask:
-    """A condition on the thread around a statement. `span` is that of its `if`; with `is_shared` the whole block runs
-    the collective statements under it, for the threads that meet it."""
+    """A condition on the thread around a statement, and `written`, what it was before its elements were read. `span` is
+    that of its `if`; with `is_shared` the whole block runs the collective statements under it, for the threads that
+    meet it."""
 
     condition: tile.Expr
+    written: tile.Expr
     span: Span | None = None
     is_shared: bool = False
 
 
 @dataclass(slots=True)
 class Findings:
-    """What is only known once a kernel has been elaborated: the places of variables of T.alloc_var that threads set
-    differently, and the `if`s on the thread that have collective statements in them."""
+    """What is only known once a kernel has been elaborated, as places in its text: the variables of T.alloc_var and
+    the arrays of T.alloc_local that threads set differently, the `if`s on the thread that have collective statements in
+    them, and the arrays that must have the same values in all threads."""
 
     per_thread_variables: set[Span] = field(default_factory=set)
     shared_ifs: set[Span] = field(default_factory=set)
+    uniform_arrays: set[Span] = field(default_factory=set)
+
+    def copy(self) -> Findings:
+        return Findings(set(self.per_thread_variables), set(self.shared_ifs), set(self.uniform_arrays))
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ class Context:
     findings: Findings = field(default_factory=Findings)
     """What elaborating the kernel before has found out about it."""
     variable_masks: dict[str, tuple[Mask, ...]] = field(default_factory=dict)
-    """By name of a variable of T.alloc_var: the masks around its allocation."""
+    """By name of a variable of T.alloc_var or an array of T.alloc_local: the masks around its allocation."""
     varying_variables: set[tile.Var] = field(default_factory=set)
     """The variables whose values differ from thread to thread."""
     definitions: dict[tile.Var, tile.Expr] = field(default_factory=dict)

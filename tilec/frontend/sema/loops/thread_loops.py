@@ -40,6 +40,7 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
         return
     if path == "T.Parallel" and (context.is_divergent or any(s.buffer.scope != "local" for s in stores)):
         per_thread.require_known_threads(context, made.span, "T.Parallel")
+        per_thread.request_uniform_arrays(context, (e for s in varying for e in list_expressions(s)))
         title = "an element of T.Parallel depends on the thread"
         note = "tilec chooses the thread of each element"
         place = Label(made.span, "distributes its elements over the threads")
@@ -133,7 +134,8 @@ def mask_own_iterations(context: Context, bounds: LoopHeader, common: LoopHeader
     count: tile.Expr = var
     if bounds.start != common.start:
         count = fold_expr(add_exprs(var, tile.Binary("sub", bounds.start, common.start, INT32)))
-    with per_thread.mask_threads(context, Mask(tile.Binary("lt", count, bounds.stop, BOOL))):
+    condition = tile.Binary("lt", count, bounds.stop, BOOL)
+    with per_thread.mask_threads(context, Mask(condition, condition)):
         yield bounds.value(count)
 
 

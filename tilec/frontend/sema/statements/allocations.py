@@ -111,4 +111,6 @@ def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call)
         _check_tensor_memory(name, extents, dtype, call)
     buffer = Buffer(context.unique.take(name), extents, dtype, scope, node.span, lanes)
     context.buffers.append(buffer)
+    if scope == "local":
+        context.variable_masks[buffer.name] = tuple(context.masks)
     return buffer

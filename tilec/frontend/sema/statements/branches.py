@@ -80,7 +80,7 @@ def _mask_by_thread(context: Context, sides: BranchSides, condition: tile.Expr) 
     holds = per_thread.freeze_value(context, condition, sides.where)
     is_shared = sides.span in context.findings.shared_ifs
     for side, work in ((holds, sides.then), (tile.Unary("not", holds, BOOL), sides.orelse)):
-        mask, reached = Mask(side, sides.span, is_shared), None
+        mask, reached = Mask(side, condition, sides.span, is_shared), None
         with context.region("the branch", is_loop=False) as out, per_thread.mask_threads(context, mask):
             if work is not None:
                 work()

@@ -37,8 +37,34 @@ def is_varying(context: Context, expr: tile.Expr) -> bool:
         return True
     if expr == tile.THREAD or expr in context.varying_variables:
         return True
-    is_local = isinstance(expr, tile.Load) and expr.buffer.scope == "local"
-    return is_local or any(is_varying(context, c) for c in tile.direct_operands(expr))
+    is_own = (
+        isinstance(expr, tile.Load) and expr.buffer.scope == "local" and not _is_uniform_array(context, expr.buffer)
+    )
+    return is_own or any(is_varying(context, c) for c in tile.direct_operands(expr))
+
+
+def _is_uniform_array(context: Context, array: tile.Buffer) -> bool:
+    """Return whether an array must have the same values in all threads, and no store has been found that differs."""
+    findings = context.findings
+    return array.span in findings.uniform_arrays and array.span not in findings.per_thread_variables
+
+
+def request_uniform_arrays(context: Context, exprs: Iterable[tile.Expr]) -> None:
+    """Note that the arrays of T.alloc_local that are read here must have the same values in all threads."""
+    loads = (e for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
+    read = {e.buffer.span for e in loads if e.buffer.scope == "local" and e.buffer.name in context.variable_masks}
+    context.findings.uniform_arrays.update(read)
+
+
+def _check_array_stores(context: Context, body: tuple[tile.Stmt, ...]) -> None:
+    """Note the arrays to which the threads that run these statements store different values."""
+    conditions = [stmt.condition for stmt in tile.walk_statements(body) if isinstance(stmt, tile.If)]
+    for store in (s for s in tile.walk_statements(body) if isinstance(s, tile.Store)):
+        is_everywhere = tuple(context.masks) == context.variable_masks.get(store.buffer.name)
+        is_everywhere &= not context.is_divergent and context.participation_condition is None
+        parts = (store.value, *store.indices, *conditions)
+        if not is_everywhere or store.previous is not None or any(is_varying(context, e) for e in parts):
+            context.findings.per_thread_variables.add(store.buffer.span)
 
 
 def is_per_thread_store(context: Context, store: tile.Store) -> bool:
@@ -62,6 +88,7 @@ def join_conditions(conditions: Iterable[tile.Expr]) -> tile.Expr | None:
 def require_uniform(context: Context, expr: tile.Expr, span: Span, what: str) -> None:
     """Refuse a value that may vary between threads."""
     if is_varying(context, expr):
+        request_uniform_arrays(context, (expr,))
         way_out = "use block indices and loop variables only; stored values may depend on the thread"
         title = f"{what} must be the same for all threads"
         raise_error("thread-dependent", title, span, "depends on the thread", help=way_out)
@@ -75,6 +102,7 @@ def require_known_threads(context: Context, span: Span, what: str) -> None:
     if context.has_explicit_roles:
         require_all_threads(context, span, what)
     if find_common_condition(context) is None:
+        request_uniform_arrays(context, (mask.written for mask in context.masks))
         title = f"{what} is under a condition on the thread"
         note = "the threads that run it together must be known at compile time"
         way_out = "test the thread index and values that all threads share, or move it out of the `if`"
@@ -132,6 +160,8 @@ def emit_for_each_thread(
     extents: tuple[int, ...] = (),
 ) -> None:
     """Emit statements that each running thread executes, for all values of the variables."""
+    if context.findings.uniform_arrays:
+        _check_array_stores(context, body)
     for mask in reversed(collect_thread_conditions(context)):
         body = (tile.If(mask, body, (), span),)
     context.out.append(tile.Parallel((tile.THREAD, *variables), (context.threads, *extents), body, span))
@@ -205,11 +235,12 @@ def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
 def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T:
     """Repeat `attempt` until it finds nothing further about the kernel, and return its last result.
 
-    `attempt` adds to the given findings. Variables are looked for anew once further `if`s are known to be shared, since
-    a shared `if` lets fewer of them vary between threads. Only the warnings of the last attempt are passed on."""
+    `attempt` adds to the given findings. What varies between threads is looked for anew once further `if`s are known to
+    be shared or further arrays to be uniform, since less varies then. Only the warnings of the last attempt are passed
+    on."""
     known = Findings()
     while True:
-        found, warnings = Findings(set(known.per_thread_variables), set(known.shared_ifs)), list[Diagnostic]()
+        found, warnings = known.copy(), list[Diagnostic]()
         outcome: T | CompileError
         try:
             outcome = attempt(found, warnings.append)
@@ -221,7 +252,9 @@ def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T
             if isinstance(outcome, CompileError):
                 raise outcome
             return outcome
-        known = found if found.shared_ifs == known.shared_ifs else Findings(shared_ifs=found.shared_ifs)
+        if (found.shared_ifs, found.uniform_arrays) != (known.shared_ifs, known.uniform_arrays):
+            found.per_thread_variables.clear()
+        known = found
 
 
 def has_collective_call(value: tile.Expr) -> bool:
