@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, NoReturn, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -366,6 +366,8 @@ class _Machine:
 
     def _store(self, stmt: tile.Store) -> None:
         """Store the active elements of a value, all at once or atomically one by one."""
+        if stmt.buffer.scope == "local" and self.is_in_parallel:
+            self._refuse_local(stmt.buffer)
         target = self.storage[stmt.buffer.name]
         value = self.expr(stmt.value)
         indices, in_bounds = self._indices(stmt.buffer, stmt.indices)
@@ -417,10 +419,14 @@ class _Machine:
         if np.array_equal(copies, np.broadcast_to(copies[:1], copies.shape), equal_nan=buffer.dtype.is_float):
             return np.asarray(0)
         if self.is_in_parallel:
-            message = f"the CPU reference cannot run local buffer {buffer.name} inside T.Parallel"
-            way_out = "pass --no-compare, or give expected outputs with --expect"
-            raise_error("no-reference", message, self.span, help=way_out)
+            self._refuse_local(buffer)
         return threads
+
+    def _refuse_local(self, buffer: tile.Buffer) -> NoReturn:
+        """Refuse an array of which each thread has its own where the threads of the elements are not known."""
+        message = f"the CPU reference cannot run local buffer {buffer.name} inside T.Parallel"
+        way_out = "pass --no-compare, or give expected outputs with --expect"
+        raise_error("no-reference", message, self.span, help=way_out)
 
     # ---- what references see -----------------------------------------------------------------------------------------
 
