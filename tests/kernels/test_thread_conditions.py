@@ -123,3 +123,22 @@ def kernel(A: T.Tensor((16,), "float32"), B: T.Tensor((16,), "float32")):
 """
     given, found = run(text)
     np.testing.assert_array_equal(found.tensors["B"], given.tensors["A"] + np.float32(1))
+
+
+def test_numbers_before_the_launch_are_computed_from_parameters() -> None:
+    text = f"""{HEAD}
+@T.prim_func
+def kernel(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), first: T.int32):
+    start = first - 60
+    with T.Kernel(1, threads=64):
+        for i in T.Parallel(64):
+            B[i] = A[(start + i + 128) % 64]
+"""
+    made = build_kernel(SourceFile("kernel.tl", text), CompileOptions(target="sm_80"), Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    expected = found.copy()
+    emulate.emulate_build(made, found)
+    emulate.run_reference(made.kernel, expected)
+    np.testing.assert_array_equal(found.tensors["B"], expected.tensors["B"])
+    start = int(found.scalars["first"]) - 60
+    np.testing.assert_array_equal(found.tensors["B"], found.tensors["A"][(start + np.arange(64) + 128) % 64])

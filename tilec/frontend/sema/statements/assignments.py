@@ -114,6 +114,8 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
         if len(context.out) == count:
             context.names.append(ElidedBind(context.out, count, name, span))
         return bound_value
+    if not context.is_launched and not reads_elements(expr):
+        return expr  # each launch computes it where it is used
     var = tile.Var(context.unique.take(name), expr.dtype)
     if per_thread.is_varying(context, expr):
         context.varying_variables.add(var)
