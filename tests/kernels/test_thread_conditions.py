@@ -142,3 +142,24 @@ def kernel(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), first: 
     np.testing.assert_array_equal(found.tensors["B"], expected.tensors["B"])
     start = int(found.scalars["first"]) - 60
     np.testing.assert_array_equal(found.tensors["B"], found.tensors["A"][(start + np.arange(64) + 128) % 64])
+
+
+def test_threads_add_slices_of_their_own() -> None:
+    text = f"""{HEAD}
+@T.prim_func
+def kernel(I: T.Tensor((32,), "int32"), A: T.Tensor((32, 4), "float32"), B: T.Tensor((8, 4), "float32"),
+           C: T.Tensor((2, 2), "float32")):
+    with T.Kernel(1, threads=32):
+        t = T.get_thread_binding()
+        T.atomic_addx4(B[I[t], 0:4], A[t, 0:4])
+        for i in T.Parallel(2):
+            T.atomic_addx2(C[i, 0:2], A[i, 2:4])
+"""
+    made = build_kernel(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"), Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    found.tensors["I"][...] = np.arange(32) % 7
+    b, c, a = found.tensors["B"].copy(), found.tensors["C"].copy(), found.tensors["A"]
+    np.add.at(b, np.arange(32) % 7, a)
+    emulate.emulate_build(made, found)
+    np.testing.assert_allclose(found.tensors["B"], b, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.tensors["C"], c + a[:2, 2:], rtol=1e-6)

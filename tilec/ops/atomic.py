@@ -19,7 +19,7 @@ from tilec.ir.operations.fields import BY_PASSES, In
 from tilec.ir.types import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT32, UINT64
 from tilec.ops.form import OnChip, Positive, Yes, verify_same_shape
 from tilec.ops.language.signature import ANNOTATIONS, Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.language.values import EXPR_TYPES, Access, describe_value, show_shape
+from tilec.ops.language.values import EXPR_TYPES, Access, IndexRange, describe_value, show_shape
 from tilec.ops.lowering import (
     Demand,
     LoweringContext,
@@ -155,6 +155,7 @@ def _build_load(call: Call) -> tuple[tile.Store, ...]:
 
 def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
     """Build one store for each of `lanes` neighbours along the last dimension, from both indices on."""
+    call = replace(call, arguments={**call.arguments, **{n: _take_first(call[n], lanes) for n in ("dst", "value")}})
     buffer, indices = _read_element(call, "dst", "add")
     access = call["value"].value
     if call.read_boolean("return_prev"):
@@ -168,6 +169,18 @@ def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
         value = as_expr(Argument(element, call["value"].span), buffer.dtype)
         found.append(tile.Store(buffer, (*indices[:-1], _offset_index(indices[-1], lane)), value, call.span, "add"))
     return tuple(found)
+
+
+def _take_first(argument: Argument, lanes: int) -> Argument:
+    """Return the first element of a slice of `lanes` neighbours along the last dimension, and other values as they
+    are."""
+    access = argument.value
+    if not isinstance(access, Access) or not access.has_extent:
+        return argument
+    *rest, last = (i if isinstance(i, IndexRange) else IndexRange(i, 1) for i in access.indices)
+    if last.extent != lanes or any(each.extent != 1 for each in rest):
+        return argument
+    return replace(argument, value=Access(access.buffer, tuple(each.start for each in (*rest, last))))
 
 
 def _offset_index(index: tile.Expr, lane: int) -> tile.Expr:
@@ -316,7 +329,8 @@ def _make_vector_spelling(lanes: int) -> Spelling:
         Signature(f"T.atomic_addx{lanes}", (*_VALUE, _PREVIOUS, ANNOTATIONS)),
         f"""Add {lanes} adjacent elements from `value` on to those from `dst` on; each addition is atomic.
 
-        Inside T.Parallel only. Both are the first elements, in steps of {lanes} along the last dimension.
+        Inside T.Parallel, or where each thread has elements of its own. Both are the first elements, in steps of
+        {lanes} along the last dimension, or slices of {lanes}, as `C[i, 0:{lanes}]`.
         """,
         _refuse_outside_parallel,
         partial(_build_vector_stores, lanes),

@@ -39,6 +39,8 @@ _LOCAL_ARRAY_OPERATIONS = ("T.fill", "T.clear", "T.copy")
 """The tile operations that a thread can do on its local array."""
 _FILL_OPERATIONS = ("T.fill", "T.clear")
 """The tile operations that accept a single element."""
+_VECTOR_ATOMICS = ("T.atomic_addx2", "T.atomic_addx4")
+"""The operations on single elements that also accept slices."""
 _TENSOR_MEMORY_OPERATIONS = (
     "T.tcgen05_gemm", "T.copy", "T.tcgen05_gemm_blockscaled", "T.tcgen05_cp_warpx4", "T.gemm", "T.clear", "T.fill",
 )  # fmt: skip
@@ -66,7 +68,7 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
         return
     if path == "T.copy" and _try_copy_element(context, arguments, node.span):
         return
-    if spelling.element is not None and _has_element_operands(arguments):
+    if spelling.element is not None and _has_element_operands(arguments, path in _VECTOR_ATOMICS):
         stores, given = _check_element_stores(context, spelling.element(bind()), node.span)
         if _is_per_thread(context, stores):
             _keep_previous_values(context, stores, given, node.span)
@@ -230,10 +232,11 @@ def _check_element_stores(
     return tuple(stores), given
 
 
-def _has_element_operands(arguments: tuple[list[Argument], dict[str, Argument]]) -> bool:
-    """Return whether all operands of an operation are single elements."""
+def _has_element_operands(arguments: tuple[list[Argument], dict[str, Argument]], takes_slices: bool) -> bool:
+    """Return whether all operands of an operation are single elements, or slices where it takes those too."""
     parts = [a.value for a in (*arguments[0], *arguments[1].values())]
-    has_tiles = any(isinstance(v, tile.Buffer) or (isinstance(v, Access) and v.has_extent) for v in parts)
+    has_slices = not takes_slices and any(isinstance(v, Access) and v.has_extent for v in parts)
+    has_tiles = has_slices or any(isinstance(v, tile.Buffer) for v in parts)
     return bool(parts) and isinstance(parts[0], Access) and not has_tiles
 
 
