@@ -102,6 +102,8 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
         return snapshot_vector(context, name, value, span)
     if dtype is None and isinstance(value, values.StageTile) and value.has_extent:
         return value
+    if dtype is None and isinstance(value, values.Access) and value.has_extent and not value.is_vector:
+        return reading.snapshot_value(context, value, argument.span)
     if dtype is None and not isinstance(value, (*values.EXPR_TYPES, values.Access)):
         return reading.snapshot_lazily(context, value, argument.span)
     expr = as_expr(argument, dtype)
