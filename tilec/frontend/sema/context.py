@@ -88,7 +88,7 @@ class Findings:
     shared_ifs: set[Span] = field(default_factory=set)
     uniform_arrays: set[Span] = field(default_factory=set)
 
-    def copy(self) -> Findings:
+    def copy_sets(self) -> Findings:
         return Findings(set(self.per_thread_variables), set(self.shared_ifs), set(self.uniform_arrays))
 
 

@@ -68,7 +68,7 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
         return
     if path == "T.copy" and _try_copy_element(context, arguments, node.span):
         return
-    if spelling.element is not None and _has_element_operands(arguments, path in _VECTOR_ATOMICS):
+    if spelling.element is not None and _has_element_operands(arguments, path):
         stores, given = _check_element_stores(context, spelling.element(bind()), node.span)
         if _is_per_thread(context, stores):
             _keep_previous_values(context, stores, given, node.span)
@@ -232,10 +232,10 @@ def _check_element_stores(
     return tuple(stores), given
 
 
-def _has_element_operands(arguments: tuple[list[Argument], dict[str, Argument]], takes_slices: bool) -> bool:
+def _has_element_operands(arguments: tuple[list[Argument], dict[str, Argument]], path: str) -> bool:
     """Return whether all operands of an operation are single elements, or slices where it takes those too."""
     parts = [a.value for a in (*arguments[0], *arguments[1].values())]
-    has_slices = not takes_slices and any(isinstance(v, Access) and v.has_extent for v in parts)
+    has_slices = path not in _VECTOR_ATOMICS and any(isinstance(v, Access) and v.has_extent for v in parts)
     has_tiles = has_slices or any(isinstance(v, tile.Buffer) for v in parts)
     return bool(parts) and isinstance(parts[0], Access) and not has_tiles
 

@@ -240,7 +240,7 @@ def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T
     on."""
     known = Findings()
     while True:
-        found, warnings = known.copy(), list[Diagnostic]()
+        found, warnings = known.copy_sets(), list[Diagnostic]()
         outcome: T | CompileError
         try:
             outcome = attempt(found, warnings.append)
