@@ -98,3 +98,27 @@ def test_one_thread_does_what_each_would() -> None:
     before, behind = given.tensors["N"], found.tensors["N"]
     np.testing.assert_array_equal(np.sort(found.tensors["A"]), before[1] + np.arange(8))
     assert tuple(behind) == (before[0] + 16, before[1] + 8, max(before[2], 6))
+
+
+PARTS = """import tilelang.language as T
+
+@T.prim_func
+def kernel(A: T.Tensor((64, 32), "float32"), B: T.Tensor((32, 32), "float32")):
+    with T.Kernel(1, threads=64):
+        s = T.alloc_shared((64, 64), "float32")
+        first = T.alloc_var("int32", 16)
+        rows = A[first : first + 32, :32]
+        left, right = s[:32, :32], s[:32, 32:]
+        first = 0
+        T.copy(rows, left)
+        T.fill(right, 2)
+        for i, j in T.Parallel(32, 32):
+            B[i, j] = s[i, j] * s[i, j + 32]
+"""
+
+
+def test_names_stand_for_slices() -> None:
+    made = build_kernel(SourceFile("kernel.tl", PARTS), CompileOptions(target="sm_80"), Observer())
+    found = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    emulate.emulate_build(made, found)
+    np.testing.assert_array_equal(found.tensors["B"], found.tensors["A"][16:48] * np.float32(2))

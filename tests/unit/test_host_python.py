@@ -238,6 +238,8 @@ ASIDE = {
     + FINALLY,
     "declaration": "count: int\n",
     "del": "import sys\ndel sys\n",
+    "set of several lines": "passes = {\n    'a',\n    'b',\n}\n",
+    "class that speaks of kernels": f"class Test:\n    # of a prim_func and its macro\n    def f(self):\n{FINALLY}",
 }
 
 
@@ -254,6 +256,7 @@ def test_programs_are_set_aside(kind: str) -> None:
         ("class x(\n    Base\n):\n    y = yield", "x"),
         ("with open('f') as x:\n    yield", "x"),
         ("for q, x in enumerate(f):\n    yield", "x"),
+        ("x: set[int] = {n for n in (1, 2)}", "x"),
         ("try:\n    y, x = 3, 4\nfinally:\n    pass", "x"),
         ("try:\n    x: int = 4\nfinally:\n    pass", "x"),
         ("try:\n    @f\n    def x():\n        y = 2\nfinally:\n    pass", "x"),

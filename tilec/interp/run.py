@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, NoReturn, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,6 +249,7 @@ class _Machine:
     variables: dict[str, Any] = field(default_factory=dict)
     mask: Any = True
     extents: tuple[int, ...] = ()
+    is_in_nest: bool = False
     is_in_parallel: bool = False
     span: Span = NOWHERE
     role_barriers: RoleBarriers | None = None
@@ -337,9 +338,9 @@ class _Machine:
             shape = [1] * len(nest.extents)
             shape[axis] = extent
             self.variables[var.name] = np.arange(extent, dtype=np.int32).reshape(shape)
-        self.extents, self.is_in_parallel = nest.extents, not nest.is_per_thread
+        self.extents, self.is_in_nest, self.is_in_parallel = nest.extents, True, not nest.is_per_thread
         self.body(nest.body)
-        self.is_in_parallel = False
+        self.is_in_nest = self.is_in_parallel = False
         self.variables = outer
 
     def _run_if(self, stmt: tile.If) -> None:
@@ -365,6 +366,8 @@ class _Machine:
 
     def _store(self, stmt: tile.Store) -> None:
         """Store the active elements of a value, all at once or atomically one by one."""
+        if stmt.buffer.scope == "local" and self.is_in_parallel:
+            self._refuse_local(stmt.buffer)
         target = self.storage[stmt.buffer.name]
         value = self.expr(stmt.value)
         indices, in_bounds = self._indices(stmt.buffer, stmt.indices)
@@ -396,11 +399,7 @@ class _Machine:
         in_bounds: Any = True
         shape = self.storage[buffer.name].shape
         if buffer.scope == "local":
-            if self.is_in_parallel:
-                message = f"the CPU reference cannot run local buffer {buffer.name} inside T.Parallel"
-                way_out = "pass --no-compare, or give expected outputs with --expect"
-                raise_error("no-reference", message, self.span, help=way_out)
-            arrays.append(self.variables[tile.THREAD.name])
+            arrays.append(self._find_copy(buffer))
             shape = shape[1:]
         for index, size in zip(indices, shape, strict=True):
             array = np.asarray(self.expr(index))
@@ -409,6 +408,25 @@ class _Machine:
         if buffer.scope != "global" and not np.all(np.logical_or(in_bounds, np.logical_not(self.mask))):
             raise_error("out-of-range", f"an index is out of the bounds of {buffer.name}", self.span)
         return arrays, np.logical_and(in_bounds, self.mask)
+
+    def _find_copy(self, buffer: tile.Buffer) -> Array:
+        """Return the threads whose copies of a local array are read. Where all threads work together and the copies are
+        the same, any of them will do."""
+        threads = np.asarray(self.variables[tile.THREAD.name])
+        if self.is_in_nest and not self.is_in_parallel:
+            return threads
+        copies = self.storage[buffer.name]
+        if np.array_equal(copies, np.broadcast_to(copies[:1], copies.shape), equal_nan=buffer.dtype.is_float):
+            return np.asarray(0)
+        if self.is_in_parallel:
+            self._refuse_local(buffer)
+        return threads
+
+    def _refuse_local(self, buffer: tile.Buffer) -> NoReturn:
+        """Refuse an array of which each thread has its own where the threads of the elements are not known."""
+        message = f"the CPU reference cannot run local buffer {buffer.name} inside T.Parallel"
+        way_out = "pass --no-compare, or give expected outputs with --expect"
+        raise_error("no-reference", message, self.span, help=way_out)
 
     # ---- what references see -----------------------------------------------------------------------------------------
 

@@ -68,6 +68,32 @@ class Generator:
 
 
 @records.dataclass(frozen=True, slots=True)
+class Mask:
+    """A condition on the thread around a statement, and `written`, what it was before its elements were read. `span` is
+    that of its `if`; with `is_shared` the whole block runs the collective statements under it, for the threads that
+    meet it."""
+
+    condition: tile.Expr
+    written: tile.Expr
+    span: Span | None = None
+    is_shared: bool = False
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is only known once a kernel has been elaborated, as places in its text: the variables of T.alloc_var and
+    the arrays of T.alloc_local that threads set differently, the `if`s on the thread that have collective statements in
+    them, and the arrays that must have the same values in all threads."""
+
+    per_thread_variables: set[Span] = field(default_factory=set)
+    shared_ifs: set[Span] = field(default_factory=set)
+    uniform_arrays: set[Span] = field(default_factory=set)
+
+    def copy_sets(self) -> Findings:
+        return Findings(set(self.per_thread_variables), set(self.shared_ifs), set(self.uniform_arrays))
+
+
+@records.dataclass(frozen=True, slots=True)
 class Machine:
     """The GPU: functions that return the number of its multiprocessors and its compute capability, and the cluster of
     kernels that name none."""
@@ -133,8 +159,10 @@ class Context:
     """The smallest and largest values of variables, by name."""
     variable_names: set[str] = field(default_factory=set)
     """The names of the buffers of T.alloc_var: of one element, of which each thread has a copy."""
-    per_thread_spans: set[Span] = field(default_factory=set)
-    """The places of the variables of T.alloc_var that threads set differently."""
+    findings: Findings = field(default_factory=Findings)
+    """What elaborating the kernel before has found out about it."""
+    variable_masks: dict[str, tuple[Mask, ...]] = field(default_factory=dict)
+    """By name of a variable of T.alloc_var or an array of T.alloc_local: the masks around its allocation."""
     varying_variables: set[tile.Var] = field(default_factory=set)
     """The variables whose values differ from thread to thread."""
     definitions: dict[tile.Var, tile.Expr] = field(default_factory=dict)
@@ -176,8 +204,8 @@ class Context:
     """The statement lists of the open regions, each with whether it runs more than once."""
     is_held: bool = False
     """Variables are read before the statement, not in it."""
-    masks: list[tile.Expr] = field(default_factory=list)
-    """The conditions under which a thread runs the statement."""
+    masks: list[Mask] = field(default_factory=list)
+    """The conditions under which a thread runs the statement, outermost first."""
     role: range | None = None
     """The warpgroups that run the statement, or None for the whole block."""
     has_explicit_roles: bool = False
@@ -201,6 +229,11 @@ class Context:
         if self.role is not None or requested == self.threads:
             return None
         return tile.Binary("lt", tile.THREAD, tile.int32_const(requested), BOOL)
+
+    @property
+    def is_divergent(self) -> bool:
+        """Whether some threads may skip the statement, and the block does not run it in their place."""
+        return any(not mask.is_shared for mask in self.masks)
 
     @property
     def nest_name(self) -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 from tilec.analysis.usage import find_writes
 from tilec.frontend.sema.compile_time.file_evaluator import Define, Defines, FileEvaluator
 from tilec.frontend.sema.compile_time.functions import find_function_kind, is_eager, list_parameters, run_function
-from tilec.frontend.sema.context import Context, Machine
+from tilec.frontend.sema.context import Context, Findings, Machine
 from tilec.frontend.sema.dispatch import KERNEL_DISPATCH
 from tilec.frontend.sema.launch import configs
 from tilec.frontend.sema.launch.eager import EagerKernel
@@ -31,7 +31,7 @@ from tilec.support.diagnostics import (
     make_warning,
     raise_error,
 )
-from tilec.support.source import SourceFile, Span
+from tilec.support.source import SourceFile
 
 KernelStyle = Literal["bare", "factory", "eager"]
 """A kernel itself, a function that returns one, or a function under @tilelang.jit that is one."""
@@ -257,11 +257,11 @@ def _elaborate_launches(
         way_out = "declare outputs with T.empty, and return them"
         raise_error("wrong-argument", "out_idx is for functions that return a kernel", out.span, help=way_out)
 
-    def attempt_launch(number: int, per_thread_spans: set[Span], warn: Warn) -> tuple[Kernel, int]:
+    def attempt_launch(number: int, findings: Findings, warn: Warn) -> tuple[Kernel, int]:
         """Return the kernel of launch `number`, and how many launches the function has."""
         inner = Scope(scope, function.name if is_eager_kernel else "the function", is_function=is_eager_kernel)
         context = Context(inner, KERNEL_DISPATCH, warn, machine=outer.machine, imports=outer.imports)
-        context.per_thread_spans = per_thread_spans
+        context.findings = findings
         if is_eager_kernel:
             eager = EagerKernel(context, constants.defines)
             eager.read_header(function)

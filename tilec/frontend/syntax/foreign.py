@@ -1,7 +1,7 @@
 """Python statements at the top of a kernel file that are not in the kernel language: tests, references, benchmarks.
 
-They are never executed. A compound statement that the grammar cannot read is set aside whole, and the names it would
-define are mistakes only if a kernel uses them.
+They are never executed. A statement that the grammar cannot read is set aside whole if it is compound, or if Python can
+read it, and the names it would define are mistakes only if a kernel uses them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from tilec.support.records import dataclass
 
 # Marks of a definition in the kernel language, in which a syntax error is reported.
 _KERNEL_MARK = re.compile(
-    r"\bprim_func\b|\bmacro\b|\bT\s*\.\s*Kernel\b|^[ \t]*@(?!\s*(?:triton|torch|numba|nb|jax)\b).*\bjit\b", re.MULTILINE
+    r"^[ \t]*@.*\b(?:prim_func|macro)\b|\bT\s*\.\s*(?:Kernel|prim_func|macro)\b"
+    r"|^[ \t]*@(?!\s*(?:triton|torch|numba|nb|jax)\b).*\bjit\b",
+    re.MULTILINE,
 )
 _DEFINITION_HEAD = re.compile(r"(?:async\s+def|def|class)\b|if\s*\(?\s*__name__\b")
 _COMPOUND_HEAD = re.compile(r"(?:async|if|try|with|for|while|del)\b")
@@ -90,9 +92,23 @@ def find_foreign_names(piece: TopLevelStatement, entry: str | None = None) -> tu
         is_other = defined is not None and entry is not None and not f"{entry}_".startswith(f"{defined[2]}_")
         return (defined[2],) if defined is not None and is_other else None
     is_foreign = _DEFINITION_HEAD.match(first) or (
-        _COMPOUND_HEAD.match(first) and not _LANGUAGE_NAME.search(piece.text)
+        not _LANGUAGE_NAME.search(piece.text) and (_COMPOUND_HEAD.match(first) or _is_python(piece.text))
     )
     return tuple(dict.fromkeys(_find_bound_names(lines))) if is_foreign else None
+
+
+def _is_python(text: str) -> bool:
+    """Return whether Python itself can read the statement, which the grammar cannot."""
+    import ast
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _find_bound_names(lines: list[str]) -> Iterator[str]:

@@ -33,7 +33,7 @@ def store_element(context: Context, access: Access, value: Callable[[tile.Expr],
     """Store `value` of the old element in the element."""
     if not context.guards:
         check_element(context, access.buffer, access.indices, span)
-    per_thread.require_all_threads(context, span, f"setting an element of {access.buffer.name}")
+    per_thread.require_known_threads(context, span, f"setting an element of {access.buffer.name}")
     variables, chosen = _make_element_nest(context, access, span)
     stored = as_expr(value(tile.Load(access.buffer, variables)), access.buffer.dtype)
     per_thread.require_uniform(context, stored, span, f"an element of {access.buffer.name}")
@@ -50,7 +50,7 @@ def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr
         return tile.Load(buffer, tuple(i for i in access.indices if isinstance(i, EXPR_TYPES)))
     if not context.guards:
         check_element(context, buffer, access.indices, span)
-    per_thread.require_all_threads(context, span, f"reading an element of {buffer.name}")
+    per_thread.require_known_threads(context, span, f"reading an element of {buffer.name}")
     variables, chosen = _make_element_nest(context, access, span)
     staging = tile.Buffer(context.unique.take(f"{buffer.name}_element"), (1,), buffer.dtype, "shared", span)
     context.buffers.append(staging)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 
 from tilec.analysis.usage import find_writes
-from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.context import Context, Mask
 from tilec.frontend.sema.expressions import fragment_elements, vectors
 from tilec.frontend.sema.expressions.bounds import check_access
 from tilec.frontend.sema.statements import per_thread
@@ -53,7 +53,7 @@ class Moment:
     out: list[tile.Stmt]
     after: tile.Stmt | None
     regions: int
-    masks: tuple[tile.Expr, ...]
+    masks: tuple[Mask, ...]
     is_parallel: bool
     guards: int
 
@@ -304,7 +304,7 @@ def freeze_expression(context: Context, expr: tile.Expr, span: Span) -> tile.Exp
     """Bind the expression if it has loads, so that later stores do not change it."""
     if not _has_loads(expr):
         return expr
-    if not context.is_parallel and (per_thread.is_varying(context, expr) or context.masks):
+    if not context.is_parallel and (per_thread.is_varying(context, expr) or context.is_divergent):
         return per_thread.bind_thread_value(context, "now", expr, span)
     var = tile.Var(context.unique.take("now"), expr.dtype)
     if per_thread.is_varying(context, expr):

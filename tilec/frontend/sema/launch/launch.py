@@ -344,8 +344,10 @@ def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
 
 
 def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
-    """Read the extents of the grid, one to three."""
-    if not 1 <= len(call.variadic) <= 3:
+    """Read the extents of the grid, one to three. Without any it has one block."""
+    if not call.variadic:
+        return (1,)
+    if len(call.variadic) > 3:
         raise_error("wrong-argument", f"a grid has one to three dimensions, not {len(call.variadic)}", call.span)
     limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
     return tuple(_read_grid_extent(a, limit) for a, limit in zip(call.variadic, limits, strict=False))

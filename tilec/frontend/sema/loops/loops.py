@@ -106,7 +106,7 @@ def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Cal
 
 def elaborate_while(context: Context, node: ast.While) -> None:
     """Elaborate a `while`, or the loop of a tile scheduler."""
-    per_thread.require_all_threads(context, node.condition.span, "a while")
+    per_thread.require_known_threads(context, node.condition.span, "a while")
     if context.is_parallel:
         title = f"a `while` is not allowed inside {context.nest_name}"
         note = "its trip count could differ from thread to thread"

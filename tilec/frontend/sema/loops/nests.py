@@ -97,7 +97,7 @@ def _elaborate_iterations(
         else:
             made = replace(made, asynchronous=True)
     if copy is not None:
-        per_thread.require_all_threads(context, copy.span, "T.Parallel")
+        per_thread.require_known_threads(context, copy.span, "T.Parallel")
         context.out.append(copy)
     else:
         thread_loops.emit_nest(context, made, path)

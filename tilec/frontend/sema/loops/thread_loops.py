@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tilec.analysis.trip_count import get_static_trip_count
 from tilec.analysis.usage import list_expressions
-from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.context import Context, Mask
 from tilec.frontend.sema.loops.loop_headers import LoopHeader
 from tilec.frontend.sema.statements import per_thread
 from tilec.ir import tile
@@ -32,14 +32,15 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
     shared = [s for s in everything if isinstance(s, tile.Bind) and per_thread.has_collective_call(s.value)]
     others = (s for s in kept if not isinstance(s, tile.Print) and s not in shared)
     varying = [s for s in others if any(per_thread.is_varying(context, e) for e in list_expressions(s))]
-    is_own = bool(varying) or any(s.buffer.scope == "local" for s in stores) or bool(context.masks)
+    is_own = bool(varying) or any(s.buffer.scope == "local" for s in stores) or context.is_divergent
     if shared:
         made = _distribute_over_warps(made, shared[0].span, is_own or path != "T.Parallel")
     if not is_own:
         context.out.append(made)
         return
-    if path == "T.Parallel" and (context.masks or any(s.buffer.scope != "local" for s in stores)):
-        per_thread.require_all_threads(context, made.span, "T.Parallel")
+    if path == "T.Parallel" and (context.is_divergent or any(s.buffer.scope != "local" for s in stores)):
+        per_thread.require_known_threads(context, made.span, "T.Parallel")
+        per_thread.request_uniform_arrays(context, (e for s in varying for e in list_expressions(s)))
         title = "an element of T.Parallel depends on the thread"
         note = "tilec chooses the thread of each element"
         place = Label(made.span, "distributes its elements over the threads")
@@ -133,7 +134,8 @@ def mask_own_iterations(context: Context, bounds: LoopHeader, common: LoopHeader
     count: tile.Expr = var
     if bounds.start != common.start:
         count = fold_expr(add_exprs(var, tile.Binary("sub", bounds.start, common.start, INT32)))
-    with per_thread.mask_threads(context, tile.Binary("lt", count, bounds.stop, BOOL)):
+    condition = tile.Binary("lt", count, bounds.stop, BOOL)
+    with per_thread.mask_threads(context, Mask(condition, condition)):
         yield bounds.value(count)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from tilec.analysis.usage import list_expressions
-from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.context import Context, Mask
 from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.expressions.bounds import check_access, check_box, check_loads
 from tilec.frontend.sema.expressions.calls import refuse_unknown_call
@@ -95,7 +95,8 @@ def _emit_remote_arrival(context: Context, call: Call, node: ast.Call) -> None:
     _elaborate_tile_operation(context, _get_spelling("T.sync_threads"), "T.sync_threads", ([], {}), node)
     leader = tile.int32_const(roles.find_leader(context, node.span))
     path, operands = "T.mbarrier_arrive", [call["remote_barrier"], call["dst_block"]]
-    with per_thread.mask_threads(context, tile.Binary("eq", tile.THREAD, leader, BOOL)):
+    is_leader = tile.Binary("eq", tile.THREAD, leader, BOOL)
+    with per_thread.mask_threads(context, Mask(is_leader, is_leader)):
         _elaborate_tile_operation(context, _get_spelling(path), path, (operands, {}), node)
 
 
@@ -143,7 +144,7 @@ def _elaborate_tile_operation(
     op = roles.resolve_block_barrier(context, pipelines.apply_stage_rules(context, op, arguments))
     own = roles.assign_executing_threads(context, op)
     if own is None:
-        per_thread.require_all_threads(context, node.span, path)
+        per_thread.require_known_threads(context, node.span, path)
     for expr in list_expressions(op):
         per_thread.require_uniform(context, expr, node.span, f"the indices and arguments of {path}")
         check_loads(context, expr, node.span)

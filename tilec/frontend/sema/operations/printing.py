@@ -87,7 +87,7 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
         raise_error("wrong-argument", title, call.span, f"T.Kernel has {context.threads} threads")
     source = buffer
     if buffer.scope == "fragment":
-        per_thread.require_all_threads(context, call.span, f"T.print of {buffer.name}")
+        per_thread.require_known_threads(context, call.span, f"T.print of {buffer.name}")
         name = context.unique.take(f"{buffer.name}_printed")
         source = tile.Buffer(name, buffer.shape, buffer.dtype, "shared", call.span)
         context.buffers.append(source)

@@ -137,11 +137,15 @@ def get_warpgroup_threads(group: int) -> range:
 
 
 def resolve_block_barrier(context: Context, op: tile.TileOp) -> tile.TileOp:
-    """Resolve T.sync_threads to the threads that come here, or to them and those of other roles."""
+    """Resolve T.sync_threads to the threads that come here, or to them and those of other roles. Where only some
+    warps of a block without roles come here, all of its threads wait for them."""
     if not isinstance(op, BlockBarrier) or op.threads is None:
         return op
     is_wider = context.role is not None and op.threads > context.threads and op.id is not None
-    return op if is_wider else replace(op, id=None, threads=None if op.threads == context.threads else op.threads)
+    if is_wider:
+        return op
+    is_complete = op.threads in (context.threads, per_thread.count_threads_of_reaching_warps(context))
+    return replace(op, id=None, threads=None if is_complete else op.threads)
 
 
 def warn_of_ignored_registers(kernel: tile.Kernel, is_explicit: bool, warn: Warn) -> None:
@@ -159,7 +163,7 @@ def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp |
         case "each thread":
             assert isinstance(op, Arrive | CpAsyncArrive)
             _check_cluster_block(context, op)
-            mask = per_thread.join_conditions(context.masks)
+            mask = per_thread.join_conditions(each.condition for each in context.masks)
             return op if mask is None else replace(op, condition=mask)
         case "one thread":
             return op.with_leader(find_leader(context, op.span))
@@ -183,7 +187,7 @@ def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
 
 def find_leader(context: Context, span: Span) -> int:
     """Return the first thread of the block that runs this. Errors: `thread-dependent`."""
-    mask = per_thread.join_conditions(context.masks)
+    mask = per_thread.join_conditions(each.condition for each in context.masks)
     first = 0 if context.role is None else get_warpgroup_threads(context.role.start).start
     if mask is None:
         return first

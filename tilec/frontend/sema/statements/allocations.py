@@ -56,10 +56,11 @@ def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
     call = bind_arguments(VARIABLE_SIGNATURE, positional, keywords, node.span)
     if call["scope"].value != "local.var":
         call.refuse("scope", '"local.var"')
-    scope: Scope = "local" if node.span in context.per_thread_spans else "fragment"
+    scope: Scope = "local" if node.span in context.findings.per_thread_variables else "fragment"
     buffer = Buffer(context.unique.take(name), (1,), as_dtype(call["dtype"]), scope, node.span)
     context.buffers.append(buffer)
     context.variable_names.add(buffer.name)
+    context.variable_masks[buffer.name] = tuple(context.masks)
     if call["init"].value is not None:
         set_variable(context, buffer, call["init"], node.span)
     return buffer
@@ -114,4 +115,6 @@ def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call)
         _check_tensor_memory(name, extents, dtype, call)
     buffer = Buffer(context.unique.take(name), extents, dtype, scope, node.span, lanes)
     context.buffers.append(buffer)
+    if scope == "local":
+        context.variable_masks[buffer.name] = tuple(context.masks)
     return buffer

@@ -100,6 +100,8 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
     value = argument.value
     if dtype is None and isinstance(value, values.Lanes):
         return snapshot_vector(context, name, value, span)
+    if dtype is None and isinstance(value, values.StageTile) and value.has_extent:
+        return value
     if dtype is None and isinstance(value, values.Access) and value.has_extent and not value.is_vector:
         return reading.snapshot_value(context, value, argument.span)
     if dtype is None and not isinstance(value, (*values.EXPR_TYPES, values.Access)):
@@ -108,12 +110,14 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
     if isinstance(expr, tile.Const) or (isinstance(expr, tile.Var) and dtype is None):
         context.names.append(ElidedBind(context.out, len(context.out), name, span))
         return expr
-    if not context.is_parallel and (per_thread.is_varying(context, expr) or context.masks):
+    if not context.is_parallel and (per_thread.is_varying(context, expr) or context.is_divergent):
         count = len(context.out)
         bound_value = per_thread.bind_thread_value(context, name, expr, span)
         if len(context.out) == count:
             context.names.append(ElidedBind(context.out, count, name, span))
         return bound_value
+    if not context.is_launched and not reads_elements(expr):
+        return expr  # each launch computes it where it is used
     var = tile.Var(context.unique.take(name), expr.dtype)
     if per_thread.is_varying(context, expr):
         context.varying_variables.add(var)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.context import Context, Mask
 from tilec.frontend.sema.expressions import evaluate, reading
 from tilec.frontend.sema.roles import explicit_roles as roles
 from tilec.frontend.sema.statements import per_thread
@@ -74,15 +74,27 @@ def elaborate_guarded_rest(context: Context, sides: BranchSides, condition: tile
 
 
 def _mask_by_thread(context: Context, sides: BranchSides, condition: tile.Expr) -> None:
-    """Elaborate an `if` whose condition differs from thread to thread: its statements are guarded one by one."""
+    """Elaborate an `if` whose condition differs from thread to thread: its statements are guarded one by one. Where it
+    is shared, the whole block runs its collective statements if a thread gets there."""
     begin = reading.mark_moment(context)
     holds = per_thread.freeze_value(context, condition, sides.where)
-    for mask, work in ((holds, sides.then), (tile.Unary("not", holds, BOOL), sides.orelse)):
+    is_shared = sides.span in context.findings.shared_ifs
+    for side, work in ((holds, sides.then), (tile.Unary("not", holds, BOOL), sides.orelse)):
+        mask, reached = Mask(side, condition, sides.span, is_shared), None
         with context.region("the branch", is_loop=False) as out, per_thread.mask_threads(context, mask):
             if work is not None:
                 work()
-        context.out += out
+            if is_shared:
+                reached = per_thread.find_common_condition(context)
+        context.out += _guard_statements(out, reached, sides.span)
     context.converted_ifs.append((sides.span, tuple(reading.list_statements_since(context, begin))))
+
+
+def _guard_statements(statements: list[tile.Stmt], reached: tile.Expr | None, span: Span) -> list[tile.Stmt]:
+    """Return the statements under the condition that a thread of the block reaches them, if that is not certain."""
+    if isinstance(reached, tile.Const):
+        return statements if reached.value else []
+    return statements if reached is None or not statements else [tile.If(reached, tuple(statements), (), span)]
 
 
 def _divide_by_warpgroup(context: Context, sides: BranchSides, holds: tile.Expr) -> bool:

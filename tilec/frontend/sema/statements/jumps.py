@@ -67,9 +67,10 @@ class Flag:
 
     def _allocate(self, context: Context, span: Span) -> tile.Buffer:
         """Allocate the variable of the flag, which is set where the flag begins."""
-        scope: tile.Scope = "local" if span in context.per_thread_spans else "fragment"
+        scope: tile.Scope = "local" if span in context.findings.per_thread_variables else "fragment"
         variable = tile.Buffer(context.unique.take(self.name), (1,), INT32, scope, span)
         context.variable_names.add(variable.name)
+        context.variable_masks[variable.name] = self.moment.masks
         context.buffers.append(variable)
         with reading.insert_at(context, self.moment):
             set_variable(context, variable, Argument(1, span), span)
@@ -428,7 +429,9 @@ def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
 
 def _check_breakable(context: Context, iteration: Iteration, span: Span) -> None:
     """Refuse a `break` of a loop whose iterations do not run one after another."""
-    if iteration.loop is None:
+    if iteration.loop is None and tuple(context.masks) == iteration.begin.masks:
+        per_thread.require_known_threads(context, span, "`break`")
+    elif iteration.loop is None:
         per_thread.require_all_threads(context, span, "`break`")
     if iteration.kind not in _BREAKABLE_LOOPS:
         title = f"{iteration.kind} cannot be left with `break`"

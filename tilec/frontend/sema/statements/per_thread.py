@@ -13,11 +13,14 @@ from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
-from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.context import Context, Findings, Mask
 from tilec.ir import tile
 from tilec.ir.affine import Interval, reads_elements, value_interval
+from tilec.ir.expr import make_constant
+from tilec.ir.groups import WARP_THREADS
 from tilec.ir.types import BOOL, DType
 from tilec.ops.device_assert import DeviceAssert
+from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import CompileError, Diagnostic, Warn, raise_error
 from tilec.support.source import Span
 
@@ -33,8 +36,34 @@ def is_varying(context: Context, expr: tile.Expr) -> bool:
         return True
     if expr == tile.THREAD or expr in context.varying_variables:
         return True
-    is_local = isinstance(expr, tile.Load) and expr.buffer.scope == "local"
-    return is_local or any(is_varying(context, c) for c in tile.direct_operands(expr))
+    is_own = (
+        isinstance(expr, tile.Load) and expr.buffer.scope == "local" and not _is_uniform_array(context, expr.buffer)
+    )
+    return is_own or any(is_varying(context, c) for c in tile.direct_operands(expr))
+
+
+def _is_uniform_array(context: Context, array: tile.Buffer) -> bool:
+    """Return whether an array must have the same values in all threads, and no store has been found that differs."""
+    findings = context.findings
+    return array.span in findings.uniform_arrays and array.span not in findings.per_thread_variables
+
+
+def request_uniform_arrays(context: Context, exprs: Iterable[tile.Expr]) -> None:
+    """Note that the arrays of T.alloc_local that are read here must have the same values in all threads."""
+    loads = (e for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
+    read = {e.buffer.span for e in loads if e.buffer.scope == "local" and e.buffer.name in context.variable_masks}
+    context.findings.uniform_arrays.update(read)
+
+
+def _check_array_stores(context: Context, body: tuple[tile.Stmt, ...]) -> None:
+    """Note the arrays to which the threads that run these statements store different values."""
+    conditions = [stmt.condition for stmt in tile.walk_statements(body) if isinstance(stmt, tile.If)]
+    for store in (s for s in tile.walk_statements(body) if isinstance(s, tile.Store)):
+        is_everywhere = tuple(context.masks) == context.variable_masks.get(store.buffer.name)
+        is_everywhere &= not context.is_divergent and context.participation_condition is None
+        parts = (store.value, *store.indices, *conditions)
+        if not is_everywhere or store.previous is not None or any(is_varying(context, e) for e in parts):
+            context.findings.per_thread_variables.add(store.buffer.span)
 
 
 def is_per_thread_store(context: Context, store: tile.Store) -> bool:
@@ -46,7 +75,7 @@ def is_per_thread_store(context: Context, store: tile.Store) -> bool:
 def collect_thread_conditions(context: Context) -> tuple[tile.Expr, ...]:
     """Return the conditions under which a thread runs the current statement, outermost first."""
     counted = context.participation_condition
-    return (() if counted is None else (counted,)) + tuple(context.masks)
+    return (() if counted is None else (counted,)) + tuple(mask.condition for mask in context.masks)
 
 
 def join_conditions(conditions: Iterable[tile.Expr]) -> tile.Expr | None:
@@ -58,9 +87,60 @@ def join_conditions(conditions: Iterable[tile.Expr]) -> tile.Expr | None:
 def require_uniform(context: Context, expr: tile.Expr, span: Span, what: str) -> None:
     """Refuse a value that may vary between threads."""
     if is_varying(context, expr):
+        request_uniform_arrays(context, (expr,))
         way_out = "use block indices and loop variables only; stored values may depend on the thread"
         title = f"{what} must be the same for all threads"
         raise_error("thread-dependent", title, span, "depends on the thread", help=way_out)
+
+
+def require_known_threads(context: Context, span: Span, what: str) -> None:
+    """Let the whole block run a collective operation that is under conditions on the thread. Errors:
+    `thread-dependent`, where it is not known at compile time which threads meet them."""
+    if not context.is_divergent:
+        return
+    if context.has_explicit_roles:
+        require_all_threads(context, span, what)
+    if find_common_condition(context) is None:
+        request_uniform_arrays(context, (mask.written for mask in context.masks))
+        title = f"{what} is under a condition on the thread"
+        note = "the threads that run it together must be known at compile time"
+        way_out = "test the thread index and values that all threads share, or move it out of the `if`"
+        raise_error("thread-dependent", title, span, note, help=way_out)
+    context.findings.shared_ifs.update(mask.span for mask in context.masks if mask.span is not None)
+
+
+def find_common_condition(context: Context) -> tile.Expr | None:
+    """Return the uniform condition under which threads pass all masks here, the same for each thread that can pass
+    them, or None where there is no such condition."""
+    reached: tile.Expr = make_constant(False, BOOL)
+    for _, own in _fold_masks_by_thread(context):
+        if is_varying(context, own):
+            return None
+        if isinstance(own, tile.Const):
+            reached = own if own.value else reached
+        elif isinstance(reached, tile.Const) and not reached.value:
+            reached = own
+        elif own != reached and not isinstance(reached, tile.Const):
+            return None
+    return reached
+
+
+def count_threads_of_reaching_warps(context: Context) -> int:
+    """Return the number of threads in the warps that have threads which may pass all masks here."""
+    reaching = {
+        thread // WARP_THREADS
+        for thread, own in _fold_masks_by_thread(context)
+        if not isinstance(own, tile.Const) or own.value
+    }
+    return len(reaching) * WARP_THREADS
+
+
+def _fold_masks_by_thread(context: Context) -> Iterator[tuple[int, tile.Expr]]:
+    """Yield each thread that runs the statement without its masks, and the condition that they are for it."""
+    joined = join_conditions(mask.condition for mask in context.masks) or make_constant(True, BOOL)
+    low, high = context.ranges[tile.THREAD.name]
+    for thread in range(low, high + 1):
+        yield thread, fold_expr(tile.substitute_variables(joined, {tile.THREAD: tile.int32_const(thread)}))
 
 
 def require_all_threads(context: Context, span: Span, what: str) -> None:
@@ -79,15 +159,17 @@ def emit_for_each_thread(
     extents: tuple[int, ...] = (),
 ) -> None:
     """Emit statements that each running thread executes, for all values of the variables."""
+    if context.findings.uniform_arrays:
+        _check_array_stores(context, body)
     for mask in reversed(collect_thread_conditions(context)):
         body = (tile.If(mask, body, (), span),)
     context.out.append(tile.Parallel((tile.THREAD, *variables), (context.threads, *extents), body, span))
 
 
 @contextmanager
-def mask_threads(context: Context, condition: tile.Expr) -> Iterator[None]:
-    """Restrict the statements inside to threads for which the condition holds."""
-    context.masks.append(condition)
+def mask_threads(context: Context, mask: Mask) -> Iterator[None]:
+    """Restrict the statements inside to threads for which the condition of the mask holds."""
+    context.masks.append(mask)
     try:
         with context.guarded():
             yield
@@ -117,7 +199,8 @@ def bind_thread_value(context: Context, name: str, value: tile.Expr, span: Span)
     loads = [e for e in parts if isinstance(e, tile.Load)]
     if not loads and not has_collective_call(value) and len(parts) <= MAX_SUBSTITUTED_OPERATORS:
         return value
-    is_partial = context.masks or (context.participation_condition is not None and is_varying(context, value))
+    has_idle_threads = bool(context.masks) or context.participation_condition is not None
+    is_partial = context.is_divergent or (has_idle_threads and is_varying(context, value))
     if is_partial and not all(e.buffer.in_registers for e in loads):
         return snapshot_in_register(context, name, value, span)  # in the other threads the loads may be out of bounds
     var = tile.Var(context.unique.take(name), value.dtype)
@@ -142,18 +225,21 @@ def freeze_value(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
 def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
     """Return the assertion, restricted to the threads that run it."""
     condition = op.condition
-    for mask in collect_thread_conditions(context) if is_varying(context, condition) else context.masks:
+    masks = tuple(mask.condition for mask in context.masks)
+    for mask in collect_thread_conditions(context) if is_varying(context, condition) else masks:
         condition = tile.Binary("or", tile.Unary("not", mask, BOOL), condition, BOOL)
     return replace(op, condition=condition)
 
 
-def repeat_until_stable(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> T:
-    """Repeat `attempt` until it finds no further variables that vary between threads, and return its last result.
+def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T:
+    """Repeat `attempt` until it finds nothing further about the kernel, and return its last result.
 
-    `attempt` adds the variables that it finds to the given set. Only the warnings of the last attempt are passed on."""
-    known: set[Span] = set()
+    `attempt` adds to the given findings. What varies between threads is looked for anew once further `if`s are known to
+    be shared or further arrays to be uniform, since less varies then. Only the warnings of the last attempt are passed
+    on."""
+    known = Findings()
     while True:
-        found, warnings = set(known), list[Diagnostic]()
+        found, warnings = known.copy_sets(), list[Diagnostic]()
         outcome: T | CompileError
         try:
             outcome = attempt(found, warnings.append)
@@ -165,6 +251,8 @@ def repeat_until_stable(attempt: Callable[[set[Span], Warn], T], warn: Warn) -> 
             if isinstance(outcome, CompileError):
                 raise outcome
             return outcome
+        if (found.shared_ifs, found.uniform_arrays) != (known.shared_ifs, known.uniform_arrays):
+            found.per_thread_variables.clear()
         known = found
 
 

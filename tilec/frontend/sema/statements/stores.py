@@ -17,8 +17,9 @@ def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span
     if buffer.scope == "local":
         emit_store(context, Access(buffer, (tile.int32_const(0),)), Argument(value, argument.span), span)
         return
-    if context.masks or per_thread.is_varying(context, value):
-        context.per_thread_spans.add(buffer.span)
+    is_own = context.is_divergent or tuple(context.masks) != context.variable_masks[buffer.name]
+    if is_own or per_thread.is_varying(context, value):
+        context.findings.per_thread_variables.add(buffer.span)
         return
     if context.is_parallel:
         title = f"{buffer.name} is set inside {context.nest_name}"
