@@ -46,3 +46,10 @@ def test_tiles_take_turns_around_rings() -> None:
     assert [role.name for role in made.program.roles] == ["consumer", "producer"]
     assert {"xq", "ro"} <= sharing(made)
     check_results(made)
+
+
+def test_rows_of_sums_are_stored_by_the_threads_that_hold_them() -> None:
+    """No tile of the sums' size carries them to other threads, and what is stored is right."""
+    _, made = built(KERNEL, "sm_90a", entry="halves")
+    assert [tile.buffer.name for tile in made.program.shared] == ["a", "b", "half"]
+    check_results(made)
