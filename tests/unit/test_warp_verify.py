@@ -619,3 +619,61 @@ def test_a_ring_of_one_role_is_not_touched_again() -> None:
     )
     later = with_tile_over(one_role(ring, *STORED, BAR, change(A, USE), depth=3))
     assert "Elementwise touches A while O has its memory" in violations(later)
+
+
+# ---- 10: tiles that share memory -------------------------------------------------------------------------------------
+
+
+def in_turns(*body: warp.Operation) -> warp.Program:
+    """One role of four warps. O has the memory of A before it or after it."""
+    program = one_role(*body)
+    return replace(program, shared=(*program.shared, warp.SharedTile(OVER, LAYOUT, 1, 0, reuses=("A",))))
+
+
+TURN_OF_A, TURN_OF_O = (write(A), BAR, read(A)), (write(OVER), BAR, read(OVER))
+
+
+def test_tiles_may_take_turns() -> None:
+    assert violations(in_turns(*TURN_OF_A, BAR, *TURN_OF_O)) == ""
+    assert violations(in_turns(loop(*TURN_OF_A, BAR, *TURN_OF_O, BAR))) == ""
+    assert (
+        violations(in_turns(*TURN_OF_A, BAR, write(OVER), warp.ProxyFence(), BAR, store(OVER), warp.BulkWait(0))) == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ((*TURN_OF_A, *TURN_OF_O), "Elementwise on A has no barrier after Elementwise, and O reuses its memory"),
+        ((write(A), *TURN_OF_O), "Elementwise on A has no barrier after Elementwise, and O reuses its memory"),
+        ((loop(*TURN_OF_A, BAR, *TURN_OF_O),), "Elementwise on O has no barrier after Elementwise, and A reuses"),
+        ((write(A), BAR, read(OVER)), "O is read while A has its memory"),
+        ((*TURN_OF_A, BAR, *TURN_OF_O, BAR, read(A)), "A is read while O has its memory"),
+        ((copy(A), COMMIT, BAR, *TURN_OF_O), "Elementwise on A does not wait for CpAsync, and O reuses its memory"),
+        (
+            (write(A), warp.ProxyFence(), BAR, store(A), BAR, *TURN_OF_O, warp.BulkWait(0)),
+            "Elementwise on A does not wait for TmaStore, and O reuses its memory",
+        ),
+        ((wgmma(), BAR, *TURN_OF_O), "Elementwise on A does not wait for Wgmma, and O reuses its memory"),
+    ],
+)
+def test_a_turn_begins_after_the_one_before(body: tuple[warp.Operation, ...], message: str) -> None:
+    assert message in violations(in_turns(*body))
+
+
+def test_only_tiles_that_say_so_share_memory() -> None:
+    program = in_turns(*TURN_OF_A)
+    *others, last = program.shared
+    assert "A ends at byte 8192 of shared memory, O starts at 0" in violations(
+        replace(program, shared=(*others, replace(last, reuses=("B",))))
+    )
+    moved = replace(last, offset=4096)
+    assert "O ends at byte 12288 of shared memory, B starts at 8192" in violations(
+        replace(program, shared=(*others, moved))
+    )
+
+
+def test_another_role_does_not_take_turns() -> None:
+    program = in_turns(*TURN_OF_A)
+    roles = (*program.roles, warp.Role("other", 4, 4, (warp.BarSync(1, 128), write(OVER))))
+    assert "O reuses the memory of A, which all also uses" in violations(replace(program, roles=roles))

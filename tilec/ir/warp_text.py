@@ -34,6 +34,7 @@ def _program_lines(program: Program) -> Iterator[str]:
     for shown in program.shared:
         versions = f", {shown.depth} versions {shown.stride} bytes apart" if shown.depth > 1 else ""
         over = ", over the rings" if shown.over_rings else ""
+        over += f", may reuse {', '.join(shown.reuses)}" if shown.reuses else ""
         yield f"  shared {show_declared(shown.buffer)} at {shown.offset}: {show_shared(shown.layout)}{versions}{over}"
     for held in program.tensor:
         versions = f", {held.depth} versions" if held.depth > 1 else ""

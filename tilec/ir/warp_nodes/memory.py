@@ -87,13 +87,15 @@ class Cursor:
 @dataclass(frozen=True, slots=True)
 class SharedTile:
     """A shared buffer with all its versions: `depth` of them, `stride` bytes apart, the first at `offset`. A tile that
-    is `over_rings` lives after the rings are drained, and may reuse their memory."""
+    is `over_rings` lives after the rings are drained, and may reuse their memory. It may also have that of the tiles
+    it `reuses`, which are live before it or after it."""
 
     buffer: Buffer
     layout: SharedLayout
     depth: int = 1
     offset: int = 0
     over_rings: bool = False
+    reuses: tuple[str, ...] = ()
 
     @property
     def stride(self) -> int:

@@ -47,7 +47,9 @@ def check_shared_memory(program: Program) -> Iterator[str]:
     in_rings = {name for ring in program.rings for name in ring.buffers}
     for first, second in combinations(sorted(program.shared, key=lambda t: (t.offset, t.buffer.name)), 2):
         over = [t for t in (first, second) if t.over_rings and t.buffer.name not in in_rings]
-        if first.meets(second) and (len(over) != 1 or {first.buffer.name, second.buffer.name}.isdisjoint(in_rings)):
+        is_over = len(over) == 1 and not {first.buffer.name, second.buffer.name}.isdisjoint(in_rings)
+        takes = [t for t, other in ((first, second), (second, first)) if other.buffer.name in t.reuses]
+        if first.meets(second) and not is_over and (not takes or any(t.buffer.name in in_rings for t in takes)):
             yield (
                 f"{first.buffer.name} ends at byte {first.offset + first.bytes} of shared memory, "
                 f"{second.buffer.name} starts at {second.offset}"
@@ -244,10 +246,11 @@ def _holds_own_row_blocks(layout: Fragment, parts: int) -> bool:
 class Overlaps:
     """The tiles that reuse the memory of rings. `beneath` has for each of them the ring tiles whose memory it reuses,
     and whether rows at the same place belong to the same warpgroup in both. `by_rows` are the accumulators of which
-    each warpgroup holds such rows."""
+    each warpgroup holds such rows. `beside` has the tiles in no ring with which a tile in no ring shares memory."""
 
     beneath: dict[str, tuple[tuple[str, bool], ...]]
     by_rows: frozenset[str]
+    beside: dict[str, tuple[str, ...]]
 
     def own_rows(self, op: Operation) -> tuple[str, ...]:
         """Return the tiles of which each warpgroup reads only the rows of its part."""
@@ -256,10 +259,14 @@ class Overlaps:
 
 def find_overlaps(program: Program) -> Overlaps:
     """Return the shared tiles that reuse the memory of others, and so must not be in use with them."""
-    over = [shared_tile for shared_tile in program.shared if shared_tile.over_rings]
-    if not over:
-        return Overlaps({}, frozenset())
     in_rings = [t for t in program.shared if any(t.buffer.name in ring.buffers for ring in program.rings)]
+    others = [t for t in program.shared if t not in in_rings]
+    beside = {
+        t.buffer.name: met for t in others if (met := tuple(o.buffer.name for o in others if o is not t and o.meets(t)))
+    }
+    over = [t for t in others if t.over_rings or any(t.meets(ringed) for ringed in in_rings)]
+    if not over:
+        return Overlaps({}, frozenset(), beside)
     parts = {op.source.name: op.parts for op in program.operations() if isinstance(op, warp.TmaStore)}
     beneath = {
         shared_tile.buffer.name: tuple(
@@ -272,7 +279,7 @@ def find_overlaps(program: Program) -> Overlaps:
     by_rows = {
         b.name for b, layout in program.fragments if _holds_own_row_blocks(layout, max(parts.values(), default=1))
     }
-    return Overlaps(beneath, frozenset(by_rows))
+    return Overlaps(beneath, frozenset(by_rows), beside)
 
 
 def _have_same_row_owners(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:

@@ -3,7 +3,8 @@
 1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups, and roles
    that share a warpgroup ask for the same registers.
 2. Shared tiles have unique names, lie inside the dynamic shared memory asked for, and overlap neither the barriers nor
-   one another, except that tiles over the rings may reuse the memory of tiles in rings.
+   one another, except that tiles over the rings may reuse the memory of tiles in rings, and a tile in no ring that of
+   the tiles that it `reuses`.
 3. A tile with several versions is only touched through a cursor of its ring. A cursor that moves to the position of
    another one moves by one version.
 4. Barriers: a producer acquires a version before it fills it, and a consumer waits for it before it reads it. Every
@@ -26,7 +27,9 @@
 10. A tile over the rings is touched only after the tiles whose memory it reuses: all versions that were acquired have
     been released, only this role and their producers have touched them, and its threads have had a barrier since. A
     barrier of each warpgroup is enough where it has only read the memory of its own rows. From then on nobody fills or
-    touches these tiles.
+    touches these tiles. Of two tiles in no ring that share memory, one is touched after the other only by an operation
+    that does not read it, in the role that alone has touched the other, after its accesses are complete and a barrier
+    has followed them, and a proxy fence where this operation is of the asynchronous proxy.
 11. Two accesses to one version of a shared tile, or of an accumulator in tensor memory, by different roles, by TMA or
     by the tensor cores, one of them writing, are ordered by barriers: somebody signals when the first is complete, and
     the role of the second has waited for that, directly or through others. Where the asynchronous proxy then reads or
@@ -192,6 +195,7 @@ class _VerifierRun:
         self.overlaps = overlaps
         self.skips: list[SplitRole] = []
         self.covered: dict[str, str] = {}  # tiles whose memory another tile reuses, and that tile
+        self.latest: dict[frozenset[str], str] = {}  # of two tiles that share memory, the one touched last
 
     def find_violations(self) -> Iterator[str]:
         """Run all roles together, and yield the violation that stops them or what is left at the end."""
@@ -488,6 +492,8 @@ class _VerifierRun:
                 return slot
             if message := self.check_reused_memory(state, op, name):
                 return message
+            if message := self.check_turns(state, op, name):
+                return message
             kept_of[name] = state.accesses.setdefault((name, slot), [])
             for earlier in kept_of[name]:
                 if earlier.atomic and name in atomic:
@@ -573,6 +579,28 @@ class _VerifierRun:
                         if message := self.conflicts.after(state, op, tile, earlier, True, None, False, by_all=True):
                             return f"{message}, and {name} reuses its memory"
             self.covered[tile] = name
+        return ""
+
+    def check_turns(self, state: RoleState, op: warp.Operation, name: str) -> str:
+        """Check rule 10 where a tile in no ring is touched, and others in no ring have the same memory."""
+        reads, _, _, by_async = operation_effects(op)
+        for other in self.overlaps.beside.get(name, ()):
+            pair = frozenset((name, other))
+            if self.latest.get(pair, name) == name:
+                self.latest[pair] = name
+                continue
+            where = f"line {op.span.line}: {name}"
+            if name in reads:
+                return f"{where} is read while {other} has its memory"
+            for role in self.roles:
+                for earlier in role.accesses.get((other, 0), ()):
+                    if role is not state and role not in state.mates:
+                        return f"{where} reuses the memory of {other}, which {role.role.name} also uses"
+                    if message := self.conflicts.after(
+                        state, op, other, earlier, True, None, name in by_async, by_all=True
+                    ):
+                        return f"{message}, and {name} reuses its memory"
+            self.latest[pair] = name
         return ""
 
     def check_await(self, state: RoleState, op: warp.Await) -> str:

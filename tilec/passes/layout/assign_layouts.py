@@ -42,6 +42,7 @@ from tilec.passes.layout.fragments.convert_layouts import (
 )
 from tilec.passes.layout.fragments.irregular_loops import regularise_nest
 from tilec.passes.layout.fragments.loop_layout import build_digit_layout, is_regular
+from tilec.passes.layout.fragments.shift_nests import shift_nest
 from tilec.passes.layout.fragments.warp_partition import partition_warpgroups, partition_warps
 from tilec.passes.layout.mechanisms.kernel_form import KernelForm
 from tilec.passes.layout.mechanisms.tensor_memory import build_copied_layout
@@ -188,6 +189,9 @@ def assign_fragment_layouts(selected: MechanismSelection, mistakes: ErrorCollect
             if conflict.buffer.scope == "reducer":
                 assert isinstance(conflict.stmt, tile.Parallel)
                 kernel = reducer_layout.add_nest_parts(kernel, conflict.stmt, conflict.buffer)
+                continue
+            if (shifted := shift_nest(conflict)) is not None:
+                kernel = replace(kernel, body=replace_statement(kernel.body, conflict.stmt, (shifted,)))
                 continue
             try:
                 kernel, made = insert_conversion(kernel, conflict)

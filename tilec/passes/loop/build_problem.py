@@ -39,10 +39,10 @@ from tilec.passes.loop.price.compound import CompoundCost, compute_compound_cost
 from tilec.passes.loop.price.product_steps import add_first_step_wait, move_loads_into_products, price_product_steps
 from tilec.passes.loop.price.statement_price import count_demands, price_statement
 from tilec.passes.loop.ring_links import find_ring_links, producer_reads_before_commit
+from tilec.passes.memory.live_ranges import align_bytes, count_tile_bytes, list_counted_tiles
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 from tilec.passes.memory.privatise import add_private_copies, find_private_tiles
-from tilec.passes.memory.shared_limits import align_bytes, refuse_tiles, refuse_versions
-from tilec.passes.memory.shared_reuse import find_tiles_over_rings
+from tilec.passes.memory.shared_limits import refuse_tiles, refuse_versions
 from tilec.sched.problem import UNLIMITED, Edge, Op, Pool, Problem, Ring, Role, Slot, Use
 from tilec.sched.schedule import Schedule
 from tilec.sched.solution import Solution
@@ -344,9 +344,8 @@ class _ProblemBuilder:
         for plan in self.plans:
             if self.count_fixed_versions(plan) is None:
                 versions |= {b.name: 1 for b in plan.buffers}
-        late = find_tiles_over_rings(self.assignment.kernel)
-        layouts = self.assignment.shared.items()
-        return {name: layout.bytes * versions.get(name, 1) for name, layout in layouts if name not in late}
+        counted = list_counted_tiles(self.assignment, self.target)
+        return {name: self.assignment.shared[name].bytes * versions.get(name, 1) for name in counted}
 
     def is_loaded(self, plan: RingPlan) -> bool:
         return all(assign_roles.is_bulk_load(self.statements[i]) for i in plan.producers)
@@ -379,9 +378,7 @@ class _ProblemBuilder:
     def count_reserved_bytes(self, rings: tuple[RingPlan, ...]) -> int:
         """Return the bytes of shared memory beside this loop's rings: other tiles, scratch, barriers."""
         versions, barriers = self.count_reserved_versions(rings)
-        late = find_tiles_over_rings(self.assignment.kernel)  # they lie over the rings
-        beside = ((name, layout) for name, layout in self.assignment.shared.items() if name not in late)
-        tiles = sum(align_bytes(layout.bytes) * versions.get(name, 1) for name, layout in beside)
+        tiles = count_tile_bytes(self.assignment, self.target, versions)
         if find_dynamic_loop(self.assignment.kernel) is not None:
             tiles += align_bytes(RING_BYTES)
         return tiles + align_bytes(barriers * BARRIER_BYTES)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
-from tilec.passes.memory.shared_limits import align_bytes, format_size_sum
+from tilec.passes.memory.live_ranges import align_bytes, place_tiles
+from tilec.passes.memory.shared_limits import format_size_sum
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.options import EnvironmentSwitches
 from tilec.target.table import Target
@@ -17,20 +18,16 @@ def allocate_shared(program: Program, target: Target, switches: EnvironmentSwitc
 
     Tiles lie one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
     these do, and barriers come last. Errors: `shared-memory-overflow`."""
-    in_rings = {name for ring in program.rings for name in ring.buffers}
-    kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
-    placed, begin = _stack_tiles(kept, 0)
-    rings, end = _stack_tiles([t for t in program.shared if t.buffer.name in in_rings], begin)
-    over, end_over = _stack_tiles([t for t in program.shared if t.over_rings], begin)
-    offsets = placed | rings | over
+    shared = any(t.reuses for t in program.shared)
+    offsets, counted = _share_memory(program) if shared else _reuse_rings(program)
     tiles = tuple(replace(t, offset=offsets[t.buffer.name]) for t in program.shared)
-    barriers_at = -(-max(end, end_over) // MBARRIER_BYTES) * MBARRIER_BYTES
+    end = max((t.offset + t.bytes for t in tiles), default=0)
+    barriers_at = -(-end // MBARRIER_BYTES) * MBARRIER_BYTES
     total = barriers_at + program.barrier_bytes + program.tensor_bytes
     limit = target.limit("smem_bytes_per_cta")
     if total > limit and not switches.unlimited_smem:
         largest = sorted(tiles, key=lambda t: -t.bytes)
-        behind = over if end_over > end else rings
-        sizes = {t.buffer.name: t.bytes for t in tiles if t.buffer.name in placed | behind}
+        sizes = {t.buffer.name: t.bytes for t in tiles if t.buffer.name in counted}
         raise_error(
             "shared-memory-overflow",
             f"the tiles take {total:,} bytes of shared memory, {target.name} has {limit:,} for a block",
@@ -41,6 +38,26 @@ def allocate_shared(program: Program, target: Target, switches: EnvironmentSwitc
             help="use smaller tiles or fewer stages",
         )
     return replace(program, shared=tiles, smem_bytes=total, barriers_at=barriers_at)
+
+
+def _reuse_rings(program: Program) -> tuple[dict[str, int], frozenset[str]]:
+    """Return the offset of each tile, where only tiles over the rings reuse memory, and the tiles that add up."""
+    in_rings = {name for ring in program.rings for name in ring.buffers}
+    kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
+    placed, begin = _stack_tiles(kept, 0)
+    rings, end = _stack_tiles([t for t in program.shared if t.buffer.name in in_rings], begin)
+    over, end_over = _stack_tiles([t for t in program.shared if t.over_rings], begin)
+    return placed | rings | over, frozenset(placed | (over if end_over > end else rings))
+
+
+def _share_memory(program: Program) -> tuple[dict[str, int], frozenset[str]]:
+    """Return the offset of each tile, where tiles share memory: those of rings first. And all tiles."""
+    in_rings = {name for ring in program.rings for name in ring.buffers}
+    rings, end = _stack_tiles([t for t in program.shared if t.buffer.name in in_rings], 0)
+    sizes = {t.buffer.name: align_bytes(t.layout.bytes) for t in program.shared}
+    reused = {t.buffer.name: frozenset(t.reuses) for t in program.shared}
+    offsets, _ = place_tiles(sizes, in_rings, reused)
+    return rings | {name: align_bytes(end) + at for name, at in offsets.items()}, frozenset(sizes)
 
 
 def _stack_tiles(tiles: Sequence[SharedTile], begin: int) -> tuple[dict[str, int], int]:

@@ -34,6 +34,7 @@ from tilec.passes.loop.ring_links import RingLink, find_ring_links
 from tilec.passes.lower.accumulator_initialisation import initialise_by_products
 from tilec.passes.lower.nests import build_gathered_copy, split_replicated_nest
 from tilec.passes.lower.role_pipeline import TMA_FILLERS, Cursors, RolePipeline
+from tilec.passes.memory.live_ranges import find_ring_tiles, plan_reuse
 from tilec.passes.memory.multicast import get_multicast_axes
 from tilec.passes.memory.prefetch_tiles import TileLoad, count_prefetched_versions, find_tile_loads, is_prefetched
 from tilec.passes.memory.privatise import add_private_copies
@@ -238,11 +239,15 @@ class Expander:
 
     def list_shared_tiles(self) -> Iterator[warp.SharedTile]:
         """Yield the shared tiles of the program: those of the kernel, scratch, and answers."""
-        late = frozenset() if self.assignment.roles else find_tiles_over_rings(self.kernel)
+        reused = plan_reuse(self.assignment, self.target)
+        late = frozenset() if self.assignment.roles or reused else find_tiles_over_rings(self.kernel)
+        never = self.ring_of.keys() - find_ring_tiles(self.kernel) if reused else frozenset()  # rings that nobody saw
         for buffer in self.kernel.buffers:
             if buffer.scope == "shared":
                 ring, layout = self.ring_of.get(buffer.name), self.assignment.shared[buffer.name]
-                yield warp.SharedTile(buffer, layout, ring.depth if ring else 1, over_rings=buffer.name in late)
+                others = () if ring else tuple(sorted(reused.get(buffer.name, frozenset()) - never))
+                depth, is_late = ring.depth if ring else 1, buffer.name in late
+                yield warp.SharedTile(buffer, layout, depth, over_rings=is_late, reuses=others)
         for buffer in self.scratch_tiles.values():
             yield warp.SharedTile(buffer, unswizzled_layout(buffer.shape, buffer.dtype.bytes))
         if self.walk is not None:

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from tilec.ir.multicast import SWIZZLE_BYTES
 from tilec.ir.tile import Buffer
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.memory.shared_reuse import find_tiles_over_rings
+from tilec.passes.memory.live_ranges import count_tile_bytes, list_counted_tiles
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 from tilec.target.table import Target
 
 _MAX_NAMED_TILES = 8
 """The most tiles named in the sum; the sizes of others are added up."""
-
-
-def align_bytes(size: int) -> int:
-    """Round a size up to where a tile can begin."""
-    return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
 
 
 def format_size_sum(total: int, sizes: Mapping[str, int]) -> str:
@@ -29,18 +23,20 @@ def format_size_sum(total: int, sizes: Mapping[str, int]) -> str:
     parts = [f"{size:,} ({name})" for name, size in shown]
     if others:
         parts.append(f"{sum(size for _, size in others):,} ({len(others)} smaller tiles)")
-    if rest := total - sum(sizes.values()):
+    rest = total - sum(sizes.values())
+    if rest > 0:
         parts.append(f"{rest:,} (barriers and padding)")
-    return f"{total:,} = {' + '.join(parts)}"
+    reused = f" - {-rest:,} (memory that several tiles use, one after another)" if rest < 0 else ""
+    return f"{total:,} = {' + '.join(parts)}{reused}"
 
 
 def check_kernel_without_loops(assignment: LayoutAssignment, target: Target) -> None:
     """Refuse a kernel without pipelined loops whose tiles do not fit."""
-    late = find_tiles_over_rings(assignment.kernel)
-    sizes = {name: layout.bytes for name, layout in assignment.shared.items() if name not in late}
-    needed = sum(map(align_bytes, sizes.values()))
+    needed = count_tile_bytes(assignment, target, {})
     if needed > target.limit("smem_bytes_per_cta"):
-        refuse_tiles(assignment, target, needed, sizes)
+        refuse_tiles(
+            assignment, target, needed, {n: assignment.shared[n].bytes for n in list_counted_tiles(assignment, target)}
+        )
 
 
 def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int, sizes: Mapping[str, int]) -> NoReturn:
@@ -53,6 +49,7 @@ def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int, size
 
     tiles = sorted((b for b in assignment.kernel.buffers if b.scope == "shared"), key=lambda b: -b.bytes)
     capacity = target.limit("smem_bytes_per_cta")
+    fits_alone = assignment.shared[tiles[0].name].bytes <= capacity
     raise_error(
         "shared-memory-overflow",
         f"the tiles take {needed:,} bytes of shared memory, {target.name} has {capacity:,} for a block",
@@ -60,7 +57,9 @@ def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int, size
         f"{tiles[0].name} alone is {assignment.shared[tiles[0].name].bytes:,} bytes",
         secondary=tuple(Label(b.span, describe_size(b)) for b in tiles[1:3]),
         notes=(format_size_sum(needed, sizes),),
-        help="use smaller tiles",
+        help="use smaller tiles"
+        if fits_alone
+        else f"no block can hold {tiles[0].name}: make it a tile of fewer rows or columns, and loop over its parts",
     )
 
 

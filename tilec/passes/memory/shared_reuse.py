@@ -19,7 +19,7 @@ def find_tiles_over_rings(kernel: tile.Kernel) -> frozenset[str]:
     """Return the shared tiles that may lie over the rings, by name. Lifetimes are counted in outermost
     statements of the kernel."""
     loops = [at for at, stmt in enumerate(kernel.body) if find_pipelined_loops((stmt,))]
-    if not loops or any(map(_is_ordered_elsewhere, tile.walk_statements(kernel.body))) or _has_loop_stores(kernel):
+    if not loops or any(map(is_ordered_elsewhere, tile.walk_statements(kernel.body))) or has_loop_stores(kernel):
         return frozenset()
     tiles = {b.name for b in kernel.buffers if b.scope == "shared"}
     early = {name for stmt in kernel.body[: loops[-1] + 1] for name in find_accesses(stmt).all_names}
@@ -33,20 +33,20 @@ def find_tiles_over_rings(kernel: tile.Kernel) -> frozenset[str]:
     late = behind[reached[-1] + 1 :] if reached else behind
     ours = {name for stmt in late for name in find_accesses(stmt).all_names} - early - prefetched
     ours -= {name for stmt in behind[: len(behind) - len(late)] for name in find_accesses(stmt).all_names}
-    return frozenset(name for name in tiles & ours if _is_written_first(name, late) is not False)
+    return frozenset(name for name in tiles & ours if is_written_first(name, late) is not False)
 
 
-def _is_written_first(buffer: str, body: tuple[tile.Stmt, ...]) -> bool | None:
+def is_written_first(buffer: str, body: tuple[tile.Stmt, ...]) -> bool | None:
     """Return True if the tile is surely written before it is read, False if it may be read first, None if neither."""
     for stmt in body:
         match stmt:
             case tile.If(then=then, orelse=orelse):
                 is_read = _is_read_by_condition(stmt, buffer)
-                found = [False] if is_read else [_is_written_first(buffer, branch) for branch in (then, orelse)]
+                found = [False] if is_read else [is_written_first(buffer, branch) for branch in (then, orelse)]
                 use = False if False in found else True if all(found) else None
             case tile.For(body=inner) | tile.While(body=inner):
                 # The loop may have no iteration, so its writes do not count for later statements.
-                is_read = _is_read_by_condition(stmt, buffer) or _is_written_first(buffer, inner) is False
+                is_read = _is_read_by_condition(stmt, buffer) or is_written_first(buffer, inner) is False
                 use = False if is_read else None
             case _:
                 touched = find_accesses(stmt)
@@ -62,14 +62,14 @@ def _is_read_by_condition(stmt: tile.Stmt, buffer: str) -> bool:
     return any(isinstance(part, tile.Load) and part.buffer.name == buffer for part in parts)
 
 
-def _has_loop_stores(kernel: tile.Kernel) -> bool:
+def has_loop_stores(kernel: tile.Kernel) -> bool:
     """Return whether a store role may read a ring of a loop, at a time that the other roles do not know."""
     inside = (stmt for loop in find_pipelined_loops(kernel.body) for stmt in tile.walk_statements(loop.body))
     operations = (stmt for stmt in inside if isinstance(stmt, tile.TileOp))
     return any([region.buffer.scope for region in op.regions] == ["shared", "global"] for op in operations)
 
 
-def _is_ordered_elsewhere(stmt: tile.Stmt) -> bool:
+def is_ordered_elsewhere(stmt: tile.Stmt) -> bool:
     """Return whether a statement may use a ring's memory without the order of the text: an explicit barrier, a tile
     sent by another block, or tensor cores that read the rings for a role of their own."""
     if not isinstance(stmt, tile.TileOp):

@@ -28,8 +28,8 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 from tilec.passes.layout.select_mechanisms import STAGED_CHUNK_BYTES
 from tilec.passes.layout.shared.atoms import ACCUMULATOR_LANES
+from tilec.passes.memory.live_ranges import align_bytes
 from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
-from tilec.passes.memory.shared_limits import align_bytes
 from tilec.passes.memory.shared_reuse import find_tiles_over_rings
 from tilec.support.records import dataclass
 from tilec.target.table import Target

@@ -3,6 +3,7 @@ the tiles that reuse their memory."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
@@ -141,10 +142,10 @@ class ReusingTile:
 
 
 def find_reusing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ...]]:
-    """Return the tiles that reuse the memory of each tile in a ring."""
+    """Return the tiles that have the memory of each tile after it."""
     late = [tile for tile in program.shared if tile.over_rings]
     if not late:
-        return {}
+        return _find_sharing_tiles(program)
     assert program.smem_bytes, "what lies over what is known when the tiles have been placed"
     layouts = {buffer.name: layout for buffer, layout in program.fragments}
     # With ping-pong, one warpgroup may be done with the rings while another is not.
@@ -162,6 +163,17 @@ def find_reusing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ..
     return found
 
 
+def _find_sharing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ...]]:
+    """Return the tiles that share memory with each tile. In a loop each may follow the other."""
+    found: dict[str, tuple[ReusingTile, ...]] = {}
+    for one, other in itertools.permutations(program.shared, 2):
+        names = one.buffer.name, other.buffer.name
+        if (one.reuses or other.reuses) and one.meets(other):
+            assert names[0] in other.reuses or names[1] in one.reuses, f"{names[0]} and {names[1]} are live together"
+            found[names[0]] = (*found.get(names[0], ()), ReusingTile(names[1], frozenset()))
+    return found
+
+
 def _has_same_row_parts(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
     """Return True if each byte that both tiles have is in rows of the same part, of `PART_ROWS` each in turn."""
     row, period = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
@@ -170,6 +182,6 @@ def _has_same_row_parts(tile: warp.SharedTile, other: warp.SharedTile, parts: in
 
 
 def build_early_touch(op: warp.Operation, touch: Touch, later: ReusingTile) -> Touch:
-    """Return the touch as one of the tile that reuses the memory later."""
+    """Return the touch as one of the tile that has the memory later."""
     by_rows = warp.tiles_read_by_own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in later.by_rows else ()
-    return replace(touch, buffer=later.tile, per_warpgroup=touch.buffer in by_rows)
+    return replace(touch, buffer=later.tile, per_warpgroup=touch.buffer in by_rows, atomic="", owner=None, area=None)
