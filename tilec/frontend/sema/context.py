@@ -81,7 +81,7 @@ class Mask:
 
 @dataclass(slots=True)
 class Findings:
-    """What is only known once a kernel has been elaborated, as places in its text: the variables of T.alloc_var and
+    """Facts known only once a kernel has been elaborated, as places in its text: the variables of T.alloc_var and
     the arrays of T.alloc_local that threads set differently, the `if`s on the thread that have collective statements in
     them, and the arrays that must have the same values in all threads."""
 
@@ -160,7 +160,7 @@ class Context:
     variable_names: set[str] = field(default_factory=set)
     """The names of the buffers of T.alloc_var: of one element, of which each thread has a copy."""
     findings: Findings = field(default_factory=Findings)
-    """What elaborating the kernel before has found out about it."""
+    """The facts that an earlier elaboration of the kernel has found."""
     variable_masks: dict[str, tuple[Mask, ...]] = field(default_factory=dict)
     """By name of a variable of T.alloc_var or an array of T.alloc_local: the masks around its allocation."""
     varying_variables: set[tile.Var] = field(default_factory=set)
@@ -232,7 +232,7 @@ class Context:
 
     @property
     def is_divergent(self) -> bool:
-        """Whether some threads may skip the statement, and the block does not run it in their place."""
+        """Return whether some threads may skip the statement, and the block does not run it in their place."""
         return any(not mask.is_shared for mask in self.masks)
 
     @property

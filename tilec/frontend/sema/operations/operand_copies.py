@@ -30,7 +30,7 @@ def list_product_steps(context: Context, path: str, call: Call) -> Iterator[Step
         if _is_whole(call, "B", "fragment"):
             yield from _copy_operand(context, call, "B", changed)
         if call["transpose_E"].value is True and _is_whole(call, "E", "shared"):
-            yield from _copy_operand(context, call, "E", changed, transposes=True)
+            yield from _copy_operand(context, call, "E", changed, "T.transpose")
             changed["transpose_E"] = Argument(False, call["transpose_E"].span)
     if changed:
         yield path, [], {name: value for name, value in call.arguments.items() if call.is_given(name)} | changed
@@ -43,17 +43,18 @@ def _is_whole(call: Call, name: str, scope: tile.Scope) -> bool:
 
 
 def _copy_operand(
-    context: Context, call: Call, name: str, changed: dict[str, Argument], transposes: bool = False
+    context: Context, call: Call, name: str, changed: dict[str, Argument], by: str = "T.copy"
 ) -> Iterator[Step]:
-    """Yield the copy of an operand to a shared tile, which takes its place in `changed`."""
+    """Yield the copy of an operand, by T.copy or T.transpose, to a shared tile that takes its place in `changed`."""
     source, span = call[name].value, call[name].span
     assert isinstance(source, tile.Buffer)
-    shape = source.shape[::-1] if transposes else source.shape
-    suffix = "transposed" if transposes else "shared"
+    is_turned = by == "T.transpose"
+    shape = source.shape[::-1] if is_turned else source.shape
+    suffix = "transposed" if is_turned else "shared"
     copied = tile.Buffer(context.unique.take(f"{source.name}_{suffix}"), shape, source.dtype, "shared", span)
     context.buffers.append(copied)
     changed[name] = Argument(copied, span)
-    yield "T.transpose" if transposes else "T.copy", [call[name], changed[name]], {}
+    yield by, [call[name], changed[name]], {}
 
 
 _REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
