@@ -492,7 +492,7 @@ class _VerifierRun:
                 return slot
             if message := self.check_reused_memory(state, op, name):
                 return message
-            if message := self.check_turns(state, op, name):
+            if message := self.check_sharing(state, op, name):
                 return message
             kept_of[name] = state.accesses.setdefault((name, slot), [])
             for earlier in kept_of[name]:
@@ -581,7 +581,7 @@ class _VerifierRun:
             self.covered[tile] = name
         return ""
 
-    def check_turns(self, state: RoleState, op: warp.Operation, name: str) -> str:
+    def check_sharing(self, state: RoleState, op: warp.Operation, name: str) -> str:
         """Check rule 10 where a tile in no ring is touched, and others in no ring have the same memory."""
         reads, _, _, by_async = operation_effects(op)
         for other in self.overlaps.beside.get(name, ()):

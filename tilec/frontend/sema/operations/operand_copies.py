@@ -48,9 +48,9 @@ def _copy_operand(
     """Yield the copy of an operand, by T.copy or T.transpose, to a shared tile that takes its place in `changed`."""
     source, span = call[name].value, call[name].span
     assert isinstance(source, tile.Buffer)
-    is_turned = by == "T.transpose"
-    shape = source.shape[::-1] if is_turned else source.shape
-    suffix = "transposed" if is_turned else "shared"
+    is_transposed = by == "T.transpose"
+    shape = source.shape[::-1] if is_transposed else source.shape
+    suffix = "transposed" if is_transposed else "shared"
     copied = tile.Buffer(context.unique.take(f"{source.name}_{suffix}"), shape, source.dtype, "shared", span)
     context.buffers.append(copied)
     changed[name] = Argument(copied, span)
