@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -220,7 +220,7 @@ def test_calls_stay_on_the_cpu() -> None:
 class _Mode:
     """Stands for torch's function mode; `current` is the one in force."""
 
-    current: list[Any] = []
+    current: ClassVar[list[Any]] = []
 
     def __enter__(self) -> None:
         self.current.append(self)

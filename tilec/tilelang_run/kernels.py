@@ -36,7 +36,7 @@ _OTHER_MACHINES = ("hip", "rocm", "metal", "llvm", "c", "cpu", "webgpu", "cuteds
 
 @dataclass
 class Machine:
-    """Where kernels of this run go: a target, and the device that runs them."""
+    """The target of this run, and the device that runs its kernels."""
 
     target: str = "sm_90a"
     device: api.Device = "emulator"
@@ -162,7 +162,7 @@ class JITKernel:
 
     # ---- what scripts ask of a kernel
 
-    def get_kernel_source(self, kernel_only: bool = True) -> str:
+    def get_kernel_source(self, **_: object) -> str:
         """Return the PTX: there is no CUDA C."""
         return "\n".join(kernel.ptx or "" for kernel in self.launches)
 
@@ -420,12 +420,12 @@ def make_jit_function(func: Any = None, *, out_idx: OutIndex = None, target: obj
     """Serve `@tilelang.jit`."""
     _check_target(target)
 
-    def decorate(function: Any) -> Any:
+    def wrap_function(function: Any) -> Any:
         return (
             function.compile(out_idx) if isinstance(function, PrimFunction) else JITFunction(_define(function), out_idx)
         )
 
-    return decorate if func is None else decorate(func)
+    return wrap_function if func is None else wrap_function(func)
 
 
 def compile_prim_func(func: Any = None, out_idx: OutIndex = None, *, target: object = None, **_: object) -> JITKernel:

@@ -38,15 +38,15 @@ class ServedModule(ModuleType):
 # ---- tuning ----------------------------------------------------------------------------------------------------------
 
 
-def autotune(func: Any = None, configs: Any = None, **_: object) -> Any:
+def make_tuned_function(func: Any = None, configs: Any = None, **_: object) -> Any:
     """Serve `@tilelang.autotune`: take the first configuration."""
 
-    def decorate(function: Any) -> Any:
+    def wrap_function(function: Any) -> Any:
         if not isinstance(function, kernels.JITFunction):
             raise TypeError("@tilelang.autotune stands above @tilelang.jit")
         return _TunedFunction(function, configs)
 
-    return decorate if func is None else decorate(func)
+    return wrap_function if func is None else wrap_function(func)
 
 
 class _TunedFunction:
@@ -132,16 +132,16 @@ def _keep_function(function: Any = None, *_: object, **__: object) -> Any:
 def _serve_capability_check(compare: Callable[[tuple[int, int], tuple[int, int]], bool]) -> Callable[..., Any]:
     """Return a decorator that keeps a test for some compute capabilities, and skips it for others."""
 
-    def require(major: int, minor: int = 0, **_: object) -> Any:
-        def decorate(function: Any) -> Any:
+    def make_decorator(major: int, minor: int = 0, **_: object) -> Any:
+        def keep_or_skip(function: Any) -> Any:
             if compare(find_capability(kernels.MACHINE.target), (major, minor)):
                 return function
             pytest = importlib.import_module("pytest")
             return pytest.mark.skip(reason=f"not for {kernels.MACHINE.target}")(function)
 
-        return decorate
+        return keep_or_skip
 
-    return require
+    return make_decorator
 
 
 def find_capability(target: str) -> tuple[int, int]:
@@ -165,7 +165,7 @@ def _do_nothing(*_: object, **__: object) -> None:
 def list_names() -> dict[str, dict[str, object]]:
     """Return the served modules, each with its names."""
     tune: dict[str, object] = {
-        "autotune": autotune,
+        "autotune": make_tuned_function,
         "AutoTuner": AutoTuner,
         "set_autotune_inputs": lambda *_, **__: nullcontext(),
     }

@@ -1,4 +1,4 @@
-"""What scripts ask of a profiler: inputs are drawn and results compared. Nothing is measured, and one line says so."""
+"""A profiler for scripts: it draws inputs and compares results. Nothing is measured, and one line says so."""
 
 from __future__ import annotations
 
