@@ -163,6 +163,10 @@ def test_what_a_kernel_cannot_be_given_is_named(tmp_path: Path) -> None:
 
 
 NESTED = """import tilelang.language as T
+from tilelang import cdiv, jit
+from tilelang.language import prim_func
+from tvm import DataType
+from torch_free import helper
 
 
 def outer(n, dtype):
@@ -173,26 +177,27 @@ def outer(n, dtype):
     def double(x):
         return x * 2
 
-    @T.prim_func
+    @prim_func
     def main(A: T.Tensor((m, n), dtype)):
-        with T.Kernel(m, threads=32) as bx:
+        with T.Kernel(m, threads=cdiv(DataType(dtype).bits, 16) * 32) as bx:
             for i in T.Parallel(n):
-                A[bx, i] = double(A[bx, i]) * scale
+                A[bx, i] = double(A[bx, i]) * helper(scale)
     return main
 """
 
 
 @pytest.mark.usefixtures("served")
-def test_the_text_of_a_kernel_has_what_the_script_computed(tmp_path: Path) -> None:
+def test_the_text_of_a_kernel_has_what_the_script_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch_free.py").write_text("def helper(x):\n    return x + 0.5\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
     names = load_functions(tmp_path / "nested.py", NESTED)
     kernel = names["outer"](32, symbols.make_element_type("half"))
     text = capture.write_kernel(kernel.source, {}).text
     head, *lines = text.splitlines()
     for each in ("n = 32", "dtype = T.float16", "scale = 16.0", "m = T.dynamic('m', 'int32')"):
         assert each in head.split("; ")
-    assert [line.strip() for line in lines] == [
-        line.strip() if 8 <= number <= 16 else "" for number, line in enumerate(NESTED.splitlines(), 1)
-    ][1:16]
+    own = [line.strip() if 12 <= number <= 20 else "" for number, line in enumerate(NESTED.splitlines(), 1)]
+    assert [line.strip() for line in lines] == [*own[1:20], "", "def helper(x):", "return x + 0.5"]
     compiled = kernel.compile()
     assert compiled.parameters() == ("A",)
 

@@ -388,7 +388,7 @@ def _read_extents(annotation: ast.expr) -> tuple[list[ast.expr], list[ast.expr]]
 # ---- decorators ------------------------------------------------------------------------------------------------------
 
 
-def _define(function: object) -> PythonFunction:
+def _read_definition(function: object) -> PythonFunction:
     """Return a function with the frame of the script that defines it."""
     if not isinstance(function, FunctionType):
         raise TypeError(f"a kernel is made of a Python function, not of {type(function).__name__}")
@@ -408,12 +408,12 @@ def _check_target(target: object) -> None:
 
 def mark_macro(function: Callable[..., object] | None = None, **_: object) -> Any:
     """Serve `@T.macro`."""
-    return mark_macro if function is None else Macro(_define(function))
+    return mark_macro if function is None else Macro(_read_definition(function))
 
 
 def mark_prim_func(function: Callable[..., object] | None = None, **_: object) -> Any:
     """Serve `@T.prim_func`."""
-    return mark_prim_func if function is None else PrimFunction(_define(function))
+    return mark_prim_func if function is None else PrimFunction(_read_definition(function))
 
 
 def make_jit_function(func: Any = None, *, out_idx: OutIndex = None, target: object = None, **_: object) -> Any:
@@ -422,7 +422,9 @@ def make_jit_function(func: Any = None, *, out_idx: OutIndex = None, target: obj
 
     def wrap_function(function: Any) -> Any:
         return (
-            function.compile(out_idx) if isinstance(function, PrimFunction) else JITFunction(_define(function), out_idx)
+            function.compile(out_idx)
+            if isinstance(function, PrimFunction)
+            else JITFunction(_read_definition(function), out_idx)
         )
 
     return wrap_function if func is None else wrap_function(func)

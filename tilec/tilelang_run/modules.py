@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from inspect import getsourcefile
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,14 @@ def list_names() -> dict[str, dict[str, object]]:
     }  # fmt: skip
 
 
+def _name_functions(module: str, names: Mapping[str, object]) -> None:
+    """Note how a kernel names the functions of a module; the first name counts."""
+    prefix = "T" if module == "tilelang.language" else module
+    for name, function in names.items():
+        if isinstance(function, FunctionType) and not hasattr(function, "tilelang_name"):
+            function.tilelang_name = f"{prefix}.{name}"  # type: ignore[attr-defined]
+
+
 @contextmanager
 def serve_modules() -> Iterator[None]:
     """Put the served modules in the place of TileLang's, and take them away at the end."""
@@ -215,6 +223,7 @@ def serve_modules() -> Iterator[None]:
         module = ServedModule(name, "Served by tilec.")
         module.__path__ = []
         module.__dict__.update(names)
+        _name_functions(name, names)
         sys.modules[name] = module
     for name in table:
         parent, _, last = name.rpartition(".")

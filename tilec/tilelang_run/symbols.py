@@ -131,6 +131,9 @@ def round_up_to_power_of_two(n: int) -> int:
 ceildiv = _compute_on_numbers("T.ceildiv", divide_rounding_up)
 next_power_of_2 = _compute_on_numbers("tilelang.math.next_power_of_2", round_up_to_power_of_two)
 
+make_element_type.tilelang_name = "T.dtype"  # type: ignore[attr-defined]
+make_dynamic_sizes.tilelang_name = "T.dynamic"  # type: ignore[attr-defined]
+
 _FUNCTIONS: dict[str, object] = {
     "ceildiv": ceildiv,
     "floordiv": _compute_on_numbers("T.floordiv", lambda a, b: a // b),
