@@ -33,6 +33,7 @@ FLOORS = [
     "frontend",
     "driver",
     "host",
+    "tilelang_run",
     "tools",
 ]
 

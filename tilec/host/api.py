@@ -82,7 +82,7 @@ def compile(
     try:
         build = driver.build_kernel(file, chosen, driver.Observer())
     except CompileError as error:
-        raise _draw_error(_in_words_of_python(error, file), file).with_traceback(None) from None
+        raise draw_error(_in_words_of_python(error, file), file).with_traceback(None) from None
     for found in build.warnings:
         warnings.warn(_render_text(found, file), stacklevel=2)
     return Kernel(build.manifest, build.cubin, build, is_emulated=device == "emulator")
@@ -202,7 +202,7 @@ def _default_target(device: Device) -> str:
     return next(iter(find_compatible_targets(runtime.compute_capability(), target_names())), default)
 
 
-def _draw_error(error: CompileError, source: SourceFile) -> CompileError:
+def draw_error(error: CompileError, source: SourceFile) -> CompileError:
     """Return the error with its text drawn, and with the path of the kernel file in its places."""
     located = error.with_main_path(source.path)
     located.shown = "\n".join(_render_text(diagnostic, source) for diagnostic in error.diagnostics)
@@ -266,7 +266,7 @@ class Kernel:
         self.__signature__ = self._python_signature()
 
     def __repr__(self) -> str:
-        known = self._shape_scalars()
+        known = self.shape_scalars()
         written = (f"{n}: {t}" + " from the arrays" * (n in known) for n, t in self._types().items())
         return f"<tilec kernel {self.manifest.entry}({', '.join(written)}) for {self.manifest.target}>"
 
@@ -291,13 +291,13 @@ class Kernel:
 
     def signature(self) -> str:
         """Return the signature of a call, with parameters in brackets that follow from the arrays' shapes."""
-        known = self._shape_scalars()
+        known = self.shape_scalars()
         written = (f"[{name}]" if name in known else name for name in self.parameters())
         return f"{self.manifest.entry}({', '.join(written)})"
 
     def _python_signature(self) -> inspect.Signature:
         """Return the parameters of a call; those that follow from the arrays' shapes are optional."""
-        kind, known = inspect.Parameter, self._shape_scalars()
+        kind, known = inspect.Parameter, self.shape_scalars()
         needed = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.parameters() if name not in known]
         others = dict.fromkeys([*(name for name in self.parameters() if name in known), "stream"])
         optional = [kind(name, kind.KEYWORD_ONLY, default=None) for name in others]
@@ -345,7 +345,7 @@ class Kernel:
         """Return the values by parameter, perhaps without those that follow from the arrays' shapes."""
         order = self.parameters()
         if len(args) + len(named) < len(order):
-            order = tuple(name for name in order if name not in self._shape_scalars() or name in named)
+            order = tuple(name for name in order if name not in self.shape_scalars() or name in named)
         positional = [name for name in order if name not in named]
         strange = [name for name in named if name not in self.parameters()]
         if len(args) != len(positional) or strange:
@@ -366,7 +366,7 @@ class Kernel:
         missing = [repr(name) for name in order if name not in named][len(args) :]
         return f"missing {len(missing)} required argument{'s' * (len(missing) > 1)}: {', '.join(missing)}"
 
-    def _shape_scalars(self) -> set[str]:
+    def shape_scalars(self) -> set[str]:
         """Return the scalars that appear in shapes of tensors."""
         return {name for tensor in self.manifest.tensors for size in tensor.shape for name in scalar_names(size)}
 

@@ -1,0 +1,239 @@
+"""The modules that a script imports as `tilelang`, for as long as it runs."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from inspect import getsourcefile
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from tilec.tilelang_run import kernels, profiler, symbols
+from tilec.tilelang_run.symbols import Symbol
+
+_OPEN_MODULES = ("tilelang.layout", "tvm")
+"""Modules whose other names are left to the kernels."""
+
+
+class ServedModule(ModuleType):
+    """A module of TileLang with the names that tilec serves."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self.__name__.startswith("tilelang.language"):
+            return symbols.find_language_name(name)
+        if self.__name__.startswith(_OPEN_MODULES):
+            return Symbol(f"{self.__name__}.{name}")
+        raise AttributeError(
+            f"{self.__name__}.{name} is not served by tilec, which runs the script in TileLang's place"
+        )
+
+
+# ---- tuning ----------------------------------------------------------------------------------------------------------
+
+
+def make_tuned_function(func: Any = None, configs: Any = None, **_: object) -> Any:
+    """Serve `@tilelang.autotune`: take the first configuration."""
+
+    def wrap_function(function: Any) -> Any:
+        if not isinstance(function, kernels.JITFunction):
+            raise TypeError("@tilelang.autotune stands above @tilelang.jit")
+        return _TunedFunction(function, configs)
+
+    return wrap_function if func is None else wrap_function(func)
+
+
+class _TunedFunction:
+    """A function that TileLang would tune. A call takes the first configuration, without trying another."""
+
+    def __init__(self, function: kernels.JITFunction, configs: Any) -> None:
+        self.function, self.configs = function, configs
+
+    def __call__(self, *args: object, **named: object) -> Any:
+        return self._choose_config(args, named)(*args, **named)
+
+    def compile(self, *args: object, **named: object) -> kernels.JITKernel:
+        """Compile with the first configuration."""
+        return self._choose_config(args, named).compile(*args, **named)
+
+    def _choose_config(self, args: Sequence[object], named: Mapping[str, object]) -> kernels.JITFunction:
+        """Return the function with its first configuration, for what the call itself leaves open."""
+        listed = list(self.configs(*args, **named) if callable(self.configs) else self.configs or [])
+        chosen = kernels.JITFunction(self.function.source, self.function.out_idx)
+        positional = list(chosen.signature.parameters)[: len(args)]
+        first = {name: value for name, value in (listed[0] if listed else {}).items() if name not in positional}
+        if set(first) - set(named):
+            profiler.say_once(f"nothing was tuned: the first of {len(listed)} configurations is taken")
+            chosen.configs = [first]
+        return chosen
+
+
+class AutoTuner:
+    """Serves `AutoTuner`: it returns the kernel of the first configuration."""
+
+    def __init__(self, kernel: Any, configs: Any) -> None:
+        self.kernel, self.configs = kernel, list(configs)
+        self.out_idx: kernels.OutIndex = None
+
+    @classmethod
+    def from_kernel(cls, kernel: Any, configs: Any) -> AutoTuner:
+        """Return the tuner of a function that makes kernels."""
+        return cls(kernel, configs)
+
+    def set_compile_args(self, out_idx: kernels.OutIndex = None, **_: object) -> AutoTuner:
+        """Keep what is said about outputs."""
+        self.out_idx = out_idx
+        return self
+
+    def set_profile_args(self, *_: object, **__: object) -> AutoTuner:
+        """Ignore how to measure: nothing is measured."""
+        return self
+
+    def run(self, *_: object, **__: object) -> kernels.JITKernel:
+        """Compile the first configuration."""
+        profiler.say_once(f"nothing was tuned: the first of {len(self.configs)} configurations is taken")
+        made = self.kernel(**self.configs[0])
+        kernel = made.compile(self.out_idx) if isinstance(made, kernels.PrimFunction) else made
+        if not isinstance(kernel, kernels.JITKernel):
+            raise TypeError(f"a function to be tuned returns a kernel, not {type(kernel).__name__}")
+        kernel.latency, kernel.config = float("nan"), self.configs[0]
+        return kernel
+
+
+# ---- testing ---------------------------------------------------------------------------------------------------------
+
+
+def set_random_seed(seed: int = 42) -> None:
+    """Serve `tilelang.testing.set_random_seed`."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "manual_seed"):
+        torch.manual_seed(seed)
+
+
+def run_tests_of_caller() -> None:
+    """Serve `tilelang.testing.main`: run the tests of the calling file with pytest."""
+    pytest = importlib.import_module("pytest")
+    sys.exit(pytest.main([str(getsourcefile(sys._getframe(1))), *sys.argv[1:]]))
+
+
+def _keep_function(function: Any = None, *_: object, **__: object) -> Any:
+    """Serve a decorator that asks for a machine which tilec stands for."""
+    return function if callable(function) else _keep_function
+
+
+def _serve_capability_check(compare: Callable[[tuple[int, int], tuple[int, int]], bool]) -> Callable[..., Any]:
+    """Return a decorator that keeps a test for some compute capabilities, and skips it for others."""
+
+    def make_decorator(major: int, minor: int = 0, **_: object) -> Any:
+        def keep_or_skip(function: Any) -> Any:
+            if compare(find_capability(kernels.MACHINE.target), (major, minor)):
+                return function
+            pytest = importlib.import_module("pytest")
+            return pytest.mark.skip(reason=f"not for {kernels.MACHINE.target}")(function)
+
+        return keep_or_skip
+
+    return make_decorator
+
+
+def find_capability(target: str) -> tuple[int, int]:
+    """Return the compute capability of a target: 9 and 0 for sm_90a."""
+    number = int("".join(each for each in target if each.isdecimal()) or 90)
+    return number // 10, number % 10
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+_CHECKS: dict[str, Callable[[tuple[int, int], tuple[int, int]], bool]] = {
+    "ge": lambda a, b: a >= b, "gt": lambda a, b: a > b, "le": lambda a, b: a <= b, "lt": lambda a, b: a < b,
+    "eq": lambda a, b: a == b,
+}  # fmt: skip
+
+
+def _do_nothing(*_: object, **__: object) -> None:
+    """Serve a call that only tells TileLang how to work."""
+
+
+def list_names() -> dict[str, dict[str, object]]:
+    """Return the served modules, each with its names."""
+    tune: dict[str, object] = {
+        "autotune": make_tuned_function,
+        "AutoTuner": AutoTuner,
+        "set_autotune_inputs": lambda *_, **__: nullcontext(),
+    }
+    supply: dict[str, object] = {"TensorSupplyType": profiler.TensorSupplyType}
+    close: dict[str, object] = {"torch_assert_close": profiler.assert_close}
+    numbers: dict[str, object] = {"cdiv": symbols.ceildiv, "next_power_of_2": symbols.next_power_of_2}
+    configs: dict[str, object] = {"PassConfigKey": Symbol("tilelang.PassConfigKey")}
+    language: dict[str, object] = {"prim_func": kernels.mark_prim_func}
+    language |= {"macro": kernels.mark_macro, "inline": kernels.mark_macro}
+    checks: dict[str, object] = {
+        f"requires_cuda_compute_version_{name}": _serve_capability_check(f) for name, f in _CHECKS.items()
+    }
+    return {
+        "tilelang": {
+            "jit": kernels.make_jit_function, "lazy_jit": kernels.make_jit_function,
+            "compile": kernels.compile_prim_func, "JITKernel": kernels.JITKernel, "do_bench": profiler.do_bench,
+            "DataType": symbols.make_element_type, "disable_cache": _do_nothing, "enable_cache": _do_nothing,
+            "set_log_level": _do_nothing, "__version__": "0", **numbers, **configs, **supply, **tune,
+        },
+        "tilelang.language": language,
+        "tilelang.language.dtypes": {"dtype": symbols.make_element_type},
+        "tilelang.jit": {"jit": kernels.make_jit_function, "JITKernel": kernels.JITKernel},
+        "tilelang.math": numbers,
+        "tilelang.profiler": {"do_bench": profiler.do_bench, "Profiler": profiler.Profiler, **supply},
+        "tilelang.autotuner": tune,
+        "tilelang.transform": configs,
+        "tilelang.layout": {},
+        "tilelang.utils": {**close, **supply},
+        "tilelang.utils.tensor": {**close, **supply},
+        "tilelang.testing": {
+            "main": run_tests_of_caller, "set_random_seed": set_random_seed, "requires_cuda": _keep_function,
+            "requires_package": lambda *_: _keep_function, "process_func": _do_nothing, "regression": _do_nothing,
+            "requires_cuda_compute_version": _serve_capability_check(_CHECKS["ge"]), **checks, **close,
+        },
+        "tvm": {"DataType": symbols.make_element_type},
+    }  # fmt: skip
+
+
+def _name_functions(module: str, names: Mapping[str, object]) -> None:
+    """Note how a kernel names the functions of a module; the first name counts."""
+    prefix = "T" if module == "tilelang.language" else module
+    for name, function in names.items():
+        if isinstance(function, FunctionType) and not hasattr(function, "tilelang_name"):
+            function.tilelang_name = f"{prefix}.{name}"  # type: ignore[attr-defined]
+
+
+@contextmanager
+def serve_modules() -> Iterator[None]:
+    """Put the served modules in the place of TileLang's, and take them away at the end."""
+    before = {name: sys.modules[name] for name in list(sys.modules) if name.split(".")[0] in ("tilelang", "tvm")}
+    for name in before:
+        del sys.modules[name]
+    table = list_names()
+    for name, names in table.items():
+        module = ServedModule(name, "Served by tilec.")
+        module.__path__ = []
+        module.__dict__.update(names)
+        _name_functions(name, names)
+        sys.modules[name] = module
+    for name in table:
+        parent, _, last = name.rpartition(".")
+        if parent and (parent, last) != ("tilelang", "jit"):  # tilelang.jit is the decorator
+            setattr(sys.modules[parent], last, sys.modules[name])
+    sys.modules["tilelang"].tvm = sys.modules["tvm"]  # type: ignore[attr-defined]
+    sys.modules["tilelang.tvm"] = sys.modules["tvm"]
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name.split(".")[0] in ("tilelang", "tvm")]:
+            del sys.modules[name]
+        sys.modules.update(before)
