@@ -337,6 +337,14 @@ def _(X: Array, group: int) -> Outputs:
     return {"Y": scaled.reshape(X.shape), "scale": scale.reshape(len(X), -1).T}
 
 
+@sample("rows/quantise_activations", M=6, N=128, group=64, block_M=4, steps=1)
+def _(X: Array, group: int) -> Outputs:
+    gate, up = np.split(X, 2, axis=1)
+    gated = gate * _sigmoid(gate) * up
+    scaled, scale = _scaled(gated.reshape(-1, group), 1e-4, 448)
+    return {"Y": scaled.reshape(gated.shape), "scale": scale.reshape(len(X), -1)}
+
+
 @sample("rows/cast_int8_rows", M=6, N=128)
 def _(X: Array) -> Outputs:
     scaled, scale = _scaled(X, 1e-6, 127)
