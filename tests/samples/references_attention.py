@@ -195,3 +195,31 @@ def _(Q: Array, Q_rotary: Array, KV: Array, K_rotary: Array, lengths: Array) -> 
     query, keys = np.concatenate([Q, Q_rotary], axis=2), np.concatenate([KV, K_rotary], axis=2)
     scores = [_scores(query[b], keys[b, :length]) for b, length in enumerate(lengths)]
     return {"O": np.stack([_weighted(s, KV[b, : s.shape[1]]) for b, s in enumerate(scores)])}
+
+
+def _slots(generator: Generator, shape: tuple[int, ...]) -> Array:
+    """Return a different place in a cache of 48 for each token, and none for the third."""
+    slots = generator.permutation(48)[: shape[0]]
+    slots[2] = -1
+    return slots
+
+
+@sample(
+    "attention/rotary_cache", tokens=20, heads=3, kv_heads=2, D=32, longest=64, pages=3, page_size=16,
+    inputs={"positions": integers(0, 64), "slots": _slots},
+)  # fmt: skip
+def _(
+    Q: Array, K: Array, V: Array, cosine: Array, sine: Array, positions: Array, slots: Array,
+    K_cache: Array, V_cache: Array, page_size: int,
+) -> Outputs:  # fmt: skip
+    c, s = cosine[positions, None], sine[positions, None]
+
+    def turned(X: Array) -> Array:
+        a, b = np.split(X, 2, axis=2)
+        return np.concatenate([a * c - b * s, b * c + a * s], axis=2)
+
+    K_cache, V_cache = K_cache.copy(), V_cache.copy()
+    for token in np.flatnonzero(slots >= 0):
+        page, place = divmod(slots[token], page_size)
+        K_cache[page, :, place], V_cache[page, :, place] = turned(K)[token], V[token]
+    return {"Q_turned": turned(Q), "K_cache": K_cache, "V_cache": V_cache}
