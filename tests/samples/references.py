@@ -186,6 +186,22 @@ def _(A: Array, B: Array, sizes: Array) -> Outputs:
     return {"C": np.concatenate(parts)}
 
 
+def _experts_first(generator: Generator, shape: tuple[int, ...]) -> Array:
+    """Return for each of three experts different tokens: as many as the sizes of the sample say."""
+    return np.concatenate([generator.permutation(80)[:count] for count in (70, 0, 80)])
+
+
+@sample(
+    "gemm/moe_grouped", tokens=80, pairs=150, groups=3, N=64, K=64, **SMALL,
+    inputs={"sizes": lambda generator, shape: np.array([70, 0, 80]), "ids": _experts_first},
+)  # fmt: skip
+def _(A: Array, B: Array, ids: Array, weights: Array, sizes: Array, C: Array) -> Outputs:
+    total = C.copy()
+    for expert, pairs in enumerate(np.split(np.arange(len(ids)), np.cumsum(sizes)[:-1])):
+        np.add.at(total, ids[pairs], weights[pairs, None] * (A[ids[pairs]] @ B[expert]))
+    return {"C": total}
+
+
 @sample("gemm/block_sparse", M=128, N=64, K=160, **SMALL, inputs={"mask": integers(0, 2)})
 def _(A: Array, B: Array, mask: Array, block_M: int, block_K: int) -> Outputs:
     kept = np.repeat(np.repeat(mask, block_M, 0), block_K, 1)[: A.shape[0], : A.shape[1]]
