@@ -373,6 +373,24 @@ def _(X: Array, k: int) -> Outputs:
     return {"values": np.take_along_axis(X, order, 1), "indices": order}
 
 
+@sample(
+    "rows/top_p", M=6, N=512, threads=64,
+    inputs={
+        "X": lambda generator, shape: _softmax(3 * generator.standard_normal(shape)),
+        "p": lambda generator, shape: generator.uniform(0, 1, shape),
+        "draws": lambda generator, shape: 1 - generator.uniform(0, 1, shape),
+    },
+)  # fmt: skip
+def _(X: Array, p: Array, draws: Array) -> Outputs:
+    token = np.empty(len(X), dtype=np.int64)
+    for row, likely in enumerate(X):
+        descending = np.sort(likely)[::-1]
+        least = descending[np.searchsorted(np.cumsum(descending), p[row])]
+        sums = np.cumsum(np.where(likely >= least, likely, 0))
+        token[row] = np.searchsorted(sums, draws[row] * sums[-1])
+    return {"token": token}
+
+
 @sample("rows/argmax", M=6, N=300, block_N=128)
 def _(X: Array) -> Outputs:
     return {"index": X.argmax(1)}
