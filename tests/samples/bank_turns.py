@@ -22,6 +22,7 @@ ALLOWED = {
     # Butterflies at a distance of a power of two, and sums that reach back by one: no layout serves all steps.
     "elementwise/hadamard": {("load", 4): 2.0},
     "rows/prefix_sum": {("load", 4): 4.0},
+    "rows/top_k_long": {("load", 4): 2.0},
     # Accumulators of float32 on their way out: TMA wants 128-byte rows, of which neighbours share two chunks.
     "gemm/tf32": {("store", 8): 2.0},
     "gemm/split_k": {("store", 8): 2.0},

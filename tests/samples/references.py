@@ -373,6 +373,16 @@ def _(X: Array, k: int) -> Outputs:
     return {"values": np.take_along_axis(X, order, 1), "indices": order}
 
 
+def _rounded(generator: Generator, shape: tuple[int, ...]) -> Array:
+    """Return numbers of either sign, many of them equal."""
+    return np.rint(8 * generator.standard_normal(shape)) / 4
+
+
+@sample("rows/top_k_long", M=5, N=256, k=40, threads=64, inputs={"X": _rounded})
+def _(X: Array, k: int) -> Outputs:
+    return {"indices": np.sort(np.argsort(-X, axis=1, kind="stable")[:, :k], axis=1)}
+
+
 @sample(
     "rows/top_p", M=6, N=512, threads=64,
     inputs={
