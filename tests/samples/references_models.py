@@ -191,3 +191,12 @@ def _unit(vectors: Array) -> Array:
 
 def _chunked_sums(values: Array, chunk: int) -> Array:
     return np.cumsum(values.reshape(*values.shape[:-1], -1, chunk), axis=-1).reshape(values.shape)
+
+
+@sample(
+    "models/lightning_indexer", S=160, heads=3, D=64, block_M=64, block_N=64, threads=128, feature="fp8", noise=1e-3,
+)  # fmt: skip
+def _(Q: Array, K: Array, K_scale: Array, weights: Array) -> Outputs:
+    products = np.maximum(np.einsum("qhd,kd->hqk", Q, K), 0)
+    scores = np.einsum("hqk,hq->qk", products, weights) * K_scale
+    return {"scores": np.where(np.tri(len(Q), dtype=bool), scores, -np.inf)}
