@@ -28,6 +28,7 @@ ALLOWED = {
     "gemm/split_k": {("store", 8): 2.0},
     "gemm/stream_k": {("store", 8): 2.0},
     "attention/backward_atomic": {("store", 8): 2.0},
+    "attention/mla_split": {("store", 8): 2.0},
     "models/linear_attention": {("store", 8): 2.0},
     "models/mamba_chunk_state": {("store", 8): 2.0},
     "models/gated_delta_rule": {("store", 8): 2.0, ("store", 4): 3.5},  # also columns of a triangular solve

@@ -197,6 +197,24 @@ def _(Q: Array, Q_rotary: Array, KV: Array, K_rotary: Array, lengths: Array) -> 
     return {"O": np.stack([_weighted(s, KV[b, : s.shape[1]]) for b, s in enumerate(scores)])}
 
 
+@sample(
+    "attention/mla_split", batch=2, heads=64, longest=100, latent=128, rotary=16, splits=3, block_N=32,
+    inputs={"lengths": lambda generator, shape: np.array([70, 32])}, **BRAIN,
+)  # fmt: skip
+def _(Q: Array, Q_rotary: Array, KV: Array, K_rotary: Array, lengths: Array, splits: int, block_N: int) -> Outputs:
+    query, keys = np.concatenate([Q, Q_rotary], axis=2), np.concatenate([KV, K_rotary], axis=2)
+    parts = np.zeros((*Q.shape[:2], splits, Q.shape[2]))
+    sums = np.full(parts.shape[:3], -np.inf)
+    for b, length in enumerate(lengths):
+        share = -(-(-(-length // block_N)) // splits) * block_N
+        for part, start in enumerate(range(0, length, share)):
+            seen = slice(start, min(start + share, length))
+            scores = _scores(query[b], keys[b, seen])
+            parts[b, :, part] = _weighted(scores, KV[b, seen])
+            sums[b, :, part] = np.log2(np.exp(scores).sum(axis=-1))
+    return {"parts": parts, "sums": sums}
+
+
 def _slots(generator: Generator, shape: tuple[int, ...]) -> Array:
     """Return a different place in a cache of 48 for each token, and none for the third."""
     slots = generator.permutation(48)[: shape[0]]
