@@ -31,6 +31,7 @@ ALLOWED = {
     "attention/mla_split": {("store", 8): 2.0},
     "models/linear_attention": {("store", 8): 2.0},
     "models/mamba_chunk_state": {("store", 8): 2.0},
+    "models/kda_chunk": {("store", 8): 2.0},
     "models/gated_delta_rule": {("store", 8): 2.0, ("store", 4): 3.5},  # also columns of a triangular solve
 }
 """How many times longer than their bytes need the accesses of a kind take, where that is not once."""
