@@ -241,3 +241,25 @@ def _(
         page, place = divmod(slots[token], page_size)
         K_cache[page, :, place], V_cache[page, :, place] = turned(K)[token], V[token]
     return {"Q_turned": turned(Q), "K_cache": K_cache, "V_cache": V_cache}
+
+
+def _selected(generator: Generator, shape: tuple[int, ...]) -> Array:
+    """Return for each query the block that it is in, another one of three, and none."""
+    lists = np.full(shape, -1)
+    own = np.arange(shape[1])[None, :, None] // 16
+    lists[..., 0] = (own + generator.integers(1, 3, shape[:3])) % 3
+    lists[..., 2] = own
+    return lists
+
+
+@sample(
+    "attention/native_sparse", batch=1, heads=6, kv_heads=2, S=40, D=32, selected=3, block_N=16,
+    inputs={"blocks": _selected}, **BRAIN,
+)  # fmt: skip
+def _(Q: Array, K: Array, V: Array, blocks: Array, block_N: int) -> Outputs:
+    O = np.zeros_like(Q)
+    for b, query, head in np.ndindex(Q.shape[:3]):
+        listed = np.isin(np.arange(query + 1) // block_N, blocks[b, query, head])
+        keys = np.flatnonzero(listed)
+        O[b, query, head] = _weighted(_scores(Q[b, query, head], K[b, keys, head]), V[b, keys, head])
+    return {"O": O}
