@@ -22,13 +22,16 @@ ALLOWED = {
     # Butterflies at a distance of a power of two, and sums that reach back by one: no layout serves all steps.
     "elementwise/hadamard": {("load", 4): 2.0},
     "rows/prefix_sum": {("load", 4): 4.0},
+    "rows/top_k_long": {("load", 4): 2.0},
     # Accumulators of float32 on their way out: TMA wants 128-byte rows, of which neighbours share two chunks.
     "gemm/tf32": {("store", 8): 2.0},
     "gemm/split_k": {("store", 8): 2.0},
     "gemm/stream_k": {("store", 8): 2.0},
     "attention/backward_atomic": {("store", 8): 2.0},
+    "attention/mla_split": {("store", 8): 2.0},
     "models/linear_attention": {("store", 8): 2.0},
     "models/mamba_chunk_state": {("store", 8): 2.0},
+    "models/kda_chunk": {("store", 8): 2.0},
     "models/gated_delta_rule": {("store", 8): 2.0, ("store", 4): 3.5},  # also columns of a triangular solve
 }
 """How many times longer than their bytes need the accesses of a kind take, where that is not once."""

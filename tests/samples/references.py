@@ -186,6 +186,22 @@ def _(A: Array, B: Array, sizes: Array) -> Outputs:
     return {"C": np.concatenate(parts)}
 
 
+def _experts_first(generator: Generator, shape: tuple[int, ...]) -> Array:
+    """Return for each of three experts different tokens: as many as the sizes of the sample say."""
+    return np.concatenate([generator.permutation(80)[:count] for count in (70, 0, 80)])
+
+
+@sample(
+    "gemm/moe_grouped", tokens=80, pairs=150, groups=3, N=64, K=64, **SMALL,
+    inputs={"sizes": lambda generator, shape: np.array([70, 0, 80]), "ids": _experts_first},
+)  # fmt: skip
+def _(A: Array, B: Array, ids: Array, weights: Array, sizes: Array, C: Array) -> Outputs:
+    total = C.copy()
+    for expert, pairs in enumerate(np.split(np.arange(len(ids)), np.cumsum(sizes)[:-1])):
+        np.add.at(total, ids[pairs], weights[pairs, None] * (A[ids[pairs]] @ B[expert]))
+    return {"C": total}
+
+
 @sample("gemm/block_sparse", M=128, N=64, K=160, **SMALL, inputs={"mask": integers(0, 2)})
 def _(A: Array, B: Array, mask: Array, block_M: int, block_K: int) -> Outputs:
     kept = np.repeat(np.repeat(mask, block_M, 0), block_K, 1)[: A.shape[0], : A.shape[1]]
@@ -337,6 +353,14 @@ def _(X: Array, group: int) -> Outputs:
     return {"Y": scaled.reshape(X.shape), "scale": scale.reshape(len(X), -1).T}
 
 
+@sample("rows/quantise_activations", M=6, N=128, group=64, block_M=4, steps=1)
+def _(X: Array, group: int) -> Outputs:
+    gate, up = np.split(X, 2, axis=1)
+    gated = gate * _sigmoid(gate) * up
+    scaled, scale = _scaled(gated.reshape(-1, group), 1e-4, 448)
+    return {"Y": scaled.reshape(gated.shape), "scale": scale.reshape(len(X), -1)}
+
+
 @sample("rows/cast_int8_rows", M=6, N=128)
 def _(X: Array) -> Outputs:
     scaled, scale = _scaled(X, 1e-6, 127)
@@ -347,6 +371,34 @@ def _(X: Array) -> Outputs:
 def _(X: Array, k: int) -> Outputs:
     order = np.argsort(-X, axis=1, kind="stable")[:, :k]
     return {"values": np.take_along_axis(X, order, 1), "indices": order}
+
+
+def _rounded(generator: Generator, shape: tuple[int, ...]) -> Array:
+    """Return numbers of either sign, many of them equal."""
+    return np.rint(8 * generator.standard_normal(shape)) / 4
+
+
+@sample("rows/top_k_long", M=5, N=256, k=40, threads=64, inputs={"X": _rounded})
+def _(X: Array, k: int) -> Outputs:
+    return {"indices": np.sort(np.argsort(-X, axis=1, kind="stable")[:, :k], axis=1)}
+
+
+@sample(
+    "rows/top_p", M=6, N=512, threads=64,
+    inputs={
+        "X": lambda generator, shape: _softmax(3 * generator.standard_normal(shape)),
+        "p": lambda generator, shape: generator.uniform(0, 1, shape),
+        "draws": lambda generator, shape: 1 - generator.uniform(0, 1, shape),
+    },
+)  # fmt: skip
+def _(X: Array, p: Array, draws: Array) -> Outputs:
+    token = np.empty(len(X), dtype=np.int64)
+    for row, likely in enumerate(X):
+        descending = np.sort(likely)[::-1]
+        least = descending[np.searchsorted(np.cumsum(descending), p[row])]
+        sums = np.cumsum(np.where(likely >= least, likely, 0))
+        token[row] = np.searchsorted(sums, draws[row] * sums[-1])
+    return {"token": token}
 
 
 @sample("rows/argmax", M=6, N=300, block_N=128)

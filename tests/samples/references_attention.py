@@ -195,3 +195,71 @@ def _(Q: Array, Q_rotary: Array, KV: Array, K_rotary: Array, lengths: Array) -> 
     query, keys = np.concatenate([Q, Q_rotary], axis=2), np.concatenate([KV, K_rotary], axis=2)
     scores = [_scores(query[b], keys[b, :length]) for b, length in enumerate(lengths)]
     return {"O": np.stack([_weighted(s, KV[b, : s.shape[1]]) for b, s in enumerate(scores)])}
+
+
+@sample(
+    "attention/mla_split", batch=2, heads=64, longest=100, latent=128, rotary=16, splits=3, block_N=32,
+    inputs={"lengths": lambda generator, shape: np.array([70, 32])}, **BRAIN,
+)  # fmt: skip
+def _(Q: Array, Q_rotary: Array, KV: Array, K_rotary: Array, lengths: Array, splits: int, block_N: int) -> Outputs:
+    query, keys = np.concatenate([Q, Q_rotary], axis=2), np.concatenate([KV, K_rotary], axis=2)
+    parts = np.zeros((*Q.shape[:2], splits, Q.shape[2]))
+    sums = np.full(parts.shape[:3], -np.inf)
+    for b, length in enumerate(lengths):
+        share = -(-(-(-length // block_N)) // splits) * block_N
+        for part, start in enumerate(range(0, length, share)):
+            seen = slice(start, min(start + share, length))
+            scores = _scores(query[b], keys[b, seen])
+            parts[b, :, part] = _weighted(scores, KV[b, seen])
+            sums[b, :, part] = np.log2(np.exp(scores).sum(axis=-1))
+    return {"parts": parts, "sums": sums}
+
+
+def _slots(generator: Generator, shape: tuple[int, ...]) -> Array:
+    """Return a different place in a cache of 48 for each token, and none for the third."""
+    slots = generator.permutation(48)[: shape[0]]
+    slots[2] = -1
+    return slots
+
+
+@sample(
+    "attention/rotary_cache", tokens=20, heads=3, kv_heads=2, D=32, longest=64, pages=3, page_size=16,
+    inputs={"positions": integers(0, 64), "slots": _slots},
+)  # fmt: skip
+def _(
+    Q: Array, K: Array, V: Array, cosine: Array, sine: Array, positions: Array, slots: Array,
+    K_cache: Array, V_cache: Array, page_size: int,
+) -> Outputs:  # fmt: skip
+    c, s = cosine[positions, None], sine[positions, None]
+
+    def turned(X: Array) -> Array:
+        a, b = np.split(X, 2, axis=2)
+        return np.concatenate([a * c - b * s, b * c + a * s], axis=2)
+
+    K_cache, V_cache = K_cache.copy(), V_cache.copy()
+    for token in np.flatnonzero(slots >= 0):
+        page, place = divmod(slots[token], page_size)
+        K_cache[page, :, place], V_cache[page, :, place] = turned(K)[token], V[token]
+    return {"Q_turned": turned(Q), "K_cache": K_cache, "V_cache": V_cache}
+
+
+def _selected(generator: Generator, shape: tuple[int, ...]) -> Array:
+    """Return for each query the block that it is in, another one of three, and none."""
+    lists = np.full(shape, -1)
+    own = np.arange(shape[1])[None, :, None] // 16
+    lists[..., 0] = (own + generator.integers(1, 3, shape[:3])) % 3
+    lists[..., 2] = own
+    return lists
+
+
+@sample(
+    "attention/native_sparse", batch=1, heads=6, kv_heads=2, S=40, D=32, selected=3, block_N=16,
+    inputs={"blocks": _selected}, **BRAIN,
+)  # fmt: skip
+def _(Q: Array, K: Array, V: Array, blocks: Array, block_N: int) -> Outputs:
+    O = np.zeros_like(Q)
+    for b, query, head in np.ndindex(Q.shape[:3]):
+        listed = np.isin(np.arange(query + 1) // block_N, blocks[b, query, head])
+        keys = np.flatnonzero(listed)
+        O[b, query, head] = _weighted(_scores(Q[b, query, head], K[b, keys, head]), V[b, keys, head])
+    return {"O": O}

@@ -191,3 +191,36 @@ def _unit(vectors: Array) -> Array:
 
 def _chunked_sums(values: Array, chunk: int) -> Array:
     return np.cumsum(values.reshape(*values.shape[:-1], -1, chunk), axis=-1).reshape(values.shape)
+
+
+@sample(
+    "models/lightning_indexer", S=160, heads=3, D=64, block_M=64, block_N=64, threads=128, feature="fp8", noise=1e-3,
+)  # fmt: skip
+def _(Q: Array, K: Array, K_scale: Array, weights: Array) -> Outputs:
+    products = np.maximum(np.einsum("qhd,kd->hqk", Q, K), 0)
+    scores = np.einsum("hqk,hq->qk", products, weights) * K_scale
+    return {"scores": np.where(np.tri(len(Q), dtype=bool), scores, -np.inf)}
+
+
+@sample(
+    "models/kda_chunk", batch=1, heads=2, S=64, D=32, D_V=32, chunk=32, block_D=16, threads=64,
+    inputs={
+        "K": lambda generator, shape: _unit(generator.standard_normal(shape)),
+        "gate": lambda generator, shape: np.concatenate(
+            [generator.uniform(-0.3, 0, (*shape[:2], 32, shape[3])).cumsum(axis=2) for _ in range(2)], axis=2
+        ),
+        "beta": _steps,
+    },
+    noise=2e-2,
+)  # fmt: skip
+def _(Q: Array, K: Array, V: Array, gate: Array, beta: Array, chunk: int) -> Outputs:
+    state = np.zeros((*K.shape[:2], K.shape[3], V.shape[3]))
+    O = np.empty_like(V)
+    for t in range(K.shape[2]):
+        before = gate[:, :, t - 1] if t % chunk else 0
+        state *= np.exp(gate[:, :, t] - before)[..., None]
+        k = K[:, :, t]
+        new = beta[:, :, t, None] * (V[:, :, t] - np.einsum("bhd,bhde->bhe", k, state))
+        state += k[..., None] * new[..., None, :]
+        O[:, :, t] = np.einsum("bhd,bhde->bhe", Q[:, :, t], state) / math.sqrt(K.shape[3])
+    return {"O": O}

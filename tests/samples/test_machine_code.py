@@ -54,6 +54,7 @@ STAPLES = (
     Staple("rows/column_sum", {"M": 128, "N": 256}),
     Staple("rows/cast_fp8_rows", {"M": 8}, narrow=2),  # a scale for each row
     Staple("rows/cast_fp8_groups", {"M": 32}, narrow=2),
+    Staple("rows/quantise_activations", {"M": 32, "N": 512}, narrow=4),
     Staple("rows/cast_int8_rows", {"M": 8}, narrow=2),
     Staple("rows/prefix_sum", {"M": 4, "N": 1024}),
     Staple("rows/argmax", {"M": 4, "N": 4096}),

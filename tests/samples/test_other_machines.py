@@ -17,7 +17,9 @@ ALIKE = {"sm_86": "", "sm_87": "sm_80", "sm_89": "", "sm_103a": "sm_100a", "sm_1
 TILES: dict[str, dict[str, Any]] = {
     "attention/backward_atomic": {"block_M": 64},
     "attention/mla_decode": {"block_M": 32},
+    "attention/mla_split": {"block_M": 32},
     "attention/varlen": {"block_N": 32},
+    "models/kda_chunk": {"chunk": 32},
     "gemm/pipeline_objects": {"block_N": 128, "stages": 2},
 }
 """For which there is room, where those of the file have none: samples/README.md."""
