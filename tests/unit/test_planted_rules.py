@@ -129,7 +129,7 @@ T.copy(d, A[320, 0])"""
 def test_memory_that_is_taken_over_unwritten(monkeypatch: Patch) -> None:
     params = 'A: T.Tensor((512, 64), "float16")'
     made(params, UNSET, "sm_90a")
-    monkeypatch.setattr(shared_reuse, "_is_written_first", lambda tile, body: True)
+    monkeypatch.setattr(shared_reuse, "is_written_first", lambda buffer, body: True)
     with pytest.raises(InternalError, match=r"reuses the memory of|reuses its memory|has no barrier"):
         made(params, UNSET, "sm_90a")
 

@@ -134,7 +134,8 @@ class JITKernel:
     def _convert_argument(self, name: str, value: object) -> object:
         """Return an argument as tilec takes it: a number for a scalar, memory without gradients for a tensor."""
         if name not in self.tensors and is_torch_tensor(value):
-            return value.item()  # type: ignore[attr-defined]
+            tensor: Any = value
+            return tensor.item()
         return share_memory(value)
 
     def _make_output(self, name: str, values: Mapping[str, object]) -> object:
@@ -312,7 +313,8 @@ class JITFunction:
         annotation = self._types().get(name)
         if annotation is None or name not in self.signature.parameters:
             return False
-        declared = {each.target.id for each in self.node.body if _declares_name(each)}  # type: ignore[attr-defined]
+        statements: list[Any] = self.node.body
+        declared = {each.target.id for each in statements if _declares_name(each)}
         root = annotation
         while isinstance(root, ast.Call | ast.Subscript):
             root = root.func if isinstance(root, ast.Call) else root.value

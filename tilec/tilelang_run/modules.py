@@ -209,7 +209,7 @@ def _name_functions(module: str, names: Mapping[str, object]) -> None:
     prefix = "T" if module == "tilelang.language" else module
     for name, function in names.items():
         if isinstance(function, FunctionType) and not hasattr(function, "tilelang_name"):
-            function.tilelang_name = f"{prefix}.{name}"  # type: ignore[attr-defined]
+            symbols.name_function(function, f"{prefix}.{name}")
 
 
 @contextmanager
@@ -229,7 +229,7 @@ def serve_modules() -> Iterator[None]:
         parent, _, last = name.rpartition(".")
         if parent and (parent, last) != ("tilelang", "jit"):  # tilelang.jit is the decorator
             setattr(sys.modules[parent], last, sys.modules[name])
-    sys.modules["tilelang"].tvm = sys.modules["tvm"]  # type: ignore[attr-defined]
+    sys.modules["tilelang"].__dict__["tvm"] = sys.modules["tvm"]
     sys.modules["tilelang.tvm"] = sys.modules["tvm"]
     try:
         yield

@@ -130,9 +130,9 @@ class Profiler:
         return generator.standard_normal(shape, dtype=np.float32)
 
 
-def _list_results(results: object) -> list[Any]:
+def _list_results(results: Any) -> list[Any]:
     """Return results as a list: one array, several, or none."""
-    return [] if results is None else [results] if is_array(results) else list(results)  # type: ignore[call-overload]
+    return [] if results is None else [results] if is_array(results) else list(results)
 
 
 def assert_close(

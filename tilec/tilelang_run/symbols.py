@@ -114,8 +114,13 @@ def _compute_on_numbers(name: str, function: Callable[..., object]) -> Callable[
             return function(*args)
         return Symbol(name)(*args)
 
-    call_function.tilelang_name = name  # type: ignore[attr-defined]
+    name_function(call_function, name)
     return call_function
+
+
+def name_function(function: Any, name: str) -> None:
+    """Note how a kernel names the function."""
+    function.tilelang_name = name
 
 
 def divide_rounding_up(a: int, b: int) -> int:
@@ -131,8 +136,8 @@ def round_up_to_power_of_two(n: int) -> int:
 ceildiv = _compute_on_numbers("T.ceildiv", divide_rounding_up)
 next_power_of_2 = _compute_on_numbers("tilelang.math.next_power_of_2", round_up_to_power_of_two)
 
-make_element_type.tilelang_name = "T.dtype"  # type: ignore[attr-defined]
-make_dynamic_sizes.tilelang_name = "T.dynamic"  # type: ignore[attr-defined]
+name_function(make_element_type, "T.dtype")
+name_function(make_dynamic_sizes, "T.dynamic")
 
 _FUNCTIONS: dict[str, object] = {
     "ceildiv": ceildiv,

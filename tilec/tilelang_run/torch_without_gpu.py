@@ -102,7 +102,7 @@ def answer_for_gpu(torch: Any, capability: tuple[int, int]) -> Iterator[None]:
 def _make_generator_class(generator: Any) -> Any:
     """Return the class of random generators that are on the CPU, whatever device is asked for."""
 
-    class CpuGenerator(generator):  # type: ignore[misc]
+    class CpuGenerator(generator):
         """A generator on the CPU."""
 
         def __new__(cls, device: object = "cpu") -> Any:
@@ -116,7 +116,7 @@ def _make_mode(torch: Any) -> Any:
     own = {torch.Tensor.cuda, getattr(torch.Tensor, "pin_memory", None)}
     is_cuda = torch.Tensor.is_cuda.__get__
 
-    class StayOnCpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+    class StayOnCpu(torch.overrides.TorchFunctionMode):
         """Changes the device in every call of torch."""
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -99,13 +99,12 @@ def find_foreign_names(piece: TopLevelStatement, entry: str | None = None) -> tu
 
 def _is_python(text: str) -> bool:
     """Return whether Python itself can read the statement, which the grammar cannot."""
-    import ast
     import warnings
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(text)
+            compile(text, "", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True

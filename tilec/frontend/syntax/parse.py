@@ -56,13 +56,15 @@ def _parse_each_statement(text: str, entry: str | None) -> tuple[ast.Stmt, ...]:
     body: list[ast.Stmt] = []
     mistakes: list[Diagnostic] = []
     for number, piece in enumerate(pieces):
+        is_readable = True
         try:
             found = _parse_legal(piece.text, line=piece.line)
-        except CompileError:
-            found = None
+        except CompileError as error:
+            # What has a meaning that tilec refuses, such as a number of a thousand digits, is no other language.
+            found, is_readable = None, error.diagnostics[0].code == "syntax"
         if found is not None:
             body.extend(found)
-        elif len(pieces) > 1 and (names := find_foreign_names(piece, entry)) is not None:
+        elif is_readable and len(pieces) > 1 and (names := find_foreign_names(piece, entry)) is not None:
             # A file with a single foreign definition and nothing else is a mistake.
             first_line = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
             body.append(ast.Foreign(names, piece.text.rstrip(), span=first_line))
