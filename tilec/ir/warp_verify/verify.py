@@ -583,8 +583,11 @@ class _VerifierRun:
 
     def check_sharing(self, state: RoleState, op: warp.Operation, name: str) -> str:
         """Check rule 10 where a tile in no ring is touched, and others in no ring have the same memory."""
+        beside = self.overlaps.beside.get(name)
+        if not beside:
+            return ""
         reads, _, _, by_async = operation_effects(op)
-        for other in self.overlaps.beside.get(name, ()):
+        for other in beside:
             pair = frozenset((name, other))
             if self.latest.get(pair, name) == name:
                 self.latest[pair] = name
