@@ -91,6 +91,33 @@ def test_divisors_that_elements_share(body: Callable[..., Kernel], case: str) ->
     assert (shared is kernel) == (count == 0)
 
 
+WHOLE = """
+import tilelang.language as T
+@T.prim_func
+def whole(A: T.Tensor((64, 128), "int32"), B: T.Tensor((64, 128), "float32"), C: T.Tensor((64, 128), "int32")):
+    with T.Kernel(1, threads=128) as bx:
+        for i, j in T.Parallel(64, 128):
+            d = T.cast(i + 1, "float32")
+            quotient = T.cast(j * (i + 1), "float32") / d
+            A[i, j] = T.cast(quotient, "int32")
+            B[i, j] = T.floor(T.cast(j * (i + 1), "float32") / d) + T.nearbyint(T.cast(j * (i + 1), "float32") / d)
+            if T.cast(j * (i + 1), "float32") / d >= T.cast(j, "float32"):
+                C[i, j] = j
+"""
+
+
+def test_quotients_whose_last_bit_decides_are_divided() -> None:
+    """41 times 1 / 41 is less than 1, and so would be cut off to 0."""
+    made = driver.build_kernel(SourceFile("k.tl", WHOLE), CompileOptions(), driver.Observer())
+    assert "rcp" not in made.ptx
+    arrays = {name: np.full((64, 128), -1, np.float32 if name == "B" else np.int32) for name in "ABC"}
+    emulate.emulate_build(made, emulate.KernelArguments(arrays, {}))
+    j = np.broadcast_to(np.arange(128), (64, 128))
+    np.testing.assert_array_equal(arrays["A"], j)
+    np.testing.assert_array_equal(arrays["B"], 2 * j)
+    np.testing.assert_array_equal(arrays["C"], j)
+
+
 def test_softmax_divides_once_a_row(tmp_path: Path) -> None:
     """Its divisions were half of its instructions."""
     _, made = built(SAMPLES / "softmax.tl", "sm_90a")

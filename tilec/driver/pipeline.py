@@ -186,7 +186,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("mark-fast-math", _REWRITING, writes=_KERNEL, when=_FAST_MATH, keeps_source=True),
     Pass("analyse-aliases", _ANALYSIS, gives="alias", writes=("aliases",), is_only_shown=True),
     Pass("contract-products", _REWRITING, writes=_KERNEL, when=_MAY_CONTRACT, checks=True, keeps_source=True),
-    Pass("share-reciprocals", _REWRITING, writes=_KERNEL, when=_MAY_SHARE, checks=True, keeps_source=True),
+    Pass("share-reciprocals", _REWRITING, writes=_KERNEL, when=_MAY_SHARE, checks=True),
     Choice("choose-masked-iterations", decides=("mask",), switches=("--no-split-loops",), when=_MAY_DECIDE),
     Pass("convert-sums-to-fragments", _ROLES, writes=_KERNEL, checks=True, continues=True),
     Pass("apply-requested-subtiles", _LOOP, writes=_SPLIT, decides=("subtile",), checks=True, continues=True),

@@ -1,7 +1,8 @@
 """Quotients whose divisor many elements of a nest share, such as the sum of a row: one reciprocal, and a product for
 each element in place of a division, which takes a dozen instructions.
 
-A quotient is then rounded twice (docs/numerics.md).
+A quotient is then rounded twice (docs/numerics.md). One that is rounded to a whole number, converted to an integer or
+compared keeps its division: its last bit decides there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir import tile
-from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements, rewrite_expression
+from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements
 from tilec.ir.types import FLOAT32
 
 FEWEST_ELEMENTS = 8
@@ -50,12 +51,48 @@ def _share_in_nest(nest: tile.Parallel) -> tile.Parallel:
             return expr
         return tile.Binary("mul", expr.a, tile.Call("reciprocal", (expr.b,), FLOAT32), FLOAT32)
 
+    exact = _find_exact_variables(nest.body)
+
+    def share_in_outer(expr: tile.Expr) -> tile.Expr:
+        return expr if _is_exact(expr) else share_in_expr(map_expressions(expr, share_in_outer))
+
     def share_in_body(stmt: tile.Stmt) -> tile.Stmt:
-        stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, share_in_expr))
+        if not isinstance(stmt, tile.Bind) or stmt.var not in exact:
+            stmt = map_expressions(stmt, share_in_outer)
         return map_nested_bodies(stmt, lambda body: map_statements(body, share_in_body))
 
     body = map_statements(nest.body, share_in_body)
     return nest if body is nest.body else replace(nest, body=body)
+
+
+_ROUNDING_FUNCTIONS = frozenset({"floor", "ceil", "trunc", "round", "nearbyint", "fmod"})
+_COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "floordiv", "floormod"})
+
+
+def _is_exact(expr: tile.Expr) -> bool:
+    """Return whether the last bit of an operand may decide the result of an expression."""
+    match expr:
+        case tile.Cast(a=a, dtype=dtype):
+            return a.dtype.is_float and not dtype.is_float
+        case tile.Call(fn=fn):
+            return fn in _ROUNDING_FUNCTIONS
+        case tile.Binary(op=op):
+            return op in _COMPARISONS
+        case _:
+            return False
+
+
+def _find_exact_variables(body: tuple[tile.Stmt, ...]) -> frozenset[tile.Var]:
+    """Return the variables of a nest that such expressions, or conditions, use, directly or through others."""
+    exact: set[tile.Var] = set()
+    for stmt in reversed(list(tile.walk_statements(body))):
+        for expr in tile.list_expressions(stmt):
+            is_condition = isinstance(stmt, tile.If) and expr is stmt.condition
+            is_needed = isinstance(stmt, tile.Bind) and stmt.var in exact
+            for part in tile.walk_expr(expr):
+                if _is_exact(part) or is_condition or is_needed:
+                    exact |= {used for used in tile.walk_expr(part) if isinstance(used, tile.Var)}
+    return frozenset(exact)
 
 
 def _find_dependences(expr: tile.Expr, depends: Dependences) -> frozenset[tile.Var]:
