@@ -43,14 +43,16 @@ def _contract_expr(expr: tile.Expr, nest: tuple[tile.Var, ...]) -> tile.Expr:
     products = [(side, product) for side in (expr.a, expr.b) if (product := _match_product(side)) is not None]
     if not products:
         return expr
-    side, (a, b, is_negated) = max(products, key=lambda each: len(_find_variables(each[0]) & {*nest}))
+    side, (a, b, is_negated) = max(products, key=lambda each: len(tile.find_variables(each[0]) & {*nest}))
     other = expr.b if side is expr.a else expr.a
     if expr.op == "sub" and side is expr.b:
         is_negated = not is_negated
     elif expr.op == "sub":
         other = _negate_expr(other)
     if is_negated:
-        a, b = (a, _negate_expr(b)) if len(_find_variables(b)) < len(_find_variables(a)) else (_negate_expr(a), b)
+        a, b = (
+            (a, _negate_expr(b)) if len(tile.find_variables(b)) < len(tile.find_variables(a)) else (_negate_expr(a), b)
+        )
     return tile.Call("fma", (a, b, other), expr.dtype)
 
 
@@ -79,7 +81,3 @@ def _negate_expr(expr: tile.Expr) -> tile.Expr:
             return tile.Binary("mul", _negate_expr(factor), b, dtype)
         case _:
             return tile.Unary("neg", expr, expr.dtype)
-
-
-def _find_variables(expr: tile.Expr) -> set[tile.Var]:
-    return {part for part in tile.walk_expr(expr) if isinstance(part, tile.Var)}

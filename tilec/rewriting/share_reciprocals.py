@@ -91,11 +91,10 @@ def _find_exact_variables(body: tuple[tile.Stmt, ...]) -> frozenset[tile.Var]:
             is_needed = isinstance(stmt, tile.Bind) and stmt.var in exact
             for part in tile.walk_expr(expr):
                 if _is_exact(part) or is_condition or is_needed:
-                    exact |= {used for used in tile.walk_expr(part) if isinstance(used, tile.Var)}
+                    exact |= tile.find_variables(part)
     return frozenset(exact)
 
 
 def _find_dependences(expr: tile.Expr, depends: Dependences) -> frozenset[tile.Var]:
     """Return the variables of the nest on which the value of an expression depends."""
-    used = (depends.get(part, frozenset()) for part in tile.walk_expr(expr) if isinstance(part, tile.Var))
-    return frozenset().union(*used)
+    return frozenset().union(*(depends.get(var, frozenset()) for var in tile.find_variables(expr)))

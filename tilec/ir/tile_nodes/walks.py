@@ -50,6 +50,11 @@ def walk_statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from walk_statements(nested)
 
 
+def find_variables(expr: Expr) -> set[Var]:
+    """Return the variables in an expression."""
+    return {part for part in walk_expr(expr) if isinstance(part, Var)}
+
+
 def list_expressions(stmt: Stmt) -> Iterator[Expr]:
     """Yield the expressions of the statement itself, without those of statements inside it."""
     if isinstance(stmt, TileOp):

@@ -3,7 +3,6 @@ around them, bytes loaded, memory levels at which a loop loads and uses."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -222,11 +221,12 @@ def _bind_variable(bind: tile.Bind, values: dict[tile.Var, int]) -> None:
 
 def _list_leading_binds(loop: tile.For) -> list[tile.Bind]:
     """List the definitions that the body of a loop begins with."""
-    return [
-        stmt
-        for stmt in itertools.takewhile(lambda stmt: isinstance(stmt, tile.Bind), loop.body)
-        if isinstance(stmt, tile.Bind)
-    ]
+    binds: list[tile.Bind] = []
+    for stmt in loop.body:
+        if not isinstance(stmt, tile.Bind):
+            break
+        binds.append(stmt)
+    return binds
 
 
 def _find_deciding_variables(statements: tuple[tile.Stmt, ...]) -> frozenset[tile.Var]:
@@ -236,21 +236,17 @@ def _find_deciding_variables(statements: tuple[tile.Stmt, ...]) -> frozenset[til
     for stmt in tile.walk_statements(statements):
         match stmt:
             case tile.For(start=start, stop=stop):
-                deciding |= _find_variables(start) | _find_variables(stop)
+                deciding |= tile.find_variables(start) | tile.find_variables(stop)
             case tile.If(condition=condition):
-                deciding |= _find_variables(condition)
+                deciding |= tile.find_variables(condition)
             case tile.Bind():
                 binds.append(stmt)
             case _:
                 pass
     for bind in reversed(binds):
         if bind.var in deciding:
-            deciding |= _find_variables(bind.value)
+            deciding |= tile.find_variables(bind.value)
     return frozenset(deciding)
-
-
-def _find_variables(expr: tile.Expr) -> frozenset[tile.Var]:
-    return frozenset(part for part in tile.walk_expr(expr) if isinstance(part, tile.Var))
 
 
 def _find_iterations(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
