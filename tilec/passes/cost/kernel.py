@@ -12,6 +12,7 @@ from tilec.analysis.rings import find_pipelined_loops, is_load
 from tilec.analysis.scalar_definitions import find_scheduled_statements
 from tilec.analysis.thresholds import select_likely_branch
 from tilec.analysis.trip_count import estimate_trip_count
+from tilec.analysis.usage import find_tensor_directions
 from tilec.ir import tile
 from tilec.ir.expr import extent_to_size
 from tilec.ir.multicast import count_multicast_blocks
@@ -30,8 +31,13 @@ from tilec.target.table import Target
 MAX_SAMPLED_BLOCKS = 1024
 """The most blocks of a grid that are walked, at equal distances, so that those of a causal kernel count alike."""
 TENSOR_SLOT = "tc_and_mma"
-COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu")
-"""The slots that compute; all others bring operands."""
+SMEM_PORT = "shared memory port"
+"""What all accesses to shared memory hold together: reads and writes of the tensor cores, of TMA and of threads share
+128 bytes a cycle. On an H200 a SwiGLU product reads 84 and writes 42, and its tensor cores are busy two thirds of the
+time (benchmarks/results/h200-2026-11-26/profiles.json)."""
+SMEM_SLOTS = ("tp_smem_rd", "tp_smem_wr")
+COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu", SMEM_PORT)
+"""The slots that compute, or bring operands from shared memory; all others bring tiles."""
 _LOAD_KINDS = ("tma.load", "cp.async", "ld.global")
 _TRANSFER_SLOTS = ("tp_gnic_rd",)
 
@@ -76,6 +82,11 @@ class StatementPrice:
     loaded: int
     held: Mapping[str, int]
 
+    @property
+    def busy(self) -> int:
+        """The cycles from one such statement to the next if others hide its latency."""
+        return max(self.issue, *self.held.values(), 0)
+
 
 class BlockWalk:
     """A walk of a block through a kernel. Of the loops in `whole` it counts the iterations, and walks one. Any other
@@ -88,9 +99,12 @@ class BlockWalk:
         target: Target,
         whole: Iterable[tile.For],
         sizes: Mapping[str, int] | None = None,
+        *,
+        is_role: bool = False,
     ) -> None:
-        """`sizes` are those that the kernel learns at launch, where they are known."""
-        self.assignment, self.target, self.sizes = assignment, target, sizes or {}
+        """`sizes` are those that the kernel learns at launch, where they are known. A role of the kernel's author runs
+        beside others (`is_role`), and waits for them by barriers, not for what it starts itself."""
+        self.assignment, self.target, self.sizes, self.is_role = assignment, target, sizes or {}, is_role
         self.whole = {IdentityKey(loop) for loop in whole}
         self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
         self.deciding: dict[IdentityKey[tile.For], tuple[frozenset[tile.Var], frozenset[tile.Var]]] = {}
@@ -100,7 +114,7 @@ class BlockWalk:
         """Return the work of a block. Explicit roles run side by side: the block takes as long as the longest."""
         if self.assignment.roles:
             roles = [
-                BlockWalk(part.assignment, self.target, (), self.sizes).walk_block(place)
+                BlockWalk(part.assignment, self.target, (), self.sizes, is_role=True).walk_block(place)
                 for part in self.assignment.roles
             ]
             slots = dict.fromkeys(slot for role in roles for slot in role.held)
@@ -131,7 +145,7 @@ class BlockWalk:
                     self.walk_body(inside, dict(values), found)
                 case _:
                     price = self.price_statement(stmt)
-                    found.around += price.cycles
+                    found.around += price.busy if self.is_role and is_asynchronous(stmt) else price.cycles
                     self.add_price(price, 1, found)
 
     def walk_loop(self, loop: tile.For, values: Mapping[tile.Var, int]) -> BlockCost:
@@ -193,6 +207,8 @@ class BlockWalk:
             loaded += parameters.get("bytes", 0) * demand.times if demand.kind in _LOAD_KINDS else 0
             for slot, busy, _ in timing.uses:
                 total[slot] = total.get(slot, 0) + -(-busy // self.target.slot(slot).width) * demand.times
+        if port := sum(total.get(slot, 0) for slot in SMEM_SLOTS):
+            total[SMEM_PORT] = port
         # Warps go on after issuing an asynchronous statement; otherwise when the slowest unit is done.
         issue = issue if begun or not total else max(total.values())
         together = self.count_loading_blocks(stmt)
@@ -278,8 +294,9 @@ def build_loop_cost(scheduled_loop: ScheduledLoop, trip_count: int, target: Targ
         for use in op.uses:
             if use.slot < len(target.slots):
                 held[use.slot] = held.get(use.slot, 0) + use.cycles
+    port = sum(cycles for slot, cycles in held.items() if problem.slots[slot].name in SMEM_SLOTS)
     busy = max((-(-cycles // problem.slots[slot].width) for slot, cycles in held.items()), default=0)
-    return LoopCost(schedule.ii, length, trip_count, busy)
+    return LoopCost(schedule.ii, length, trip_count, max(busy, port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +359,7 @@ def build_loop_nest(
         level, use = inner
         outer = Level("global → shared", latency, transfer, trip_count, stages, issue=issue)
         return LoopNest((outer, level), use, use)
-    slots: dict[str, int] = {}
+    slots = {SMEM_PORT: sum(walk.price_statement(load).held.get(SMEM_PORT, 0) for load in loads)}
     own = 0
     for stmt in uses:
         price = walk.price_statement(stmt, loop)
@@ -432,6 +449,18 @@ def read_occupancy_limits(target: Target) -> OccupancyLimits:
         threads=target.limit("threads_per_sm"),
         ctas=target.limit("ctas_per_sm"),
     )
+
+
+def count_moved_bytes(kernel: tile.Kernel, loaded: int, sizes: Mapping[str, int] | None = None) -> int:
+    """Return the bytes between DRAM and the chip if each byte of a tensor passes once: those that are read, but no more
+    than the blocks load, and those that are written. Tensors whose sizes are unknown do not count."""
+    tensors = {p.name: p for p in kernel.params if isinstance(p, tile.Buffer) and (sizes or not p.is_dynamic)}
+    directions = find_tensor_directions(kernel)
+    read, written = (
+        sum(count_tensor_bytes(tensor, sizes) for name, tensor in tensors.items() if directions[name] in kinds)
+        for kinds in (("in", "inout"), ("out", "inout"))
+    )
+    return min(read, loaded) + written
 
 
 def count_tensor_bytes(buffer: tile.Buffer, sizes: Mapping[str, int] | None = None) -> int:

@@ -19,7 +19,7 @@ from tilec.passes.cost.kernel import (
     build_loop_nest,
     build_machine,
     count_nest_cycles,
-    count_tensor_bytes,
+    count_moved_bytes,
     find_innermost_loops,
     read_occupancy_limits,
     sample_blocks,
@@ -42,6 +42,8 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 Limit = Literal["compute", "DRAM"]
+START = 800
+NO_TENSOR_SHARE, LIGHT_TENSOR_SHARE = 0.02, 0.45
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class Report:
     gpu: str = ""
     tensor_share: float = 0.0
     tensor_clock_mhz: int = 0
+    light_clock_mhz: int = 0
+    free_clock_mhz: int = 0
     assumes_sizes: bool = False
 
     @property
@@ -95,8 +99,13 @@ class Report:
     def loaded_clock_mhz(self) -> int:
         """The clock that the board can hold: busy tensor cores lower it in proportion to their share of the time. The
         clock of a calibrated file is already the one under load."""
-        fall = max(self.clock_mhz - self.tensor_clock_mhz, 0)
-        return round(self.clock_mhz - fall * self.tensor_share)
+        if not self.free_clock_mhz:
+            fall = max(self.clock_mhz - self.tensor_clock_mhz, 0)
+            return round(self.clock_mhz - fall * self.tensor_share)
+        if self.tensor_share < NO_TENSOR_SHARE:
+            return self.free_clock_mhz
+        fall = max(self.light_clock_mhz - self.tensor_clock_mhz, 0)
+        return round(self.light_clock_mhz - fall * max(self.tensor_share / LIGHT_TENSOR_SHARE - 1, 0) / (1 / LIGHT_TENSOR_SHARE - 1))
 
     @property
     def machine(self) -> str:
@@ -179,6 +188,7 @@ def build_report(
     bytes of shared memory of one, and the registers of a thread. `sizes` are those that the kernel learns at launch;
     `assumes_sizes`: it has some, and they are unknown."""
     kernel, sms = replace_dynamic_by_static_stride(assignment.kernel, target), target.limit("sms")
+    limits = {limit.name: limit.value for limit in target.limits}
     if kernel is not assignment.kernel:
         assignment = replace(assignment, kernel=kernel)
         x, y, z = (size for size in (*kernel.grid, 1, 1)[:3] if isinstance(size, int))
@@ -196,8 +206,7 @@ def build_report(
     blocks = [of_levels.walk_block(place) for place in spots]
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
-    tensors = [p for p in kernel.params if isinstance(p, Buffer) and (sizes or not p.is_dynamic)]
-    moved = 0 if grid is None else sum(count_tensor_bytes(tensor, sizes) for tensor in tensors)
+    moved = 0 if grid is None else count_moved_bytes(kernel, loaded, sizes)
     launch, where = Launch(ctas, together, loaded, moved), build_machine(target, loaded, moved)
 
     nests: dict[tuple[IdentityKey[For], int], LoopNest] = {}
@@ -210,18 +219,30 @@ def build_report(
             )
         return nests[IdentityKey(loop), trip_count]
 
+    is_specialised = assignment.form == "warp_specialised"
+
+    def count_hidden_cycles(block: BlockCost, loops: Sequence[tuple[For, int, int]]) -> int:
+        """Return the cycles of first loads that a producer warp hides: it loads a loop's first tiles while the others
+        are still at the statements before it, but for the first time."""
+        runs = sum(times for _, _, times in loops)
+        if not is_specialised or runs < 2:
+            return 0
+        firsts = [(get_nest(loop, n).levels[0], times) for loop, n, times in loops]
+        each = block.around // runs
+        return sum(min(level.latency + level.transfer, each) * times for level, times in firsts) * (runs - 1) // runs
+
     def count_level_cycles(block: BlockCost, neighbours: int) -> int:
         alone = block.around + sum(
             times * count_nest_cycles(get_nest(loop, trip_count), neighbours) for loop, trip_count, times in block.loops
         )
-        return max(alone, _count_computing_cycles(block, neighbours))
+        return START + max(alone - count_hidden_cycles(block, block.loops), _count_computing_cycles(block, neighbours))
 
     def count_schedule_cycles(block: BlockCost, neighbours: int) -> int:
         alone = block.around + sum(
             times * count_cta_cycles([build_loop_cost(by_loop[IdentityKey(loop)], trip_count, target)], neighbours)
             for loop, trip_count, times in block.loops
         )
-        return max(alone, _count_computing_cycles(block, neighbours))
+        return START + max(alone - count_hidden_cycles(block, block.loops), _count_computing_cycles(block, neighbours))
 
     levels = predict_blocks([partial(count_level_cycles, block) for block in blocks], launch, where)
     full = -(-min(ctas, sms * together) // sms)
@@ -250,6 +271,8 @@ def build_report(
         target.gpu,
         min(_count_held_cycles(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, 1), 1.0),
         target.limit("tensor_clock_mhz"),
+        limits.get("light_clock_mhz", 0),
+        limits.get("free_clock_mhz", 0),
         assumes_sizes,
     )
 
