@@ -35,11 +35,11 @@ def build_trip_count(loop: tile.For) -> tile.Expr:
 def estimate_trip_count(loop: tile.For) -> int:
     """Estimate a trip count that only a launch or data decide: half of the most iterations that stay inside what the
     loop indexes, as if all numbers up to that were equally likely; without such a bound `UNKNOWN_TRIP_COUNT`."""
-    most = [-(-extent // abs(by)) for by, extent in _find_strides(loop) if by]
+    most = [-(-extent // abs(by)) for by, extent in find_strides(loop) if by]
     return max(1, min(most) // 2) if most else UNKNOWN_TRIP_COUNT
 
 
-def _find_strides(loop: tile.For) -> Iterator[tuple[int, int]]:
+def find_strides(loop: tile.For) -> Iterator[tuple[int, int]]:
     """Yield by how much an iteration moves an index, and the extent that it moves in."""
     for stmt in tile.walk_statements(loop.body):
         places = [(r.start, r.buffer.extents) for r in stmt.regions] if isinstance(stmt, tile.TileOp) else []

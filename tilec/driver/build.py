@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tilec.ir.manifest import Manifest
     from tilec.ir.tile import Kernel
     from tilec.ir.warp import Program
+    from tilec.passes.cost.known_values import Contents
     from tilec.passes.cost.report import Report
     from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.ptx.assemble import EntryReport
@@ -198,16 +199,21 @@ def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterat
         raise
 
 
-def build_reports(library: Library, sizes: Mapping[str, int] | None = None) -> tuple[Report, ...]:
-    """Predict each kernel of a cubin. `sizes` are those that kernels learn at launch: without them the prediction says
-    what it assumes."""
+def build_reports(
+    library: Library, sizes: Mapping[str, int] | None = None, contents: Contents | None = None
+) -> tuple[Report, ...]:
+    """Predict each kernel of a cubin. `sizes` are those that kernels learn at launch, `contents` those of tensors that
+    decide how often loops run: without them the prediction says what it assumes."""
     from math import prod
 
     from tilec.driver.launch_sizes import launch_sizes
-    from tilec.passes.cost.report import build_report
+    from tilec.driver.machine_code import select_slowest_roles
+    from tilec.passes.cost.report import MachineInterval, build_report
     from tilec.passes.loop.build_problem import ScheduledLoop
 
+    _check_contents(library, contents or {})
     registers = {entry.name: entry.registers for entry in library.entries}
+    codes = list(select_slowest_roles(find_library_loop_codes(library)))
     found = []
     for planned, manifest in zip(library.plans, library.manifests, strict=True):
         schedules = [ScheduledLoop(p.loop, p.solution.schedule) for p in planned.loops]
@@ -221,14 +227,34 @@ def build_reports(library: Library, sizes: Mapping[str, int] | None = None) -> t
         threads, smem, of_thread = prod(manifest.block), manifest.dynamic_smem, registers[manifest.entry]
         assumes_sizes = not known and bool(manifest.size_scalars())
         kernel = planned.assignment, schedules, planned.target, grid, threads, smem, of_thread, known
-        found.append(build_report(*kernel, assumes_sizes=assumes_sizes))
+        intervals = {
+            code.place.line: MachineInterval(round(code.interval.cycles), len(code.code.body) // code.code.unrolled)
+            for code in codes
+            if code.kernel == manifest.entry
+        }
+        found.append(build_report(*kernel, contents, assumes_sizes=assumes_sizes, intervals=intervals))
     return tuple(found)
 
 
-def build_report(build: Build, sizes: Mapping[str, int] | None = None) -> Report:
+def build_report(build: Build, sizes: Mapping[str, int] | None = None, contents: Contents | None = None) -> Report:
     """Predict the one kernel that was built."""
     library = Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_make_plan(build.work),))
-    return build_reports(library, sizes)[0]
+    return build_reports(library, sizes, contents)[0]
+
+
+def _check_contents(library: Library, contents: Contents) -> None:
+    """Raise an error for contents of what is no tensor of integers of any kernel, or that are too many or too few."""
+    from math import prod
+
+    tensors = {tensor.name: tensor for manifest in library.manifests for tensor in manifest.tensors}
+    whole = {name: tensor for name, tensor in tensors.items() if tensor.dtype.startswith(("int", "uint"))}
+    for name, elements in contents.items():
+        if name not in whole:
+            known = f"it has {', '.join(whole)}" if whole else "it has none"
+            raise_error("bad-inputs", f"{name} is no tensor of integers of the kernel", help=known)
+        shape = [size for size in whole[name].shape if isinstance(size, int)]
+        if isinstance(elements, tuple) and len(shape) == len(whole[name].shape) and len(elements) != prod(shape):
+            raise_error("bad-inputs", f"{name} has {prod(shape):,} elements, and {len(elements):,} are given")
 
 
 def find_library_loop_codes(library: Library) -> tuple[LoopCode, ...]:

@@ -42,6 +42,13 @@ if TYPE_CHECKING:
 )
 @click.option("--counters", is_flag=True, help="Also simulate, and print the figures under Nsight Compute's names.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
+@click.option(
+    "--contents",
+    multiple=True,
+    metavar="NAME=N[,N…]",
+    help="The elements of a tensor of integers that decides how long loops run: one number for all of them, or each in "
+    "row-major order.",
+)
 @watch_option
 @add_kernel_options
 def report(
@@ -49,6 +56,7 @@ def report(
     html: str | None,
     counters: bool,
     sizes: tuple[str, ...],
+    contents: tuple[str, ...],
     watch: bool,
     verbose: bool,
     **given: Any,
@@ -61,7 +69,7 @@ def report(
             fail_usage(f"--{option} needs a single kernel file and a single target")
     from tilec.cli.commands.emulate import parse_size
 
-    wanted = _Wanted(html, counters, dict(map(parse_size, sizes)))
+    wanted = _Wanted(html, counters, dict(map(parse_size, sizes)), dict(map(_parse_contents, contents)))
     if watch:
         run_and_watch(lambda: _report_kernels(kernels, wanted, given))
     _report_kernels(kernels, wanted, given)
@@ -69,11 +77,26 @@ def report(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Where pages go, whether kernels are simulated too, and the sizes that they are launched with."""
+    """Where pages go, whether kernels are simulated too, the sizes that they are launched with, and what is known of
+    the contents of tensors."""
 
     html: str | None
     counters: bool
     sizes: dict[str, int]
+    contents: dict[str, int | tuple[int, ...]]
+
+
+def _parse_contents(text: str) -> tuple[str, int | tuple[int, ...]]:
+    """Parse `NAME=N` or `NAME=N,N,…`, the value of --contents."""
+    name, _, listed = text.partition("=")
+    numbers = listed.split(",")
+    if not name.isidentifier() or not all(number.removeprefix("-").isdecimal() for number in numbers):
+        example = name if name.isidentifier() else "lengths"
+        raise click.UsageError(
+            f"--contents {text}: write the tensor and its elements, as in --contents {example}=1024 or "
+            f"--contents {example}=1000,24"
+        )
+    return name, int(listed) if len(numbers) == 1 else tuple(map(int, numbers))
 
 
 def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, Any]) -> None:
@@ -125,7 +148,7 @@ def _report_page(
 
     observer = driver.Observer()
     library = driver.build_library(source, options, observer)
-    reports = driver.build_reports(library, wanted.sizes)
+    reports = driver.build_reports(library, wanted.sizes, wanted.contents)
     show_diagnostics(observer.warnings, source)
     codes = driver.find_library_loop_codes(library)
     for each in reports:
@@ -166,7 +189,7 @@ def make_report_tables(report: Report) -> Iterator[RenderableType]:
     table.add_row("roofline", f"{least:,.1f} µs by {report.limit}{near}")
     if report.loaded_clock_mhz != report.clock_mhz:
         busy = f"tensor cores busy {show_share(report.tensor_share)} of the time"
-        table.add_row("clock", f"{report.loaded_clock_mhz:,} MHz of {report.clock_mhz:,}: {busy}")
+        table.add_row("clock", f"{report.loaded_clock_mhz:,} MHz: {busy}")
     table.add_row("waves", f"{report.predicted.waves:,}")
     fits = ", ".join(f"{count:,} by {name}" for name, count in report.fits)
     table.add_row("blocks of an SM", f"{report.together} ({fits})")

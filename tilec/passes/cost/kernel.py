@@ -17,12 +17,18 @@ from tilec.ir import tile
 from tilec.ir.expr import extent_to_size
 from tilec.ir.multicast import count_multicast_blocks
 from tilec.ops.copies.copy import Copy
+from tilec.passes.cost.known_values import (
+    Contents,
+    KnownValues,
+    assigns_scalars,
+    assume_contents,
+    find_scalar_store,
+)
 from tilec.passes.cost.model import Level, LoopCost, Machine, OccupancyLimits, predict_level_times
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop, loops_to_schedule
 from tilec.passes.loop.price.product_steps import price_product_steps
 from tilec.passes.loop.price.statement_price import count_demands, is_asynchronous
-from tilec.rewriting.fold_constants import compute_expr, fold_expr
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.sizes import evaluate_size
@@ -99,12 +105,18 @@ class BlockWalk:
         target: Target,
         whole: Iterable[tile.For],
         sizes: Mapping[str, int] | None = None,
+        contents: Contents | None = None,
         *,
         is_role: bool = False,
     ) -> None:
-        """`sizes` are those that the kernel learns at launch, where they are known. A role of the kernel's author runs
-        beside others (`is_role`), and waits for them by barriers, not for what it starts itself."""
-        self.assignment, self.target, self.sizes, self.is_role = assignment, target, sizes or {}, is_role
+        """`sizes` are those that the kernel learns at launch, and `contents` those of tensors that decide how often
+        loops run, where they are known: others are assumed. A role of the kernel's author runs beside others
+        (`is_role`), and waits for them by barriers, not for what it starts itself."""
+        self.assignment, self.target, self.is_role = assignment, target, is_role
+        params = (p for p in assignment.kernel.params if isinstance(p, tile.Var))
+        self.sizes = {p: sizes[p.name] for p in params if p.name in sizes} if sizes else {}
+        self.given = contents or {}
+        self.assumed = assume_contents(assignment.kernel, self.sizes, self.given)
         self.whole = {IdentityKey(loop) for loop in whole}
         self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
         self.deciding: dict[IdentityKey[tile.For], tuple[frozenset[tile.Var], frozenset[tile.Var]]] = {}
@@ -113,8 +125,9 @@ class BlockWalk:
     def walk_block(self, place: Sequence[int]) -> BlockCost:
         """Return the work of a block. Explicit roles run side by side: the block takes as long as the longest."""
         if self.assignment.roles:
+            by_name = {var.name: size for var, size in self.sizes.items()}
             roles = [
-                BlockWalk(part.assignment, self.target, (), self.sizes, is_role=True).walk_block(place)
+                BlockWalk(part.assignment, self.target, (), by_name, self.given, is_role=True).walk_block(place)
                 for part in self.assignment.roles
             ]
             slots = dict.fromkeys(slot for role in roles for slot in role.held)
@@ -122,55 +135,70 @@ class BlockWalk:
             return BlockCost({}, max(role.around for role in roles), sum(role.loaded for role in roles), held)
         kernel = self.assignment.kernel
         found = BlockCost()
-        sizes = {p: self.sizes[p.name] for p in kernel.params if isinstance(p, tile.Var) and p.name in self.sizes}
-        self.walk_body(kernel.body, {**sizes, **dict(zip(kernel.block_vars, place, strict=False))}, found)
+        at_block = {**self.sizes, **dict(zip(kernel.block_vars, place, strict=False))}
+        self.walk_body(kernel.body, KnownValues({**self.assumed, **self.given}, at_block), found)
         return found
 
-    def walk_body(self, body: Sequence[tile.Stmt], values: dict[tile.Var, int], found: BlockCost) -> None:
+    def walk_body(self, body: tuple[tile.Stmt, ...], known: KnownValues, found: BlockCost) -> None:
+        """Add the work of the statements of a body to what was `found`, and update what is `known` behind them."""
         for stmt in body:
+            if self.given and (store := find_scalar_store(stmt)) is not None:
+                known.assign(store)
             match stmt:
                 case tile.Bind():
-                    _bind_variable(stmt, values)
+                    known.bind(stmt)
                 case tile.For() if IdentityKey(stmt) in self.whole:
-                    trip_count = len(_find_iterations(stmt, values))
+                    trip_count = len(_find_iterations(stmt, known))
                     found.visit(stmt, trip_count)
                     for inner in stmt.body:
                         self.add_price(self.price_statement(inner, stmt), trip_count, found)
+                case tile.For() if self.given and assigns_scalars(stmt):
+                    for at in _find_iterations(stmt, known):
+                        known.variables[stmt.var] = at
+                        self.walk_body(stmt.body, known, found)
                 case tile.For():
-                    found.add(self.walk_loop(stmt, values), 1)
+                    found.add(self.walk_loop(stmt, known), 1)
                 case tile.If(condition=condition, then=then, orelse=orelse):
-                    is_true = _evaluate_expr(condition, values)
-                    self.walk_body(then if is_true is None or is_true else orelse, dict(values), found)
+                    is_true = known.evaluate(condition)
+                    if is_true is not None:
+                        self.walk_body(then if is_true else orelse, known, found)
+                    else:
+                        self.walk_body(then, known.copy(), found)
+                        known.forget((stmt,))
                 case tile.While(body=inside):
-                    self.walk_body(inside, dict(values), found)
+                    known.forget((stmt,))
+                    self.walk_body(inside, known.copy(), found)
                 case _:
                     price = self.price_statement(stmt)
                     found.around += price.busy if self.is_role and is_asynchronous(stmt) else price.cycles
                     self.add_price(price, 1, found)
 
-    def walk_loop(self, loop: tile.For, values: Mapping[tile.Var, int]) -> BlockCost:
+    def walk_loop(self, loop: tile.For, known: KnownValues) -> BlockCost:
         """Return the work of a loop that is not in `whole`."""
         deciding, of_paths = self.find_deciding_variables(loop)
-        known = IdentityKey(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
-        if known in self.outcomes:
-            return self.outcomes[known]
-        found = self.outcomes[known] = BlockCost()
-        iterations = _find_iterations(loop, values)
+        scalars = frozenset(known.scalars.items())
+        before = IdentityKey(loop), frozenset((v, at) for v, at in known.variables.items() if v in deciding), scalars
+        if before in self.outcomes:
+            return self.outcomes[before]
+        found = self.outcomes[before] = BlockCost()
+        iterations = _find_iterations(loop, known)
         # By the values that decide a path: those of one of its iterations, and how many take it. A persistent block
         # runs many tiles, whose loops have few lengths.
-        paths: dict[frozenset[tuple[tile.Var, int]], tuple[dict[tile.Var, int], int]] = {}
+        paths: dict[frozenset[tuple[tile.Var, int]], tuple[KnownValues, int]] = {}
         for at in iterations if loop.var in deciding else iterations[:1]:
-            inside = {**values, loop.var: at}
+            inside = known.copy()
+            inside.variables[loop.var] = at
             for bind in _list_leading_binds(loop):
-                _bind_variable(bind, inside)
-            path = frozenset((var, inside[var]) for var in of_paths if var in inside)
+                inside.bind(bind)
+            path = frozenset((var, inside.variables[var]) for var in of_paths if var in inside.variables)
             first, count = paths.get(path, (inside, 0))
             paths[path] = first, count + 1
         for path, (inside, count) in paths.items():
-            if (IdentityKey(loop.body), path) not in self.outcomes:
-                work = self.outcomes[IdentityKey(loop.body), path] = BlockCost()
+            if (IdentityKey(loop.body), path, scalars) not in self.outcomes:
+                work = self.outcomes[IdentityKey(loop.body), path, scalars] = BlockCost()
                 self.walk_body(loop.body, inside, work)
-            found.add(self.outcomes[IdentityKey(loop.body), path], count if loop.var in deciding else len(iterations))
+            times = count if loop.var in deciding else len(iterations)
+            found.add(self.outcomes[IdentityKey(loop.body), path, scalars], times)
         return found
 
     def find_deciding_variables(self, loop: tile.For) -> tuple[frozenset[tile.Var], frozenset[tile.Var]]:
@@ -221,20 +249,6 @@ class BlockWalk:
         return count_multicast_blocks(self.assignment.kernel.cluster.extents, axes)
 
 
-def _evaluate_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
-    """Evaluate an expression for known block indices and loop variables; None where it depends on data."""
-    if (value := compute_expr(expr, values)) is not None:
-        return int(value)
-    found = fold_expr(tile.substitute_variables(expr, {var: tile.int32_const(at) for var, at in values.items()}))
-    return int(found.value) if isinstance(found, tile.Const) else None
-
-
-def _bind_variable(bind: tile.Bind, values: dict[tile.Var, int]) -> None:
-    """Add the variable's value, if it is known."""
-    if (known := _evaluate_expr(bind.value, values)) is not None:
-        values[bind.var] = known
-
-
 def _list_leading_binds(loop: tile.For) -> list[tile.Bind]:
     """List the definitions that the body of a loop begins with."""
     binds: list[tile.Bind] = []
@@ -265,9 +279,9 @@ def _find_deciding_variables(statements: tuple[tile.Stmt, ...]) -> frozenset[til
     return frozenset(deciding)
 
 
-def _find_iterations(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
+def _find_iterations(loop: tile.For, known: KnownValues) -> range:
     """Return the iterations of a loop; a likely number where only data say it."""
-    start, stop = _evaluate_expr(loop.start, values), _evaluate_expr(loop.stop, values)
+    start, stop = known.evaluate(loop.start), known.evaluate(loop.stop)
     if start is None or stop is None:
         return range(0, estimate_trip_count(loop) * loop.step, loop.step)
     return range(start, stop, loop.step)
@@ -436,7 +450,7 @@ def build_machine(target: Target, loaded: int = 0, tensor_bytes: int = 1) -> Mac
     l2_rate = limits["l2_bytes_per_cycle"]
     if loaded >= REREAD * tensor_bytes:
         l2_rate = max(limits.get("l2_shared_bytes_per_cycle", 0), l2_rate)
-    return Machine(limits["sms"], l2_rate, limits.get("dram_bytes_per_cycle", 0))
+    return Machine(limits["sms"], l2_rate, limits.get("dram_bytes_per_cycle", 0), limits.get("launch_cycles", 0))
 
 
 def read_occupancy_limits(target: Target) -> OccupancyLimits:

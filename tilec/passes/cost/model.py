@@ -29,11 +29,13 @@ class LoopCost:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Limits of a target. A rate of 0 is unknown and never binds."""
+    """Limits of a target. A rate of 0 is unknown and never binds. `launch_cycles` pass between the end of what was
+    before in the stream and the first block, and between the last block and the end."""
 
     sms: int
     l2_bytes_per_cycle: int = 0
     dram_bytes_per_cycle: int = 0
+    launch_cycles: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ def predict_blocks(blocks: Sequence[Callable[[int], int]], launch: Launch, machi
         _divide_by_rate(launch.l2_bytes, machine.l2_bytes_per_cycle),
         _divide_by_rate(launch.dram_bytes, machine.dram_bytes_per_cycle),
     )
-    return Prediction(compute, memory, -(-launch.ctas // slots))
+    start = machine.launch_cycles
+    return Prediction(compute + start, memory + start, -(-launch.ctas // slots))
 
 
 def count_wave_cycles(blocks: Sequence[Callable[[int], int]], count: int, sms: int, together: int) -> int:
