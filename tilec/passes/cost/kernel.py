@@ -35,7 +35,8 @@ from tilec.support.sizes import evaluate_size
 from tilec.target.table import Target
 
 MAX_SAMPLED_BLOCKS = 1024
-"""The most blocks of a grid that are walked, at equal distances, so that those of a causal kernel count alike."""
+"""The most blocks of a grid that are walked: enough that the short and the long ones of a causal kernel count alike."""
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 TENSOR_SLOT = "tc_and_mma"
 SMEM_PORT = "shared memory port"
 """What all accesses to shared memory hold together: reads and writes of the tensor cores, of TMA and of threads share
@@ -288,10 +289,11 @@ def _find_iterations(loop: tile.For, known: KnownValues) -> range:
 
 
 def sample_blocks(grid: tuple[int, int, int], most: int = MAX_SAMPLED_BLOCKS) -> Iterator[tuple[int, int, int]]:
-    """Yield the indices of at most `most` blocks, x fastest, at equal distances."""
+    """Yield the indices of all blocks, x fastest, or of `most` that are spread over the grid."""
     count = math.prod(grid)
     for index in range(min(count, most)):
-        at = index * count // min(count, most)
+        # Multiples of the golden ratio are spread evenly; equal distances would be the same few indices of an axis.
+        at = index if count <= most else math.floor(index * GOLDEN_RATIO % 1 * count)
         yield at % grid[0], at // grid[0] % grid[1], at // grid[0] // grid[1]
 
 
