@@ -142,7 +142,8 @@ class Manifest:
 
     def sizes(self, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float]) -> dict[str, int]:
         """Return the scalars that sizes depend on, from those given and the arrays' shapes; raises `SizeError` on a
-        conflict. It raises it too where one stays undetermined, or a size exceeds int32."""
+        conflict. It raises it too where one stays undetermined, or a size exceeds int32. Whether each array has its
+        shape is not checked."""
         values = sizes.solve_scalars({t.name: t.shape for t in self.tensors}, arrays)
         for name in self.size_scalars():
             if name in given and values.setdefault(name, int(given[name])) != given[name]:
