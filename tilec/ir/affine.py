@@ -48,7 +48,7 @@ def affine_form(expr: tile.Expr) -> Affine:
 
 
 def _collect_terms(expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
-    """Add `factor` times the atoms of an expression to `terms`, and return `factor` times its constant."""
+    """Add `factor` times the non-constant terms of an expression to `terms`, and return `factor` times its constant."""
     match expr:
         case tile.Const(value=value):
             return factor * int(value)

@@ -30,8 +30,8 @@ def numpy_storage_type(dtype: DType) -> np.dtype[Any]:
 
 
 def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-    """Return the shape of the numpy array that stores a tensor of `shape`: of two elements a byte, the last extent is
-    halved."""
+    """Return the shape of the numpy array that stores a tensor of `shape`: the last extent halved, rounded up, for
+    four-bit types."""
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte)) if shape else shape
 
 
@@ -173,7 +173,7 @@ def bits_to_values(bits: Array, dtype: DType) -> Array:
 
 
 def round_values(values: Array, dtype: DType) -> Array:
-    """Return the nearest numbers that `dtype`, a type stored as bits, can hold."""
+    """Return the nearest numbers that `dtype`, a type stored as bits, can hold, as numpy computes with them."""
     if dtype.per_byte == 2:
         return _NIBBLES[dtype.name][_encode_nibbles(np.asarray(values), dtype)]
     return decode_values(encode_values(values, dtype), dtype).reshape(np.shape(values))

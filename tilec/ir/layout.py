@@ -74,7 +74,8 @@ class Fragment:
         return tuple(total)
 
     def _digit(self, below: int, size: int) -> tile.Expr:
-        """Return one digit of the thread's index as an expression; `below` is the product of the sizes below it."""
+        """Return a thread digit of `size` values as an expression of `THREAD`; `below` is the product of the sizes
+        below it."""
         value: tile.Expr = tile.THREAD
         if below > 1:
             value = tile.Binary("floordiv", value, tile.int32_const(below), INT32)
@@ -408,8 +409,8 @@ class SharedLayout:
 
     @property
     def run(self) -> int:
-        """Return how many elements of a row are contiguous, apart from the permutation of 16-byte chunks: a panel, or a
-        placement's run."""
+        """Return how many elements of a row are contiguous, apart from swizzled chunks: a panel, or a placement's
+        run."""
         return self.panel if self.placement is None else contiguous_run(self.placement)
 
     @property

@@ -158,7 +158,7 @@ class Manifest:
         return values
 
     def _require_ranks(self, arrays: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise `SizeError` for an array that has more or fewer dimensions than its tensor."""
+        """Raise `SizeError` for the first array that has more or fewer dimensions than its tensor."""
         for tensor in self.tensors:
             found = arrays.get(tensor.name, tensor.shape)
             if len(found) != len(tensor.shape):
@@ -206,7 +206,8 @@ def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
 
 
 def _oldest_schema(manifest: Manifest) -> int:
-    """Return the lowest schema version that can express the manifest."""
+    """Return the lowest schema version that can express the manifest: 1, 2 with sizes of scalars, 3 with strides or
+    attributes. A zeroed tensor needs 3 too."""
     if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
         return SCHEMA
     return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA

@@ -318,7 +318,7 @@ class _KernelParser:
         raise self.fail_at("expected a statement", line)
 
     def read_branch(self, line: _SourceLine) -> tile.If:
-        """Return the `if` at this line, with both of its branches."""
+        """Return the `if` at this line with the statements of both branches, and move past them."""
         condition = self.read_expression(line.text[len("if ") : -1], line)
         self.at += 1
         then = self.read_body(line.depth + 1)

@@ -176,7 +176,7 @@ def _for_heading(loop: tile.For) -> str:
 
 
 def _as_lists(value: Any) -> Any:
-    """Return a value with its tuples, and those inside them, as lists."""
+    """Return a tuple as a list, and tuples inside it too; any other value as it is."""
     return [_as_lists(member) for member in value] if isinstance(value, tuple) else value
 
 

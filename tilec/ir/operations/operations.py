@@ -54,7 +54,7 @@ def check_operation(op: TileOp) -> None:
 
 
 def check_region_count(operation: type[TileOp], found: int) -> None:
-    """Raise `SchemaError` where the class does not take this number of regions."""
+    """Raise `SchemaError` unless an operation's class takes `found` regions."""
     operands = describe_fields(operation).operands
     fewest = sum(not operand.optional and not operand.many for operand in operands)
     most = "more" if any(operand.many for operand in operands) else str(len(operands))

@@ -71,5 +71,5 @@ def walk_loads(stmt: Stmt) -> Iterator[Load]:
 
 
 def is_true(expr: Expr) -> bool:
-    """Return whether an expression is the literal `true`."""
+    """Return whether an expression is the constant True of type bool."""
     return isinstance(expr, Const) and expr.dtype == BOOL and bool(expr.value)

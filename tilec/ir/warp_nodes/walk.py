@@ -82,8 +82,7 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
 
 
 def tiles_read_by_own_rows(op: Wgmma) -> tuple[str, ...]:
-    """Return the name of A if each warpgroup of a wgmma reads only its own rows of it, in shared memory; else
-    nothing."""
+    """Return the name of a wgmma's A if each warpgroup reads only its own rows of that shared tile; else nothing."""
     shared_tile = op.a.buffer
     is_all_rows = len(shared_tile.shape) == 2 and op.a.extent[0] == shared_tile.shape[0]
     return (shared_tile.name,) if is_all_rows and not op.transpose_a and shared_tile != op.b.buffer else ()

@@ -57,7 +57,7 @@ def _version_step(tile: SharedTile) -> int:
 
 
 def _panel_step(layout: SharedLayout) -> int:
-    """Return the bytes from one panel to the next; 0 if there is one."""
+    """Return the bytes from one panel of a shared tile to the next; 0 if there is only one."""
     several = layout.shape[-1] > layout.panel
     return prod(layout.shape[:-1]) * layout.panel * layout.element_bytes if several else 0
 

@@ -52,8 +52,8 @@ def _all_roles(program: Program) -> tuple[Role, ...]:
 
 
 def _check_rings(program: Program) -> Iterator[str]:
-    """Yield a message for each ring with a repeated name, a depth unlike its tiles', a shared tile, or a missing
-    operation (rule 2)."""
+    """Yield a message for each ring with a repeated name, another depth than its tiles, or no operation that it needs
+    (rule 2). A tile in two rings is one too."""
     names = [ring.name for ring in program.rings]
     yield from (f"two rings are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     depths = {t.buffer.name: t.depth for t in program.shared} | {t.buffer.name: t.depth for t in program.tensor}

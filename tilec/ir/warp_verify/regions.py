@@ -34,8 +34,8 @@ class TensorParts:
         return tuple(_bounding_boxes(op, used, tensor, write, self.fixed, sample) for sample in SAMPLES)
 
     def keep(self, state: RoleState, op: warp.Operation, kept: list[Access]) -> None:
-        """Drop from `kept` the accesses of earlier barrier intervals, and merge an operation's oldest executions into
-        one box."""
+        """Drop from `kept` the completed accesses of earlier barrier intervals, and merge an operation's oldest
+        executions. They become one access, with boxes around all of theirs."""
         kept[:] = [a for a in kept if a.group or a.interval >= state.interval]
         for write in (False, True):
             mine = [a for a in kept if a.by is op and a.write == write]
@@ -54,8 +54,8 @@ def _variables_of_accesses(op: warp.Operation, tensor: str, write: bool) -> tupl
 
 
 def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> Iterator[str]:
-    """Yield the tensors that several threads may reach: read and written, written by several operations, or not by
-    owners. Owners: the iterations of one operation that give each element to one thread."""
+    """Yield the tensors that are read and written, written by several operations, or written by one from several
+    threads. The last is one whose iterations do not give each element to one thread."""
     tensors = {p.name for p in program.params if isinstance(p, tile.Buffer)}
     readers: set[str] = set()
     writers: dict[str, list[warp.Operation]] = {}

@@ -175,8 +175,8 @@ class Execution:
             yield k if k < first else k + skipped
 
     def phase(self, op: warp.Loop, iteration: int, trip_count: int) -> tuple[Operation, ...]:
-        """Return the loop body for an iteration: the first phase's if branches are not taken, the last's if they are,
-        or by halves. Without a choice, phases are equally long."""
+        """Return the loop body that an iteration runs: the first one if branches are not taken, the last one if they
+        are. Where the scenario does not decide, the phases are equally long."""
         if self.scenario.taken is not None:
             return op.bodies[-1 if self.scenario.taken else 0]
         return op.bodies[iteration * len(op.bodies) // trip_count]

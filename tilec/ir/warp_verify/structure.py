@@ -230,8 +230,8 @@ def check_early_start(program: Program) -> Iterator[str]:
 
 
 def _touched_by_threads(op: Operation) -> set[str]:
-    """Return the buffers an operation's threads touch, or its queues for them; none for TMA loads and tensor core
-    operations. Barriers of all order those (rule 11)."""
+    """Return the buffers that an operation reads or writes; none for TMA loads and operations of the tensor cores.
+    Barriers of all order those (rule 11)."""
     if isinstance(op, warp.TmaLoad | warp.TryCancel | warp.TensorMma | warp.TensorCopy):
         return set()
     reads, writes, _, _ = effects_without_scalars(op)

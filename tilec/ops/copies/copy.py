@@ -178,8 +178,8 @@ def _check_tma_copy(call: Call) -> tile.TileOp:
 
 
 def _read_width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
-    """Return the number of elements that one thread moves at once; None if the kernel does not say, refused unless 1 to
-    16."""
+    """Return the number of elements that one thread moves at once, a power of two up to 16; None if the kernel does not
+    say. Other numbers are refused."""
     if "coalesced_width" not in call.arguments or call["coalesced_width"].value is None:
         return None
     width = call.read_integer("coalesced_width")

@@ -272,8 +272,8 @@ def list_scatter_demands(op: Scatter4, context: LoweringContext) -> tuple[Demand
 
 
 def verify_four_rows(op: FourRows) -> Iterator[str]:
-    """Yield a message where the tensor's row and the tile's four rows differ in length or type, or the rows begin off a
-    multiple of 4."""
+    """Yield a message where tensor and tile rows differ in length or type, or the tile is not four whole aligned
+    rows."""
     tensor, region = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     if len(tensor.extent) != 2 or tensor.extent != (1, region.extent[-1]):
         yield f"{tensor.buffer.name} {show_shape(tensor.extent)} stands for a row of {region.extent[-1]} elements"

@@ -60,8 +60,7 @@ def _read_tile(call: Call, name: str) -> tile.Region:
 
 
 def _check_transpose(call: Call) -> tile.TileOp:
-    """Return the operation of a call of T.transpose; raises an error unless the tiles differ and one has the other's
-    shape transposed."""
+    """Return the operation of a call of T.transpose; raises an error for one tile twice, or shapes not transposed."""
     src, dst = _read_tile(call, "src"), _read_tile(call, "dst")
     if src.extent[::-1] != dst.extent:
         raise_error(
@@ -102,8 +101,8 @@ define_operation(
 
 
 def make_sweep_layout(op: Transpose, threads: int, copies: int = 1) -> Fragment:
-    """Return the layout in which threads write `dst`, or each warpgroup its own one of `copies`. For each element of a
-    run, neighbouring threads read neighbouring elements of `src`."""
+    """Return the layout in which all threads write `dst`, or each of `copies` warpgroups its own copy of it. For each
+    element of a run, neighbouring threads read neighbouring elements of `src`."""
     destination = op.regions[1].buffer
     rows, columns = destination.shape
     one = column_major_fragment((rows, columns), threads // copies, VECTOR_BYTES // destination.dtype.bytes)

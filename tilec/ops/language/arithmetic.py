@@ -166,7 +166,7 @@ def build_runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> 
 
 
 def unify_operands(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, tile.Expr]:
-    """Return both sides as expressions of their common type; raises an error for two floats that neither contains."""
+    """Return both sides as expressions of their common type; raises an error for two float types of equal size."""
     if not is_runtime(a.value):
         right = as_expr(b)
         return _convert_literal(a, right.dtype), _promote_operand(right, a)
@@ -189,7 +189,8 @@ def unify_operands(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, til
 
 
 def _promote_dtype(dtype: DType, literal: Value) -> DType:
-    """Return an operation's type for an operand of `dtype` and a Python number: float32, int32, or `dtype` itself."""
+    """Return the type of `dtype` with a Python number: float32 for an integer with a float, int32 for a bool, else
+    `dtype`."""
     if isinstance(literal, float) and not dtype.is_float:
         return FLOAT32
     if dtype == BOOL and not isinstance(literal, bool):

@@ -185,7 +185,7 @@ def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple
 
 
 def _fits_word(k: int, step: int) -> bool:
-    """Return whether one word has all scales of `k` elements, and so do the words of the tiles behind."""
+    """Return whether one word of four scales covers `k` elements along K, in this tile and in those that follow it."""
     return k <= SCALES_PER_WORD * step and not (SCALES_PER_WORD * step % k if k > step else step % k)
 
 
