@@ -30,8 +30,8 @@ def numpy_storage_type(dtype: DType) -> np.dtype[Any]:
 
 
 def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-    """Return the shape of the numpy array that stores a tensor of `shape`: the last extent halved, rounded up, for
-    four-bit types."""
+    """Return the shape of the numpy array that stores a tensor of `shape`; four-bit types halve the last extent,
+    rounded up."""
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte)) if shape else shape
 
 
@@ -81,8 +81,7 @@ def copy_with_strides(array: Array, steps: tuple[int, ...]) -> Array:
 
 
 def numpy_compute_type(dtype: DType) -> np.dtype[Any]:
-    """Return the numpy type that computes with values of `dtype`: float32 for floats stored as bits, 8 bits for
-    four-bit integers."""
+    """Return the numpy type to compute with: float32 for floats stored as bits, 8-bit integers for four-bit ones."""
     if dtype in NARROW_TYPES and not dtype.is_float:
         return np.dtype(f"{dtype.kind}8")
     return np.dtype("float32" if is_stored_as_bits(dtype) else dtype.name)

@@ -104,8 +104,8 @@ class Fragment:
         return self.extent(dim) > self.shape[dim]
 
     def columns(self, width: int) -> Fragment | None:
-        """Return the layout of `width` columns that begin at a multiple of `width`; None where threads hold unequal
-        numbers of them."""
+        """Return the layout of `width` columns from a multiple of `width` on; None where threads hold unequally many of
+        them."""
         last = len(self.shape) - 1
         across = 1 + sum((a.size - 1) * a.stride for a in self.threads if a.dim == last)
         kept: list[Axis] = []
@@ -235,7 +235,7 @@ def _merge_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 def _group_axis(axis: Axis, by: int) -> tuple[Axis, ...]:
-    """Return a digit as the digits of its groups of `by` steps, replicating inside a group; empty where they do not
+    """Return an axis with coordinates counted in groups of `by`, replicating inside a group; empty where it does not
     fit."""
     size, stride = axis.size, axis.stride
     if stride % by == 0:
@@ -324,14 +324,12 @@ def is_accumulator_layout(layout: Fragment) -> bool:
 
 
 def tensor_accumulator(shape: tuple[int, int], threads: int, run: int = 2) -> Fragment | None:
-    """Return the register layout of a tile in tensor memory, in blocks of 16 lanes × 4 · `run` elements; None where
-    impossible. Whole warpgroups take part; the lanes of a warp share a block as those of mma.sync do. Runs of 2 are 2
-    columns of an accumulator (PTX ISA, tcgen05.ld .16x256b), or one column of a 16-bit operand, two elements to a
-    column; a column of an 8-bit operand has 4 elements (.16x128b).
-
-    With 64 rows each quarter of the lanes holds 16, with 128 all lanes are used (PTX ISA, tcgen05 "Data Path Layout
-    Organization", layouts F and D). Warpgroups divide the columns, or have 128 rows each. None where they cannot.
-    """
+    """Return the register layout of a tensor memory tile, in blocks of 16 lanes × 4 · `run` elements; None if there is
+    none. Whole warpgroups take part; the lanes of a warp share a block as those of mma.sync do. Runs of 2 are 2 columns
+    of an accumulator (PTX ISA, tcgen05.ld .16x256b), or one column of a 16-bit operand, two elements to a column; a
+    column of an 8-bit operand has 4 elements (.16x128b). With 64 rows each quarter of the lanes holds 16, with 128 all
+    lanes are used (PTX ISA, tcgen05 "Data Path Layout Organization", layouts F and D). Warpgroups divide the columns,
+    or have 128 rows each."""
     rows, columns = shape
     groups, rest = divmod(threads, WARPGROUP_THREADS)
     if rest or not groups or rows not in (64, TENSOR_LANES, TENSOR_LANES * groups):

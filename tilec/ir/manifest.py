@@ -206,8 +206,8 @@ def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
 
 
 def _oldest_schema(manifest: Manifest) -> int:
-    """Return the lowest schema version that can express the manifest: 1, 2 with sizes of scalars, 3 with strides or
-    attributes. A zeroed tensor needs 3 too."""
+    """Return the lowest schema version that can express the manifest. It is 1, 2 where a size depends on scalars, 3
+    with strides, launch attributes or zeroed tensors."""
     if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
         return SCHEMA
     return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA

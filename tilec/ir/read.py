@@ -105,8 +105,8 @@ class _KernelParser:
         raise_error("bad-tile-ir", f"this is not tile IR: {what}", line.span)
 
     def peek_line(self, depth: int) -> _SourceLine | None:
-        """Return the next line without moving on, if its depth is `depth`; None at the end or if it is shallower, an
-        error if deeper."""
+        """Return the next line, not moving on, if it is at `depth`; None if it is shallower or at the end, else
+        fail."""
         if self.at == len(self.lines) or self.lines[self.at].depth < depth:
             return None
         line = self.lines[self.at]

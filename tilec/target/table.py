@@ -420,8 +420,8 @@ def _find_absent_names(target: Target) -> Iterator[str]:
 
 @cache
 def load_target(name: str, calibration: str = CALIBRATIONS[0], gpu: str | None = None) -> Target:
-    """Return the target of this name, or of a user's file, under a calibration and with a GPU's limits; or raise
-    `CompileError`. Without a GPU the limits are those of the file. The error for an unknown name has the nearest one.
+    """Return the target of a name, or of a user's file, under a calibration, with a GPU's limits; raises
+    `CompileError`. It does for unknown names, with the nearest one. Without a GPU the limits are those of the file.
     What is read is recorded and cached."""
     if gpu is not None:
         target = load_target(name, calibration)
@@ -531,9 +531,8 @@ def _suggest_by_generation(name: str) -> str | None:
 
 
 def _suggest_by_number(name: str, known: Collection[str]) -> str | None:
-    """Return a hint for the GPU of a compute capability: a target whose cubins run on it, or that none does; None for
-    no number. Cubins run on later GPUs of their generation; those of targets with `a` run only on their own
-    (`sm_90a`)."""
+    """Return a hint for a compute capability: a target whose cubins run on it, or that there is none; None for no
+    number. Cubins run on later GPUs of their generation; those of targets with `a` run only on their own (`sm_90a`)."""
     found = re.fullmatch(r"(?:(?:sm|compute)_?)?(\d{1,2})\.?(\d)[af]?", name.lower())
     if found is None:
         return None
@@ -550,8 +549,8 @@ def _suggest_by_number(name: str, known: Collection[str]) -> str | None:
 
 
 def parse_target(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
-    """Return the target that a file's text describes under a calibration; raises `CompileError` for a fault in any
-    calibration. `file` names the file in messages. People write target files, so that each calibration is checked."""
+    """Return the target that a file's text describes; raises `CompileError` for a fault, in whichever calibration.
+    `file` names the file in messages. People write target files, so that each calibration is checked."""
     try:
         table = readers.parse_toml(text)
     except ValueError as error:

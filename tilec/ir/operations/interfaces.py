@@ -75,8 +75,8 @@ class OperationInterface:
 
     @property
     def announces(self) -> bool | None:
-        """Return whether an operation that signals a barrier announces its bytes there itself; None, the default, if it
-        signals none."""
+        """Return whether an operation announces its bytes to its barrier itself; None, the default, if it signals no
+        barrier."""
         return None
 
     @property

@@ -110,7 +110,7 @@ class TileOp(OperationInterface):
         return None
 
     def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
-        """Return the store of one element at `place` of its last region, computed from `sources`; by default raises
+        """Return the store of one element at `place` of the last region, from `sources`; by default raises
         `InternalError`. `sources` are the corresponding elements of the other regions."""
         raise InternalError(f"T.{self.name} is no nest of elements")
 

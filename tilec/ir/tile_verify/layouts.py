@@ -96,8 +96,8 @@ def _check_fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iter
 
 
 def _check_digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterator[str]:
-    """Yield a message for each broken rule of a layout's digits: threads, one register and one place per element, none
-    missing."""
+    """Yield a message where a layout's digits reach no, or several, places of an element, or other threads than
+    `threads`."""
     axes = (*layout.threads, *layout.registers)
     if any(a.size < 1 or (a.dim >= 0 and a.size > 1 and a.stride < 1) or a.dim >= len(extents) for a in axes):
         yield "a digit does not move along one of its dimensions"

@@ -27,8 +27,8 @@ Residues = frozenset[int]
 
 
 def check_tma_boxes(program: Program) -> Iterator[str]:
-    """Yield a message for each TMA copy whose box may begin at an address that is no multiple of 16 bytes in its row
-    (rule 17)."""
+    """Yield a message for each TMA copy whose box may begin off a multiple of 16 bytes of a row of its tensor (rule
+    17)."""
     operations = [*program.operations(), *(walk_operations(program.common.body) if program.common is not None else ())]
     layouts = {shared.buffer.name: shared.layout for shared in program.shared}
     values = _ResidueAnalysis(find_definitions(operations))

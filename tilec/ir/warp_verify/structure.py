@@ -18,8 +18,8 @@ MATRIX_ROW_BYTES = 16
 
 
 def check_partition(program: Program) -> Iterator[str]:
-    """Yield a message where roles do not take consecutive warps, split a warpgroup of wgmma, or disagree on its
-    registers (rule 1)."""
+    """Yield a message where roles skip warps, split a wgmma's warpgroup, or disagree on a warpgroup's registers (rule
+    1)."""
     next_warp = 0
     for role in program.roles:
         if role.first_warp != next_warp:
@@ -116,8 +116,8 @@ def check_transpositions(program: Program) -> Iterator[str]:
 
 
 def check_warpgroup_copies(program: Program) -> Iterator[str]:
-    """Yield a message where a warpgroup does not fill all of its own copy of a tile, or an operation cannot address it
-    (rule 8)."""
+    """Yield a message where a warpgroup fills only a part of its copy of a tile, or an operation cannot reach it (rule
+    8)."""
     copies = {
         shared_tile.buffer.name: shared_tile.layout.copies
         for shared_tile in program.shared

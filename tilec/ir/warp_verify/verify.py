@@ -357,8 +357,8 @@ class _VerifierRun:
         return ring, self.versions[(ring.name, slot)], phase
 
     def fill_by_tma(self, state: RoleState, op: Operation, buffer: str) -> str:
-        """Record that TMA fills a tile of an acquired version, its last tile completing the full barrier; return a
-        violation or ""."""
+        """Record that TMA fills a tile of an acquired version; the last tile completes its barrier; return a violation
+        or ""."""
         ring, cursor = self.ring_of[buffer], self.find_cursor(op, buffer)
         position = None if cursor is None else state.positions.get(cursor.name, 0)
         if position is None or position >= state.acquired.get(ring.name, 0):
@@ -385,8 +385,8 @@ class _VerifierRun:
     def arrive_at_barrier(
         self, state: RoleState, op: warp.RingFill | warp.RingRelease, which: Literal["full", "empty"], arrivals: int
     ) -> str:
-        """Count the arrivals of a role, or of the tensor cores for it, at a version's barrier; return a violation if
-        too many, else ""."""
+        """Count arrivals of a role, or the tensor cores for it, at a version's barrier; return a violation if too many,
+        else ""."""
         ring, version, _ = self.find_position(state, op.cursor)
         barrier = version.full if which == "full" else version.empty
         slot = state.positions.get(op.cursor.name, 0) % ring.depth
@@ -440,8 +440,8 @@ class _VerifierRun:
         return self.arrive_at_barrier(state, op, "full", state.role.arrivals(ring.by))
 
     def give_up_version(self, state: RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
-        """Give up a version of a ring, forgetting the role's accesses; return a violation if one is in flight or
-        unfenced, else "". Another role may then touch it by either proxy."""
+        """Forget a role's accesses to a ring version; return a violation if one is in flight or unfenced, else "".
+        Another role may then touch the version by either proxy."""
         slot = position % ring.depth
         for buffer in ring.buffers:
             for access in state.accesses.get((buffer, slot), ()):
@@ -456,8 +456,8 @@ class _VerifierRun:
         return ""
 
     def release_version(self, state: RoleState, op: warp.RingRelease, cursor: warp.Cursor) -> str:
-        """Give up a version that was filled, and arrive at its empty barrier for all blocks that release it; return a
-        violation or ""."""
+        """Release a filled version: give it up and arrive at its empty barrier, for all blocks; return a violation or
+        ""."""
         ring, version, phase = self.find_position(state, cursor)
         if message := self.check_handover(state, op):
             return message
@@ -573,8 +573,8 @@ class _VerifierRun:
         return position % ring.depth
 
     def check_reused_memory(self, state: RoleState, op: warp.Operation, name: str) -> str:
-        """Return a violation if a tile takes the memory of ring tiles that are not released and done with (rule 10);
-        mark them covered."""
+        """Mark ring tiles whose memory a tile takes as covered; return a violation if they are still in use, else ""
+        (rule 10)."""
         for tile, rows_alike in self.overlaps.beneath.get(name, ()):
             ring = self.ring_of[tile]
             begun = max(other.acquired.get(ring.name, 0) for other in self.roles)
@@ -600,8 +600,8 @@ class _VerifierRun:
         return ""
 
     def check_sharing(self, state: RoleState, op: warp.Operation, name: str) -> str:
-        """Return a violation if a tile's memory still serves another tile in no ring (rule 10), else ""; record the
-        tile as latest."""
+        """Record a tile as the latest user of shared memory; return a violation if another tile still uses it, else ""
+        (rule 10). Both are in no ring."""
         beside = self.overlaps.beside.get(name)
         if not beside:
             return ""

@@ -173,8 +173,8 @@ def _check_product_size(values: Iterable[Value], span: Span) -> None:
 
 
 def _concatenate_tuples(first: tuple[Value, ...], others: Iterable[Value]) -> tuple[Value, ...]:
-    """Return the first tuple with all others appended: `sum(lists, [])` without partial sums; raises `TypeError` for
-    other values."""
+    """Return the first tuple with all others appended; raises `TypeError` for other values. It is `sum(lists, [])`
+    without the partial sums."""
     made = list(first)
     for other in others:
         if not isinstance(other, tuple):

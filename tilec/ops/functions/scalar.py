@@ -26,8 +26,8 @@ def make_signature(name: str) -> Signature:
 
 
 def build_sizes(call: Call) -> Value:
-    """Return the int32 size variable of `T.dynamic("m")`, or a tuple of them for "m, n"; raises errors for other types
-    and names."""
+    """Return the int32 size variable of `T.dynamic("m")`, or a tuple for "m, n"; raises errors for other types and
+    names."""
     text = call["name"].value
     dtype = call.read_dtype("dtype")
     if dtype == INT64:
@@ -170,8 +170,8 @@ def _make_classifier(what: str) -> Callable[[Call], Value]:
     """Make a function that builds T.isnan, T.isinf or T.isfinite from a call."""
 
     def build_classification(call: Call) -> Value:
-        """Build the test of a number at once, of a float expression as a comparison; an integer expression is always
-        finite."""
+        """Build isnan, isinf or isfinite of a float expression as a comparison; a bool for numbers and integer
+        expressions."""
         value = call["x"].value
         if isinstance(value, int | float):
             found: bool = getattr(math, what)(value)

@@ -189,8 +189,8 @@ def unify_operands(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, til
 
 
 def _promote_dtype(dtype: DType, literal: Value) -> DType:
-    """Return the type of `dtype` with a Python number: float32 for an integer with a float, int32 for a bool, else
-    `dtype`."""
+    """Return the type of an operation between `dtype` and a Python number: float32 for a float, int32 for bool, else
+    `dtype`. A float type stays as it is, and bool stays with a bool."""
     if isinstance(literal, float) and not dtype.is_float:
         return FLOAT32
     if dtype == BOOL and not isinstance(literal, bool):

@@ -135,7 +135,7 @@ def advise_on_keyword(keyword: str) -> str | None:
 
 
 def suggest_method_replacement(name: str, tile: str, rank: int) -> str | None:
-    """Return advice on replacing a method of other languages' arrays, with the tile's name and last dimension; None if
+    """Return advice on replacing a method of other languages' arrays, for a tile of this name and rank; None if
     unknown."""
     answer = _METHODS.get(name)
     return None if answer is None else answer.format(tile=tile, last=rank - 1)

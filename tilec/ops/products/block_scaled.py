@@ -306,8 +306,8 @@ def list_scaled_gemm_demands(op: ScaledGemm, context: LoweringContext) -> tuple[
 
 
 def _check_scale_copy(call: Call) -> TileOp:
-    """Return the copy of a call of T.tcgen05_cp_warpx4; raises an error unless it fills (128, 4 · n) with 128 · n
-    uint32 words."""
+    """Return the copy of a call of T.tcgen05_cp_warpx4; raises an error unless it copies 128 · n words to (128, 4 ·
+    n)."""
     source, destination = _read_operand(call, "smem_src", "shared"), _read_operand(call, "tmem_dst", "tmem")
     words = source.extent[-1]
     wanted = (ROWS, words // ROWS * SCALES_PER_WORD)

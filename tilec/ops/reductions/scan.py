@@ -41,8 +41,8 @@ class Scan(tile.TileOp):
 
 
 def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
-    """Return the scan of a call of T.cumsum or T.cummax; raises errors for tensors, a missing dimension, other shapes
-    and types."""
+    """Return the scan of a call; raises errors for tensors, a missing dimension, and shapes or types that do not
+    fit."""
     title, help_text = f"{call.name} works on tiles, not on tensors", "T.copy it to a tile first"
     src = call.read_tile("src", title, help_text)
     dst = src if call["dst"].value is None else call.read_tile("dst", title, help_text)
