@@ -108,7 +108,7 @@ def _to_float(value: int | float | bool) -> float:
 
 def make_constant(value: int | float | bool, dtype: DType) -> tile.Const:
     """Return a constant of `dtype` with the value that a cast gives: rounded, saturated from float to integer, else
-    wrapped. A NaN becomes the integer 0."""
+    wrapped. Floats become integers toward zero, as in hardware, and a NaN becomes 0."""
     if dtype == BOOL:
         return tile.Const(bool(value), BOOL)
     if dtype.is_float:

@@ -255,7 +255,7 @@ def _power_of_two_up_to(value: int) -> int:
 
 def row_major_fragment(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
     """Return the coalesced layout of a row-major tile: neighbouring threads hold neighbouring runs of `vector`
-    elements. The vector is halved until it divides the last dimension, and the rest repeats in registers."""
+    elements. Runs lie along the last dimension, and are halved until they divide it; the rest repeats in registers."""
     last = len(shape) - 1
     while shape[last] % vector:
         vector //= 2
@@ -277,7 +277,8 @@ def row_major_fragment(shape: tuple[int, ...], threads: int, vector: int) -> Fra
 
 def column_major_fragment(shape: tuple[int, int], threads: int, vector: int) -> Fragment:
     """Return a layout in which the threads of a warp hold runs of `vector` elements of neighbouring rows, at one
-    swizzle. The vector is halved until it divides a row."""
+    swizzle. Runs are halved until they divide a row. Other warps hold other runs of a row as far as warps suffice; the
+    rest repeats in registers down the rows."""
     rows, columns = shape
     while columns % vector:
         vector //= 2

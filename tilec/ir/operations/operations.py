@@ -46,8 +46,8 @@ def make_operation(name: str, regions: tuple[Region, ...], attributes: Mapping[s
 
 
 def check_operation(op: TileOp) -> None:
-    """Raise `SchemaError` where an operation has a wrong number of regions, a region's scope, or an attribute's
-    type."""
+    """Raise `SchemaError` where an operation has a wrong number of regions, a region of a wrong scope, or a mistyped
+    attribute."""
     check_region_count(type(op), len(op.regions))
     check_scopes(op)
     check_attributes(op)

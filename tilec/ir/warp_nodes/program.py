@@ -122,7 +122,7 @@ class Program:
     @property
     def tells_peer(self) -> bool:
         """Return whether each block of a pair signals the other when it has finished with its tensor memory. The memory
-        is freed for both together. Explicit roles synchronise at a barrier anyway, so that they do not."""
+        is freed for both together. Explicit roles need no signal: they synchronise at a barrier anyway."""
         return bool(self.tensor) and self.paired and not self.explicit_roles
 
     @property
