@@ -43,11 +43,12 @@ class Access:
 
     @property
     def has_extent(self) -> bool:
+        """Return whether some index is a range, so that the access has extents."""
         return any(isinstance(i, IndexRange) for i in self.indices)
 
     @property
     def is_vector(self) -> bool:
-        """Return whether it is one element of a tensor or tile of vectors."""
+        """Return whether the access is one element of a tensor or tile of vectors."""
         return self.buffer.lanes > 1 and not any(isinstance(i, IndexRange) for i in self.indices[:-1])
 
 
@@ -74,6 +75,7 @@ class VectorType:
     lanes: int
 
     def __str__(self) -> str:
+        """Return the type's name, as `float32x4`."""
         return f"{self.dtype}x{self.lanes}"
 
 
@@ -86,10 +88,12 @@ class Lanes:
 
     @property
     def dtype(self) -> DType:
+        """Return the element type of the lanes."""
         return self.parts[0].dtype
 
     @property
     def type(self) -> VectorType:
+        """Return the vector type of the lanes."""
         return VectorType(self.dtype, len(self.parts))
 
 
@@ -141,6 +145,7 @@ class Function:
 
     @property
     def name(self) -> str:
+        """Return the function's name as messages call it; `the lambda` for a lambda."""
         return "the lambda" if isinstance(self.node, Lambda) else self.node.name
 
 
@@ -261,7 +266,8 @@ class PipelineStage:
 
     @property
     def barrier(self) -> Access:
-        """Return the barrier that its release arrives at."""
+        """Return the stage's barrier at which its release arrives: the full one for a producer, the empty one for a
+        consumer."""
         signalled = self.pipeline.full if self.side == "producer" else self.pipeline.empty
         return Access(signalled, (self.index,))
 
@@ -274,7 +280,7 @@ class StageTile(Access):
 
     @property
     def tile(self) -> Buffer:
-        """Return the buffer of one version."""
+        """Return the stage's tile as a buffer of one version: without the first dimension."""
         return dataclasses.replace(self.buffer, extents=self.buffer.extents[1:])
 
 
@@ -305,7 +311,7 @@ _KINDS = {
 
 
 def describe_value(value: Value) -> str:
-    """Return a description of a value for messages."""
+    """Return a description of a value for messages, as `the number 3` or `A, a float16 tensor of shape [m, 64]`."""
     match value:
         case bool() | None:
             return f"{value}"
@@ -361,9 +367,10 @@ def describe_value(value: Value) -> str:
 
 
 def _add_article(dtype: DType) -> str:
+    """Return a dtype's name with its article, `a` or `an`."""
     return f"an {dtype}" if dtype.name.startswith("i") else f"a {dtype}"
 
 
 def show_shape(shape: tuple[Extent, ...]) -> str:
-    """Format a shape as `[128, 64]` or `[m, 64]`."""
+    """Return a shape as text, as `[128, 64]` or `[m, 64]`."""
     return f"[{', '.join(map(show_extent, shape))}]"
