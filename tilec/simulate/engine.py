@@ -82,8 +82,9 @@ class Engine:
     def run(
         self, clusters: Sequence[Sequence[BlockTrace]], resident: int, until: tuple[int, int, int] | None = None
     ) -> state.ReplayResult:
-        """Replay the clusters, `resident` of them at a time, on as many multiprocessors as a cluster has blocks.
-        `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many times."""
+        """Replay the clusters, `resident` at a time, on a multiprocessor for each block of a cluster, and return the
+        result. `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many
+        times."""
         self._stop_after = until
         self._sms = [state.Sm() for _ in clusters[0]]
         self._queue = [list(cluster) for cluster in clusters]
@@ -110,7 +111,7 @@ class Engine:
         return self.result
 
     def _start(self, time: float) -> None:
-        """Start the next queued cluster: a block on each multiprocessor, its warps ready to issue."""
+        """Start the next queued cluster, if there is one: a block on each multiprocessor, its warps ready to issue."""
         if not self._queue:
             return
         cluster = state.ClusterRun(number=next(self._numbers))
@@ -133,7 +134,8 @@ class Engine:
     # -- issuing -------------------------------------------------------------------------------------------------------
 
     def _issue_from(self, warp: state.Warp, time: float) -> None:
-        """Issue this warp's instructions from `time` on, as long as no other warp or arrival comes first."""
+        """Issue a warp's instructions from cycle `time` on until another event comes first, it waits, or it ends. It is
+        queued again, parked until an arrival, or ended."""
         trace, instructions, heap = warp.trace, self.instructions, self._heap
         sm, quarter = warp.home.sm, warp.quarter
         result = self.result
@@ -187,7 +189,7 @@ class Engine:
         self._end(warp)
 
     def _find_ready_time(self, warp: state.Warp) -> float:
-        """Return when the registers of the next instruction are ready."""
+        """Return the cycle at which the registers of a warp's next instruction are ready, and note what holds it up."""
         instruction = self.instructions[warp.trace[warp.at][0]]
         registers = warp.registers
         time = warp.want
@@ -198,7 +200,7 @@ class Engine:
         return time
 
     def _resume_warp(self, warp: state.Warp, time: float) -> None:
-        """Complete a parked warp's instruction and queue the warp again."""
+        """Move a parked warp past its instruction and queue it from cycle `time` on; end it after its last one."""
         warp.want = max(warp.want, time)
         warp.at += 1
         if warp.at >= len(warp.trace):
@@ -207,7 +209,8 @@ class Engine:
         heappush(self._heap, (self._find_ready_time(warp), warp.age, warp))
 
     def _end(self, warp: state.Warp) -> None:
-        """End a warp; with its last warp a block ends, and with its last block a cluster."""
+        """End a warp; with its last warp a block ends, and with its last block a cluster, and the next one is
+        started."""
         home = warp.home
         self._add_lifetime(warp, warp.want)
         del self._alive[warp.age]
@@ -228,38 +231,43 @@ class Engine:
         self._call(done, self._start)
 
     def _add_lifetime(self, warp: state.Warp, until: float) -> None:
+        """Add the cycles from the start of a warp's block to `until` to the life of the warps with its number."""
         self.result.lifetime[warp.number] = self.result.lifetime[warp.number] + until - warp.home.start
 
     def _call(self, time: float, act: Callable[[float], None]) -> None:
+        """Queue a function to be called at cycle `time`, before the instructions of that cycle."""
         # Arrivals precede instructions of the same cycle, in their order of creation.
         heappush(self._heap, (time, -(1 << 60) + next(self._calls), act))
 
     # -- accounts ------------------------------------------------------------------------------------------------------
 
     def _set(self, warp: state.Warp, writes: tuple[int, ...], time: float, cause: state.Cause) -> None:
-        """Set when these registers are ready, and the cause of the wait until then."""
+        """Set the cycle when these registers of a warp are ready, and the cause of waits until then."""
         for number in writes:
             warp.registers[number] = time
             warp.causes[number] = cause
 
     def _charge_stall(self, warp: state.Warp, pc: int, cause: state.Cause, cycles: float) -> None:
+        """Add lost cycles to the stalls of a warp's number at a step, by cause."""
         self.result.stalls[warp.number, pc, cause] += cycles
 
     def _charge_and_draw(self, warp: state.Warp, instruction: Instruction, cause: state.Cause, until: float) -> None:
-        """Charge the wait of a warp from when it could issue until a cycle, if that is later, and draw it."""
+        """Charge a warp's wait from when it could issue until cycle `until`, if that is later, and draw it in the
+        timeline."""
         if until > warp.want:
             self._charge_stall(warp, instruction.pc, cause, until - warp.want)
             if self.draws:
                 self._draw_wait(warp, instruction, cause, warp.want, until)
 
     def _draw_unit(self, sm: state.Sm, track: str, instruction: Instruction, start: float, end: float) -> None:
+        """Add an activity of a multiprocessor's unit to the timeline."""
         number = next(index for index, each in enumerate(self._sms) if each is sm)
         self.result.slices.append(state.TimelineSlice(number, track, instruction.text, start, end, instruction.line))
 
     def _draw_wait(
         self, warp: state.Warp, instruction: Instruction, cause: state.Cause, start: float, end: float
     ) -> None:
-        """Add a warp's wait to the timeline, if it is of the first cluster."""
+        """Add a warp's wait to the timeline, if the warp is of the first cluster."""
         if warp.home.cluster.number:
             return
         self.result.slices.append(
@@ -269,7 +277,8 @@ class Engine:
     # -- transfers -----------------------------------------------------------------------------------------------------
 
     def _transfer_data(self, warp: state.Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
-        """Return when the last port has passed the transfer, and when the data has arrived."""
+        """Occupy the ports of a transfer, L2 and DRAM; return when the last has passed it and when the data has
+        arrived."""
         kind = instruction.move
         assert kind is not None
         move: TransferCost = self.costs.move(kind, size)
@@ -290,21 +299,21 @@ class Engine:
         return through, max(time + move.latency, through + move.base)
 
     def _take(self, sm: state.Sm, port: str, time: float, cycles: float) -> float:
-        """Occupy a port for some cycles once it is free, and return when they end."""
+        """Occupy a port of a multiprocessor for some cycles from when it is free, and return when they end."""
         start = max(time, sm.ports[port])
         sm.ports[port] = start + cycles
         sm.held[port] += cycles
         return start + cycles
 
     def _load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Transfer the bytes of a load; its registers are ready when they arrive."""
+        """Start the transfer of a load; the registers it writes are ready when the bytes arrive."""
         _, arrival = self._transfer_data(warp, instruction, detail, time)
         self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         if instruction.move == "tcgen05.ld":
             warp.moved = max(warp.moved, arrival)
 
     def _store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Transfer the bytes of a store; the block lasts until the last port has passed them."""
+        """Start the transfer of a store, and let the block last until the last port has passed it."""
         through, arrival = self._transfer_data(warp, instruction, detail, time)
         if instruction.move == "tcgen05.st":
             warp.moved = max(warp.moved, arrival)
@@ -312,17 +321,18 @@ class Engine:
         self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
 
     def _copy(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Start the transfer of a cp.async, and let the warp's copies last until its bytes arrive."""
         warp.copies = max(warp.copies, self._transfer_data(warp, instruction, detail, time)[1])
 
     def _copy_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Return when the groups of copies have arrived that may no longer be in flight."""
+        """Return when the groups of cp.async copies that may no longer be in flight have arrived."""
         due = warp.copy_groups[: len(warp.copy_groups) - instruction.number]
         if instruction.text.endswith("wait_all"):
             due = [warp.copies]
         return max([warp.want, *due])
 
     def _copy_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Let the warp's copies arrive at their mbarriers when all earlier ones have landed."""
+        """Queue the arrivals of lanes at mbarriers for when the warp's earlier cp.async copies have landed."""
         for rank, address, lanes, _ in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             if not instruction.flag:
@@ -331,7 +341,8 @@ class Engine:
             self._call(arrival, partial(self._complete_arrivals, barrier, lanes, instruction))
 
     def _bulk_load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Transfer bulk copies to one or several blocks, and complete them on their mbarriers."""
+        """Start bulk copies to one or several blocks, and queue their completion on mbarriers for when the bytes
+        arrive."""
         for size, places in detail:
             _, arrival = self._transfer_data(warp, instruction, size, time)
             for rank, holder, address in places:
@@ -342,7 +353,8 @@ class Engine:
                 self._call(arrival, partial(self._complete_copy, barrier, size, instruction))
 
     def _receive(self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
-        """Return when another block of the cluster has received its copy of a multicast."""
+        """Occupy the ports of another block of the cluster for its copy of a multicast, and return when that has
+        arrived."""
         assert instruction.move is not None
         move = self.costs.move(instruction.move, size)
         sm = warp.home.cluster.blocks[rank].sm
@@ -350,7 +362,7 @@ class Engine:
         return max(time + move.latency, through + move.base)
 
     def _bulk_store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Transfer bulk stores, and note when shared memory is read and the data written."""
+        """Start bulk stores, and note on the warp when shared memory has been read and the data written."""
         read, written = warp.bulk
         for size, _ in detail:
             through, arrival = self._transfer_data(warp, instruction, size, time)
@@ -359,13 +371,15 @@ class Engine:
         warp.home.last = max(warp.home.last, written)
 
     def _bulk_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Return when the groups of bulk stores that may no longer be in flight have been written, or only read."""
         due = warp.bulk_groups[: len(warp.bulk_groups) - instruction.number]
         return max([warp.want, *(read if instruction.flag else written for read, written in due)])
 
     # -- products ------------------------------------------------------------------------------------------------------
 
     def _wgmma(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Start a product once all four warps of the warpgroup have issued it."""
+        """Start a product once all four warps of the warpgroup have issued it, and resume them; park the earlier ones.
+        Return when the warp continues."""
         home = warp.home
         group = home.warpgroups.setdefault(warp.number // _WARPGROUP, state.WarpGathering())
         group.waiting.append((warp, time))
@@ -394,11 +408,12 @@ class Engine:
         return time + cost.issue
 
     def _wgmma_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Return when the groups of products that may no longer be in flight have ended."""
         due = warp.product_groups[: len(warp.product_groups) - instruction.number]
         return max(warp.want, due[-1]) if due else warp.want
 
     def _product(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Start a tcgen05 product once the tensor cores of its block or pair are free."""
+        """Start a tcgen05 product once the tensor cores of its block, or pair of blocks, are free."""
         m, n, is_pair, from_tensor_memory = detail
         cost = self.costs.tcgen05(m, n, is_pair, from_tensor_memory)
         cluster = warp.home.cluster
@@ -413,7 +428,7 @@ class Engine:
         warp.home.products = start + cost.latency
 
     def _product_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Let the block's products arrive at mbarriers when they end."""
+        """Queue arrivals at mbarriers, of several blocks for multicast, for when the block's products end."""
         arrival = max(time + self.costs.mbarrier, warp.home.products)
         for rank, address, _, mask in detail:
             is_multicast = "multicast" in instruction.text
@@ -425,16 +440,17 @@ class Engine:
     # -- mbarriers -----------------------------------------------------------------------------------------------------
 
     def _get_mbarrier(self, warp: state.Warp, rank: int, address: int) -> state.Mbarrier:
+        """Return the mbarrier at an address of the block with this rank in the warp's cluster."""
         return warp.home.cluster.blocks[rank].mbarriers[address]
 
     def _init(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Create the mbarriers that a step initialises."""
+        """Create the mbarriers that a step initialises, with their arrival counts."""
         for rank, address, lanes, total in detail:
             expected = total // lanes
             warp.home.cluster.blocks[rank].mbarriers[address] = state.Mbarrier(expected, expected)
 
     def _arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Let lanes arrive at their mbarriers, and announce the bytes that they expect."""
+        """Queue the lanes' arrivals at their mbarriers, and add the bytes that they expect at once."""
         arrival = time + self.costs.mbarrier
         for rank, address, lanes, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
@@ -447,26 +463,26 @@ class Engine:
         self._set(warp, instruction.writes, arrival, "mbarrier")
 
     def _expect(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Announce bytes to mbarriers, or complete them."""
+        """Add bytes to an mbarrier's expected count, or take them off, and end its phase if nothing is pending."""
         for rank, address, _, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             barrier.tx += total * instruction.number
             self._flip_if_due(barrier, time)
 
     def _complete_arrivals(self, barrier: state.Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
-        """Count arrivals at an mbarrier, and end its phase if they were the last."""
+        """Count arrivals at an mbarrier, and end its phase if nothing more is pending."""
         barrier.pending -= arrivals
         barrier.by = f"mbarrier: {_ARRIVALS.get(instruction.deed, 'arrival')} of {instruction.place}"
         self._flip_if_due(barrier, time)
 
     def _complete_copy(self, barrier: state.Mbarrier, size: int, instruction: Instruction, time: float) -> None:
-        """Count the bytes of a copy at an mbarrier, and end its phase if they were the last."""
+        """Count the bytes of a copy at an mbarrier, and end its phase if nothing more is pending."""
         barrier.tx -= size
         barrier.by = f"mbarrier: copy of {instruction.place}"
         self._flip_if_due(barrier, time)
 
     def _flip_if_due(self, barrier: state.Mbarrier, time: float) -> None:
-        """End the phase of an mbarrier if nothing is pending, and resume the warps that wait for it."""
+        """End the phase of an mbarrier if nothing is pending, and resume the warps that wait for that phase."""
         if barrier.pending > 0 or barrier.tx != 0:
             return
         barrier.phase += 1
@@ -482,7 +498,8 @@ class Engine:
             self._resume_warp(warp, resumed)
 
     def _wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Let a warp wait for a phase of an mbarrier, unless that is over."""
+        """Return None if an mbarrier's phase is over, or else add the warp to its waiters and return that it is
+        parked."""
         ((rank, address, _, wanted),) = detail
         barrier = self._get_mbarrier(warp, rank, address)
         wanted &= 0xFFFFFFFF
@@ -495,7 +512,7 @@ class Engine:
     # -- barriers of threads -------------------------------------------------------------------------------------------
 
     def _barrier(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Let a warp arrive at a named barrier, and wait there if the step does."""
+        """Count a warp at a named barrier, release it after the last one, and park the warp if the step waits."""
         number, threads = detail
         home = warp.home
         key = number if threads != 32 else -1 - warp.number
@@ -509,7 +526,7 @@ class Engine:
         return _PARKED if instruction.flag else None
 
     def _release_barrier(self, barrier: state.WarpGathering, number: int, time: float) -> None:
-        """Resume the warps that wait at a named barrier."""
+        """Resume the warps that wait at a named barrier, after its latency, and charge their waits."""
         resumed = time + self.costs.barrier
         waiting, barrier.waiting, barrier.arrived = barrier.waiting, [], 0
         for warp, _ in waiting:
@@ -518,7 +535,7 @@ class Engine:
             self._resume_warp(warp, resumed)
 
     def _cluster_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Let a warp arrive at the cluster's barrier; the last one releases it."""
+        """Count a warp at the cluster's barrier; after the last one its release is queued."""
         cluster = warp.home.cluster
         warp.arrived_at = cluster.generation
         cluster.barrier.arrived += 1
@@ -526,7 +543,7 @@ class Engine:
             self._call(time + self.costs.mbarrier, lambda at: self._release_cluster(cluster, at))
 
     def _release_cluster(self, cluster: state.ClusterRun, time: float) -> None:
-        """Resume the warps that wait at the cluster's barrier."""
+        """Begin the next generation of the cluster's barrier, and resume the warps that wait at it."""
         cluster.generation += 1
         cluster.barrier.arrived = 0
         waiting, cluster.barrier.waiting = cluster.barrier.waiting, []
@@ -537,7 +554,8 @@ class Engine:
             self._resume_warp(warp, time)
 
     def _cluster_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Let a warp wait at the cluster's barrier until all warps have arrived."""
+        """Return None if the barrier's generation at which the warp arrived is over, or else park the warp until it
+        is."""
         cluster = warp.home.cluster
         if cluster.generation > warp.arrived_at:
             return None
@@ -546,7 +564,7 @@ class Engine:
 
 
 def _is_phase_over(barrier: state.Mbarrier, wanted: int, by_parity: bool) -> bool:
-    """Return whether the phase that a warp waits for is over, given by its parity or number."""
+    """Return whether an mbarrier's phase is over, given by its parity or its number."""
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     return barrier.phase > wanted
