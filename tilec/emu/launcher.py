@@ -203,8 +203,7 @@ def _parse_cached(ptx: str) -> Module:
 
 
 def _find_entry(module: Module, name: str) -> Entry:
-    """Return the kernel with this name, or raise `ValueError` that lists the kernels there are. Raises `ValueError` if
-    there is none."""
+    """Return the kernel with this name, or raise `ValueError` that lists the kernels there are."""
     for entry in module.entries:
         if entry.name == name:
             return entry
@@ -223,7 +222,7 @@ def _read_directive(entry: Entry, name: str) -> tuple[int, int, int] | None:
 
 def _parse_extents(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
     """Return extents along x, y and z, 1 where missing; raise `ValueError` unless they are one to three positive
-    numbers. Raises `ValueError` unless there are one to three positive numbers."""
+    numbers."""
     values = [extents] if isinstance(extents, (int, np.integer)) else list(extents)
     if not 1 <= len(values) <= 3 or not all(isinstance(v, (int, np.integer)) and v > 0 for v in values):
         raise ValueError(f"{name} is {extents!r}, expected one to three positive numbers")

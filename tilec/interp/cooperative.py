@@ -66,7 +66,7 @@ class CooperativeScheduler:
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
         """Run all tasks to their ends, one at a time; an exception of one ends the others and is raised here. Where
-        none can go on, the stuck handler is called. An exception of one ends the others and is raised here."""
+        none can go on, the stuck handler is called."""
         self.tasks = [_Task(run) for run in work]
         self.order = list(self.tasks)
         threads = [threading.Thread(target=self._run, args=(task,), daemon=True) for task in self.tasks]

@@ -43,9 +43,7 @@ def run_kernel(
     kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None
 ) -> None:
     """Run every block of a kernel's grid on the CPU, and write its outputs to the arrays of `tensors` in place.
-    `tensors` has an array for each tensor parameter. Scalars that are extents of a tensor may be omitted. `tensors` has
-    an array for each tensor parameter; outputs are written in place. Scalars that are extents of a tensor may be
-    omitted."""
+    `tensors` has an array for each tensor parameter. Scalars that are extents of a tensor may be omitted."""
     machine = _Machine()
     given = _find_sizes(kernel, tensors) | dict(scalars or {})
     machine.variables[tile.THREAD.name] = np.arange(kernel.threads, dtype=np.int32)
@@ -402,7 +400,7 @@ class _Machine:
 
     def _indices(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[list[Array], Array]:
         """Return index arrays clipped into range, and a mask of the accesses that are active and in range. An active
-        index outside a tile is an error; tensors allow it. Fail for an index outside a tile; tensors allow it."""
+        index outside a tile is an error; tensors allow it."""
         arrays: list[Array] = []
         in_bounds: Any = True
         shape = self.storage[buffer.name].shape
@@ -419,8 +417,7 @@ class _Machine:
 
     def _find_copy(self, buffer: tile.Buffer) -> Array:
         """Return the threads whose copies of a local array an access reads: each its own, or one if all copies are the
-        same. Where the threads of the elements are not known, and copies differ, it is an error. Where all threads work
-        together and the copies are the same, any of them will do."""
+        same. Where the threads of the elements are not known, and copies differ, it is an error."""
         threads = np.asarray(self.variables[tile.THREAD.name])
         if self.is_in_nest and not self.is_in_parallel:
             return threads

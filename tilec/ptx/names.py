@@ -18,8 +18,7 @@ _RESERVED = re.compile(r"_|WARP_SZ|vprintf|tilec_smem|__tilec_.*|printf_argument
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether PTX or tilec uses a name itself, so that no kernel can have it. A kernel, which is found by its
-    name, cannot have it."""
+    """Return whether PTX or tilec uses a name itself, so that no kernel can have it."""
     return _RESERVED.fullmatch(name) is not None
 
 

@@ -30,8 +30,7 @@ def get_stage_style(stage: int) -> str:
 
 def draw_gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
     """Return the chart of the iterations in flight and two more, a line for each role of each iteration. A letter: the
-    statement holds a slot; a line: its result is in flight; `+`: several statements hold slots. A letter: the statement
-    holds a slot; a line: its result is in flight; `+`: several statements hold slots."""
+    statement holds a slot; a line: its result is in flight; `+`: several statements hold slots."""
     iterations = max(schedule.stage, default=0) + 3
     length = max((start + op.latency for op, start in zip(problem.ops, schedule.start, strict=True)), default=1)
     total = length + (iterations - 1) * schedule.ii

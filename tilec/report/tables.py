@@ -103,7 +103,7 @@ def build_stores_table(stores: Sequence[StagedStore]) -> Table:
 
 def build_role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
     """Yield tables of the pipelines and roles of a kernel with explicit roles; nothing if tilec assigns the roles.
-    `record` is the `tilec` member of a trace. Yields nothing if tilec assigns the roles."""
+    `record` is the `tilec` member of a trace."""
     if record.get("pipelines"):
         made = create_table("pipelines", "<name", "<tiles", "stages", "bytes each", "bytes", "<filled by", "<taken by")
         for pipeline in record["pipelines"]:

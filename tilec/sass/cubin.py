@@ -35,7 +35,7 @@ class _Section:
 
 def read_functions(cubin: bytes) -> tuple[Function, ...]:
     """Return the functions of a cubin in the order of the file; raise `ValueError` for anything but a cubin of sm_70 or
-    later. Raise `ValueError` for anything but a cubin of sm_70 or later."""
+    later."""
     try:
         return tuple(_CubinFile(cubin).functions())
     except (struct.error, IndexError, OverflowError) as error:

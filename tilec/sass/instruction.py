@@ -105,8 +105,7 @@ class Instruction:
 
     @property
     def guard(self) -> str:
-        """Return the predicate that guards the instruction, as `@!P0`; "" if it always runs. `UP0` looks like `P0`.
-        `UP0` looks like `P0`."""
+        """Return the predicate that guards the instruction, as `@!P0`; "" if it always runs. `UP0` looks like `P0`."""
         number = self.low >> 12 & 7
         mark = "@!" if self.low >> 15 & 1 else "@"
         return f"{mark}P{number}" if number != _TRUE_PREDICATE else "" if mark == "@" else "@!PT"

@@ -90,8 +90,7 @@ def _build_steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Ste
 
 def _measure_straight_loop(warp: _WarpReplay, loop: Loop, body: Iterable[_Step | int]) -> WarpInterval:
     """Return the interval of an unrolled loop without a back branch, replayed once. It is the mean time between the
-    copies of an instruction that each iteration has once. It is the mean time between the copies of an instruction that
-    each iteration has once."""
+    copies of an instruction that each iteration has once."""
     counted = count_ptx_instructions(loop.body)
     once_each = next(origin for origin, times in counted.items() if times == loop.unrolled)
     starts = []

@@ -148,8 +148,7 @@ def find_loop_of_ptx(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) 
     """Return the machine-code loop of a PTX loop, or an unrolled one's straight code; None if neither can be measured.
     `known` are all loops of the function. Of several, as with a remainder loop, the one with the most iterations in its
     body counts. A loop with inner loops cannot be measured, nor one with too few unrolled iterations to tell them
-    apart. Of several, as with a remainder loop, returns the one with the most iterations in its body. None if it has
-    inner loops, or too few unrolled iterations to tell them apart."""
+    apart."""
     same = [loop for loop in known if loop.ptx_line == ptx.last]
     if same:
         best = max(same, key=lambda loop: (loop.unrolled, len(loop.body)))

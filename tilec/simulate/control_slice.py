@@ -29,8 +29,7 @@ _MATRIX_STEMS = ("wgmma.mma", "mma", "tcgen05.mma", "tcgen05.ld", "wmma")
 
 def skip_numbers(program: Program) -> bool:
     """Make all steps do nothing that decide neither control nor addresses; return False, unchanged, if products do.
-    Tensor loads then only arrive at their mbarriers, if no needed load reads shared memory. Return False, with nothing
-    changed, if results of matrix instructions decide what runs."""
+    Tensor loads then only arrive at their mbarriers, if no needed load reads shared memory."""
     steps = program.steps
     kept = _find_needed_steps(program)
     if any(steps[pc].stem.startswith(_MATRIX_STEMS) for pc in kept):
@@ -94,8 +93,7 @@ def _find_needed_steps(program: Program) -> set[int]:
 
 def _find_answer_loads(program: Program) -> set[int]:
     """Return the loads from shared memory whose values reach `clusterlaunchcontrol.query_cancel` by moves only. Only
-    the request writes them, and it is carried out, so they need no computed numbers. Only the request writes them, and
-    it is carried out, so they need no computed numbers."""
+    the request writes them, and it is carried out, so they need no computed numbers."""
     steps = program.steps
     needed = {
         place for step in steps if "query_cancel" in step.instruction.opcode for place in step.registers - step.written

@@ -102,7 +102,7 @@ _INTEGERS = ("s8", "u8", "s4", "u4", "b1")
 
 def _list_accesses(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[Instruction, int]]:
     """Yield each active load or store of these kinds in the recorded block, with its bytes. Shuffles use the same port
-    but access no memory, and are left out. Shuffles use the same port but access no memory."""
+    but access no memory, and are left out."""
     accesses = {
         i.pc: i for i in found.instructions if i.move in moves and i.text.startswith(("ld", "st", "atom", "red"))
     }

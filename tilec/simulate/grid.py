@@ -246,8 +246,7 @@ def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:
 
 def _find_steady_loop(block: BlockTrace, loops: frozenset[int]) -> tuple[int, int, int, float] | None:
     """Return the loop by which a partly recorded block is extrapolated: (warp, back branch, passes to replay, all
-    passes). It is the outermost loop with enough recorded passes; None if there is none. It is the outermost loop with
-    enough recorded passes; None if there is none."""
+    passes). It is the outermost loop with enough recorded passes; None if there is none."""
     written: dict[tuple[int, int], int] = {}
     for number, entries in enumerate(block.warps):
         for step, _ in entries:
@@ -311,7 +310,7 @@ def _interpolate_by_axis(config: Launch, total: int, values: dict[int, float]) -
 
 def _interpolate_over_grid(config: Launch, total: int, slots: int, values: dict[int, float]) -> dict[int, float]:
     """Return a value for each cluster, by number, from recorded ones: by work if known, else by position. Where all
-    start at once, only the first and the last count. Where all start at once, only the first and the last count."""
+    start at once, only the first and the last count."""
     if len(config.work) >= total:
         known = sorted((config.work[number], value) for number, value in values.items())
         work_at, values_at = [work for work, _ in known], [value for _, value in known]

@@ -164,8 +164,7 @@ def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
 
 
 def _classify_memory(words: Sequence[str], stem: str) -> _Classification:
-    """Return the classification of a load or store by its words; local and generic addresses count as global memory.
-    Local and generic addresses count as global memory."""
+    """Return the classification of a load or store by its words; local and generic addresses count as global memory."""
     is_store = words[0] in ("st", "red", "stmatrix")
     is_shared = any(word.partition("::")[0] == "shared" for word in words) or stem == "stmatrix.sync"
     move: InstructionKind = "st.global" if is_store else "ld.global"
@@ -210,7 +209,6 @@ def find_back_branches(program: Program) -> frozenset[int]:
 
 def _find_loop_invariants(steps: Sequence[Step]) -> set[int]:
     """Return the steps of arithmetic that an assembler hoists out of loops. They have no predicate, alone write their
-    registers in the loop, and read nothing that the loop changes. Its steps have no predicate, alone write their
     registers in the loop, and read nothing that the loop changes."""
     found: set[int] = set()
     for start, end in _find_loops(steps):

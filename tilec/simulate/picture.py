@@ -130,7 +130,7 @@ def _merge_pieces(
 
 def draw_picture(found: Simulation, name: str) -> str:
     """Return a self-contained SVG of the replay of one multiprocessor. Cycles run from left to right; thin lines mark
-    passes of the innermost loop. Cycles run from left to right; thin lines mark passes of the innermost loop."""
+    passes of the innermost loop."""
     shown = choose_window(found)
     lines = build_rows(found, shown)
     height = _TOP + len(lines) * _ROW + 56

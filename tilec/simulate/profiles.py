@@ -36,8 +36,8 @@ class ProfiledLaunch:
 
 
 def read_profile(text: str) -> tuple[ProfiledLaunch, ...]:
-    """Return the launches of a profile by `ncu --csv`, in order; raise `ProfileError` if there is no table or number.
-    Raise `ProfileError`."""
+    """Return the launches of a profile by `ncu --csv`, in order; raise `ProfileError` if there is no table or
+    number."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     begin = next((at for at, line in enumerate(lines) if "Kernel Name" in line), None)
     if begin is None:
@@ -86,8 +86,7 @@ def _add_metric(metrics: dict[str, float], name: str, value: str, unit: str) -> 
 
 
 def _parse_number(text: str) -> float | None:
-    """Return the number that a text spells in any locale, 1234.5, 1,234.5 or 1234,5; None if it is no number. None if
-    it is no number."""
+    """Return the number that a text spells in any locale, 1234.5, 1,234.5 or 1234,5; None if it is no number."""
     text = text.strip().replace("\u202f", "").replace("\xa0", "").replace(" ", "")
     if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", text):
         text = text.replace(",", "")

@@ -197,7 +197,6 @@ def _explain_gap(found: Simulation, micro: float, predicted: float) -> Iterator[
 
 def _compare_with_schedule(found: Simulation, seen: Sequence[LoopInterval], scheduled: Sequence[int]) -> str:
     """Return a line with the solved interval, the reached one, and the cause of the difference. A schedule ignores
-    other blocks: if several are resident, an iteration gets its share of their common interval. A schedule ignores
     other blocks: if several are resident, an iteration gets its share of their common interval."""
     reached = max(seen, key=lambda each: each.passes).cycles / found.together
     solved = min(scheduled, key=lambda ii: abs(ii - reached))

@@ -172,7 +172,8 @@ def _acquire_generation(cta: Cta, barrier: NamedBarrier, generation: int, member
 def _park_at_barrier(
     group: Group, barrier: NamedBarrier, generation: int, reason: Callable[[], str], finish: Callable[[], None]
 ) -> bool:
-    """Park a group until a generation of a barrier is complete; then call `finish` and move to the next step."""
+    """Park a group until a generation of a barrier is complete; then call `finish` and move on to the next step. Return
+    what `park` does."""
     here = group.pc
 
     def is_ready() -> bool:

@@ -223,9 +223,8 @@ def find_barrier(cta: Cta, address: int, actors: Array) -> MBarrier:
 
 
 def end_overwritten_barriers(cta: Cta, addresses: Array, actors: Array) -> None:
-    """End the mbarriers at addresses that actors, one each, are about to write, so that later uses fault. Earlier uses
-    must be known to the writers, and no operation in flight may report to the barrier: a fault otherwise. Later uses
-    fault. Earlier uses must be known to the writers, and no operation in flight may report to the barrier."""
+    """End the mbarriers at addresses that `actors`, one each, are about to write; fault if earlier uses are not known
+    to them. Later uses then fault. No operation in flight may report to such a barrier."""
     state, order, events = cta.asynchronous, cta.order, cta.launch.events
     for address in np.unique(addresses & ~7).tolist():
         barrier = state.barriers.pop(address, None)
@@ -289,7 +288,7 @@ def _decode_fence_init(form: Form) -> None:
 
 def collect_fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
     """Return a clock of the mbarrier initialisations that these threads have fenced, None if there are none. The column
-    of a barrier counts from its initialisation on. The column of a barrier counts from its initialisation on."""
+    of a barrier counts from its initialisation on."""
     order = cta.order
     members = frozenset(actors.tolist())
     fenced = [barrier for barrier in cta.asynchronous.barriers.values() if barrier.fenced_by & members]
@@ -524,8 +523,7 @@ def _decode_wait(form: Form) -> None:
 
 def _times_out_early(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, int]]) -> bool:
     """Return whether an adversary ends a `try_wait` before its phase completes, as a hardware time limit may. It does
-    so at most once per state of the barriers, noted in `group.refused`, so that a deadlock still ends. It does so once
-    per state of the barriers, noted in `group.refused`, so that a deadlock still ends."""
+    so at most once per state of the barriers, noted in `group.refused`, so that a deadlock still ends."""
     generator = cta.launch.random
     seen = tuple((barrier.address, version) for barrier, version, _ in watched)
     if generator is None or group.refused == seen:

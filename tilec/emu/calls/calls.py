@@ -73,7 +73,7 @@ class CallStack:
 
 def split_group_by_step(cta: Cta, group: Group, parts: list[tuple[Array, int]]) -> bool:
     """Split a group so that each part (threads, step) goes on at its step; return whether there is one part only.
-    Together the parts are the whole group, and empty ones are dropped. Together the parts are the whole group."""
+    Together the parts are the whole group, and empty ones are dropped."""
     parts = [(members, step) for members, step in parts if len(members)]
     for members, step in parts[:-1]:
         cta.split(group, members, step)

@@ -51,8 +51,7 @@ class _ArgumentReader:
 
     def format_conversion(self, match: re.Match[str]) -> str:
         """Return the text of one conversion, taking its value, width and precision from the buffer. Python spells
-        conversions as C does, except for the length modifiers. Python spells conversions as C does, except for the
-        length modifiers."""
+        conversions as C does, except for the length modifiers."""
         flags, width, precision, length, kind = match.groups()
         if kind == "%":
             return "%"

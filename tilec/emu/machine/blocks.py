@@ -111,7 +111,7 @@ def run_sample(
 
 def run_clusters(state: LaunchState, clusters: ClusterPositions, jobs: int, progress: Progress | None) -> Outcome:
     """Run these clusters, in several processes if that is possible, and return their results. Raises the fault of the
-    first cluster that has one. Raises the fault of the first cluster that has one."""
+    first cluster that has one."""
     total = len(clusters) * math.prod(state.cluster)
     report = progress or (lambda done, total: None)
     if jobs <= 1 or len(clusters) < 2 or not can_fork():

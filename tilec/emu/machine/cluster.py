@@ -135,8 +135,7 @@ class Cluster:
 
     def run(self) -> bool:
         """Run every block to its end and return True, or return False if the threads only poll global memory. Nothing
-        here changes that memory, so another cluster must run. A deadlock or too many steps are a fault. Returns False
-        if that needs another cluster: the threads that are not waiting poll memory that nothing here changes."""
+        here changes that memory, so another cluster must run. A deadlock or too many steps are a fault."""
         launch = self.launch
         launch.memory.tag = make_cluster_tag(self.number)
         launch.cluster_number = self.number

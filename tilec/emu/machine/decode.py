@@ -311,16 +311,15 @@ class Program:
     # -- instructions --------------------------------------------------------------------------------------------------
 
     def build_form(self, pc: int) -> Form:
-        """Return a new form of a step for a reader that does not run it, as operands not yet decoded. Call it before
-        blocks exist: decoding may add registers. Call it before blocks exist: it may add registers."""
+        """Return a new form of a step, with its operands not yet decoded, for a reader that does not run it. Call it
+        before blocks exist: decoding may add registers."""
         step = self.steps[pc]
         row = isa.find_row(step.instruction.opcode)
         assert row is not None
         return Form(self, Step(step.instruction, step.stem, step.location), self._scopes[pc], row)
 
     def _decode_instruction(self, instruction: ptx.Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
-        """Return the step of an instruction; raise a located `Fault` if the emulator does not know it. Raises `Fault`
-        for what the emulator does not know."""
+        """Return the step of an instruction; raise a located `Fault` if the emulator does not know it."""
         try:
             row = isa.find_row(instruction.opcode)
             if row is None:
@@ -464,7 +463,7 @@ class Form:
 
     def write(self, operand: ptx.Operand, type_name: str) -> int:
         """Return the slot through which a step writes a destination; `_` is a sink, and a wider integer register is
-        extended. A register wider than an integer type is written whole, extended."""
+        extended."""
         view = TYPES[type_name]
         if operand == ptx.Reg("_"):
             place = self.program.place_helper("sink", _register_class(view))

@@ -210,7 +210,7 @@ def _describe_value(value: object) -> str:
 
 def _pack_argument(param: Param, value: object, allocator: Allocator) -> bytes:
     """Return the bytes of an argument: an address, a tensor map, a struct, zeros for None, or a number. Raises
-    `ValueError` on what its parameter cannot hold. Raises `ValueError` on what its parameter cannot hold."""
+    `ValueError` on what its parameter cannot hold."""
     if isinstance(value, TensorMap):
         return encode_map(value, allocator.find_address(value.array))
     if isinstance(value, np.ndarray) and value.ndim:

@@ -222,7 +222,7 @@ class Memory:
 
     def load(self, addresses: Array, width: int, by: Array | None = None, *, is_collective: bool = False) -> Array:
         """Return one number per address, after checks of bounds, shadow and races: unsigned, or two 64-bit halves for
-        16 bytes. `by` are the threads; without them no race is looked for. `by` are the threads."""
+        16 bytes. `by` are the threads; without them no race is looked for."""
         index, states = self._find_states(addresses, width)
         mask, wanted = self._readable[width]
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
@@ -269,8 +269,7 @@ class Memory:
             raise self._build_bounds_fault(addresses, width) from None
 
     def _find_elements(self, addresses: Array, width: int) -> Array:
-        """Return addresses as indices of elements of `width` bytes; fault if one is misaligned or below the memory.
-        Raises `Fault` if an address is misaligned."""
+        """Return addresses as indices of elements of `width` bytes; fault if one is misaligned or below the memory."""
         offsets = addresses - self.base if self.base else addresses
         bits = int(np.bitwise_or.reduce(offsets)) if offsets.size else 0
         if bits & (width - 1):
@@ -352,7 +351,7 @@ class Memory:
 
     def require_async_readable(self, rows: Array, what: str, *, if_copied: bool = False) -> None:
         """Fault unless the asynchronous proxy may read these 16-byte rows: written, arrived and fenced. `if_copied`:
-        writes of cp.async need a fence too. `if_copied`: writes of cp.async need a fence too."""
+        writes of cp.async need a fence too."""
         states = self.shadow_rows[rows]
         if if_copied and (states & COPIED).any():
             message = f"{what} reads shared address {self._find_marked_address(rows, states & COPIED):#x}"

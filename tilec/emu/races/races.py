@@ -292,8 +292,7 @@ class RaceDetector:
 
     def start_bulk_store(self, actor: int, places: Array, what: str, *, is_reduction: bool) -> Callable[[], None]:
         """Report races of a bulk store to these granules and record it as pending; return the function that completes
-        it. Call that when the program has waited for the store; until then no thread knows of it. Call the result when
-        the program has waited for it; until then no thread knows of it."""
+        it. Call that when the program has waited for the store; until then no thread knows of it."""
         order, granules = self.order, places[:, None]
         self._require_grid(np.array([actor]), "writes")
         who = np.full(len(places), actor)
@@ -349,8 +348,7 @@ class RaceDetector:
 
     def _check_before_write(self, actors: Array, granules: Array, times: Array, same: Array, verb: str) -> Array | None:
         """Report a race unless earlier writes and reads are known before a write. Returns the unknown writes that are
-        excused because they wrote the same value, or None. Returns the unknown writes that are excused because they
-        wrote the same value."""
+        excused because they wrote the same value, or None."""
         floor = self.order.floor[actors][:, None]
         excused = None
         if np.count_nonzero(times > floor):
@@ -367,8 +365,7 @@ class RaceDetector:
         self, actors: Array, granules: Array, times: Array, is_strong: bool, verb: str, same: Array | None = None
     ) -> Array | None:
         """Report a race unless the actors know the last writes of these granules, or both are strong. Returns the
-        unknown ones that wrote the same value, None without `same`. Returns the unknown ones that wrote the same
-        value."""
+        unknown ones that wrote the same value, None without `same`."""
         writers = self._write_actor[granules]
         who = np.broadcast_to(actors[:, None], (len(granules), 1))
         late = times > self._known_until(self.order.know, who, writers)

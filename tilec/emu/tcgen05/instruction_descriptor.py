@@ -65,9 +65,7 @@ def _decode_element(bits: int, code: int, kind: str, name: str) -> str:
 @lru_cache(maxsize=256)
 def decode_product(bits: int, kind: str, group: int, is_stationary: bool, vector: int) -> TensorProduct:
     """Return the product that an instruction descriptor describes; fault on reserved bits, types or shapes not allowed.
-    What is allowed depends on the kind, the number of blocks, and weight-stationary operation. Raises `Fault` on
-    reserved bits, types and shapes that the kind, the number of blocks, or weight-stationary operation does not
-    allow."""
+    What is allowed depends on the kind, the number of blocks, and weight-stationary operation."""
     if kind in BLOCK_SCALED:
         product = _decode_block_scaled(bits, kind, vector)
     else:

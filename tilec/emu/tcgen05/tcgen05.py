@@ -423,8 +423,7 @@ def _decode_shift(form: Form) -> None:
 
 def _commit_clock(cta: Cta, actor: int) -> Array | None:
     """Return what a committing thread knows of other actors, without its own events; None if races are not watched. A
-    commit publishes this, such as the arrival of the operands. A commit publishes this, but not the thread's own
-    events."""
+    commit publishes this, such as the arrival of the operands."""
     if cta.order is None:
         return None
     clock: Array = cta.order.know[actor].copy()

@@ -349,8 +349,8 @@ class TensorMemory:
         return self._describe_missing_sync(earlier, later, lanes)
 
     def _find_commit_violation(self, earlier: TensorOperation, later: TensorOperation) -> tuple[str, str] | None:
-        """Return a kind of fault and a reason if `later` is ordered after the matrix unit's `earlier` by no commit or
-        pipeline. None if it is."""
+        """Return a kind of fault and a reason if the end of the matrix unit's `earlier` is not known to `later`, or
+        None. Operations that the hardware keeps in order need no commit."""
         actor = int(earlier.actors[0])
         if is_pipelined(earlier, later):
             if actor in later.actors.tolist() or later.clock is None:

@@ -36,8 +36,7 @@ def _attach_to_barrier(
     announce: Callable[[int, int], None],
 ) -> None:
     """Add an asynchronous write to an mbarrier that reports it; fault unless both lie in the same block. `announce` is
-    called with the barrier's clock column and the issuing step when a wait needs the bytes. `announce` is called with
-    the barrier's clock column and the issuing step when a wait needs the bytes."""
+    called with the barrier's clock column and the issuing step when a wait needs the bytes."""
     if cta.find_peer(to_shared_address(bar))[0] is not cta.find_peer(to_shared_address(place))[0]:
         raise Fault("bad-barrier", f"the mbarrier of {what} is in another block than its destination")
     effect, step = AsyncEffect(write), cta.launch.events.pc

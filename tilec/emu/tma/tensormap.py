@@ -123,7 +123,7 @@ class MapLayout:
 
 def encode_map(tensor_map: TensorMap, address: int) -> bytes:
     """Return the 128 bytes of a map of an array at `address`, in an encoding of our own; raise `ValueError` if the
-    driver would refuse. Raises `ValueError` for maps that the driver refuses."""
+    driver would refuse."""
     array = tensor_map.array
     element = tensor_map.element or array.dtype.name
     rank = array.ndim
@@ -168,7 +168,7 @@ def encode_map(tensor_map: TensorMap, address: int) -> bytes:
 def _find_refusal(layout: MapLayout) -> str | None:
     """Return in words the rule of the driver's encode functions that a map breaks, or None if it breaks none. They are
     `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`; `layout.box` is the driver's box, with the elements that
-    strides skip. `layout.box` is the driver's box, with the elements that strides skip."""
+    strides skip."""
     rank, columns, swizzle = len(layout.sizes), layout.columns, layout.swizzle
     if layout.address % 16 or any(stride % 16 or stride < 0 for stride in layout.strides[1:]):
         return "address and strides of a tensor map must be multiples of 16 bytes"
@@ -205,7 +205,7 @@ def _find_refusal(layout: MapLayout) -> str | None:
 @lru_cache(maxsize=256)
 def decode_map(data: bytes) -> MapLayout:
     """Return the fields of an encoded map, the box as it lies in shared memory; fault if it is no map or the driver
-    would refuse. Raises `Fault` for what is no map, or one that the driver refuses."""
+    would refuse."""
     fields = _MAP_STRUCT.unpack(data[: _MAP_STRUCT.size])
     magic, address, rank, element, swizzle, fill, interleave, mode, *numbers = fields
     if magic != MAP_MAGIC:
