@@ -149,9 +149,9 @@ class _WarpReplay:
                 if (groups := one.max_pending_groups) is not None:
                     self._wait_for_pending(one, self.products, groups)
             case "barrier" if not one.only_arrives:
-                self._wait(one, None, self.now + self.latencies.barrier())
+                self._wait_until(one, None, self.now + self.latencies.barrier())
             case "mma":
-                self._wait(one, None, self.tensor_free)
+                self._wait_until(one, None, self.tensor_free)
         self._record_completion(one, kind, control, result)
         self.issued = self.now
         self.now += stall
@@ -185,10 +185,10 @@ class _WarpReplay:
         awaited = pending[: max(len(pending) - left, 0)]
         if awaited:
             last = awaited[-1]
-            self._wait(one, last, last.done)
+            self._wait_until(one, last, last.done)
             del pending[: len(awaited)]
 
-    def _wait(self, one: Instruction, pending: _PendingResult | None, until: float) -> None:
+    def _wait_until(self, one: Instruction, pending: _PendingResult | None, until: float) -> None:
         """Advance to cycle `until`, if it lies ahead, and add that to the waits of this instruction for this
         producer."""
         if until > self.now:

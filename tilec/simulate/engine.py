@@ -70,7 +70,7 @@ class Engine:
             "copy.wait": self._copy_wait, "copy.arrive": self._copy_arrive, "bulk.load": self._bulk_load,
             "bulk.store": self._bulk_store, "bulk.wait": self._bulk_wait,
             "wgmma": self._wgmma, "wgmma.wait": self._wgmma_wait,
-            "mbarrier.init": self._init, "mbarrier.arrive": self._arrive, "mbarrier.expect": self._expect,
+            "mbarrier.init": self._init_mbarriers, "mbarrier.arrive": self._arrive, "mbarrier.expect": self._expect,
             "mbarrier.wait": self._wait, "barrier": self._barrier, "cluster.arrive": self._cluster_arrive,
             "cluster.wait": self._cluster_wait, "tcgen05.mma": self._product, "tcgen05.commit": self._product_commit,
             "copy.commit": lambda warp, *_: warp.copy_groups.append(warp.copies),
@@ -89,7 +89,7 @@ class Engine:
         self._sms = [state.Sm() for _ in clusters[0]]
         self._queue = [list(cluster) for cluster in clusters]
         for _ in range(min(resident, len(self._queue))):
-            self._start(0.0)
+            self._start_cluster(0.0)
         heap = self._heap
         try:
             while heap:
@@ -110,7 +110,7 @@ class Engine:
                 self.result.held[name] += cycles / len(self._sms)
         return self.result
 
-    def _start(self, time: float) -> None:
+    def _start_cluster(self, time: float) -> None:
         """Start the next queued cluster, if there is one: a block on each multiprocessor, its warps ready to issue."""
         if not self._queue:
             return
@@ -169,7 +169,9 @@ class Engine:
                 if pipe is not None:
                     sm.pipes[pipe.name][quarter] = time + pipe.cycles
                     sm.held[pipe.name] += pipe.cycles / state.SCHEDULERS
-                    self._set(warp, instruction.writes, time + pipe.latency, _PIPES.get(pipe.name, pipe.name))
+                    self._set_ready_time(
+                        warp, instruction.writes, time + pipe.latency, _PIPES.get(pipe.name, pipe.name)
+                    )
                     if self.draws and pipe.name in ("tensor", "xu"):
                         self._draw_unit(sm, pipe.name, instruction, time, time + pipe.cycles)
                 elif instruction.deed != "plain":
@@ -186,7 +188,7 @@ class Engine:
             if heap and (heap[0][0], heap[0][1]) < (time, warp.age):
                 heappush(heap, (time, warp.age, warp))
                 return
-        self._end(warp)
+        self._end_warp(warp)
 
     def _find_ready_time(self, warp: state.Warp) -> float:
         """Return the cycle at which the registers of a warp's next instruction are ready, and note what holds it up."""
@@ -204,11 +206,11 @@ class Engine:
         warp.want = max(warp.want, time)
         warp.at += 1
         if warp.at >= len(warp.trace):
-            self._end(warp)
+            self._end_warp(warp)
             return
         heappush(self._heap, (self._find_ready_time(warp), warp.age, warp))
 
-    def _end(self, warp: state.Warp) -> None:
+    def _end_warp(self, warp: state.Warp) -> None:
         """End a warp; with its last warp a block ends, and with its last block a cluster, and the next one is
         started."""
         home = warp.home
@@ -228,20 +230,20 @@ class Engine:
         done = max(each.last for each in home.cluster.blocks)
         self.result.ends.append(done)
         self.result.cycles = max(self.result.cycles, done)
-        self._call(done, self._start)
+        self._queue_call(done, self._start_cluster)
 
     def _add_lifetime(self, warp: state.Warp, until: float) -> None:
         """Add the cycles from the start of a warp's block to `until` to the life of the warps with its number."""
         self.result.lifetime[warp.number] = self.result.lifetime[warp.number] + until - warp.home.start
 
-    def _call(self, time: float, act: Callable[[float], None]) -> None:
+    def _queue_call(self, time: float, act: Callable[[float], None]) -> None:
         """Queue a function to be called at cycle `time`, before the instructions of that cycle."""
         # Arrivals precede instructions of the same cycle, in their order of creation.
         heappush(self._heap, (time, -(1 << 60) + next(self._calls), act))
 
     # -- accounts ------------------------------------------------------------------------------------------------------
 
-    def _set(self, warp: state.Warp, writes: tuple[int, ...], time: float, cause: state.Cause) -> None:
+    def _set_ready_time(self, warp: state.Warp, writes: tuple[int, ...], time: float, cause: state.Cause) -> None:
         """Set the cycle when these registers of a warp are ready, and the cause of waits until then."""
         for number in writes:
             warp.registers[number] = time
@@ -285,20 +287,20 @@ class Engine:
         sm = warp.home.sm
         through = time
         for port, cycles in move.ports:
-            through = max(through, self._take(sm, port, time, cycles))
+            through = max(through, self._occupy_port(sm, port, time, cycles))
             if port == _SHARED_READS and time < sm.ports["tensor"]:
                 sm.read_under_products += cycles
         first = time if not move.ports else max(time, sm.ports[move.ports[0][0]] - move.ports[0][1])
         if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
             shares = self.shares
-            through = max(through, self._take(sm, "l2", time, size / shares.l2))
+            through = max(through, self._occupy_port(sm, "l2", time, size / shares.l2))
             fraction = shares.missing if kind in _GLOBAL_LOADS else shares.written
-            through = max(through, self._take(sm, "dram", time, size * fraction / shares.dram))
+            through = max(through, self._occupy_port(sm, "dram", time, size * fraction / shares.dram))
         if self.draws and kind in ("tma.load", "tma.store"):
             self._draw_unit(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)
 
-    def _take(self, sm: state.Sm, port: str, time: float, cycles: float) -> float:
+    def _occupy_port(self, sm: state.Sm, port: str, time: float, cycles: float) -> float:
         """Occupy a port of a multiprocessor for some cycles from when it is free, and return when they end."""
         start = max(time, sm.ports[port])
         sm.ports[port] = start + cycles
@@ -308,7 +310,7 @@ class Engine:
     def _load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Start the transfer of a load; the registers it writes are ready when the bytes arrive."""
         _, arrival = self._transfer_data(warp, instruction, detail, time)
-        self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
+        self._set_ready_time(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         if instruction.move == "tcgen05.ld":
             warp.moved = max(warp.moved, arrival)
 
@@ -318,7 +320,7 @@ class Engine:
         if instruction.move == "tcgen05.st":
             warp.moved = max(warp.moved, arrival)
         warp.home.last = max(warp.home.last, through)
-        self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
+        self._set_ready_time(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
 
     def _copy(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Start the transfer of a cp.async, and let the warp's copies last until its bytes arrive."""
@@ -338,7 +340,7 @@ class Engine:
             if not instruction.flag:
                 barrier.pending += lanes
             arrival = max(time + self.costs.mbarrier, warp.copies)
-            self._call(arrival, partial(self._complete_arrivals, barrier, lanes, instruction))
+            self._queue_call(arrival, partial(self._complete_arrivals, barrier, lanes, instruction))
 
     def _bulk_load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Start bulk copies to one or several blocks, and queue their completion on mbarriers for when the bytes
@@ -348,17 +350,19 @@ class Engine:
             for rank, holder, address in places:
                 if rank != warp.home.rank:
                     # Another block receives its copy of a multicast through its own ports.
-                    arrival = max(arrival, self._receive(warp, rank, instruction, size, time))
+                    arrival = max(arrival, self._receive_multicast(warp, rank, instruction, size, time))
                 barrier = self._get_mbarrier(warp, holder, address)
-                self._call(arrival, partial(self._complete_copy, barrier, size, instruction))
+                self._queue_call(arrival, partial(self._complete_copy, barrier, size, instruction))
 
-    def _receive(self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
+    def _receive_multicast(
+        self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float
+    ) -> float:
         """Occupy the ports of another block of the cluster for its copy of a multicast, and return when that has
         arrived."""
         assert instruction.move is not None
         move = self.costs.move(instruction.move, size)
         sm = warp.home.cluster.blocks[rank].sm
-        through = max((self._take(sm, port, time, cycles) for port, cycles in move.ports[1:]), default=time)
+        through = max((self._occupy_port(sm, port, time, cycles) for port, cycles in move.ports[1:]), default=time)
         return max(time + move.latency, through + move.base)
 
     def _bulk_store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
@@ -435,7 +439,7 @@ class Engine:
             ranks = [r for r in range(len(warp.home.cluster.blocks)) if mask >> r & 1] if is_multicast else [rank]
             for each in ranks:
                 barrier = self._get_mbarrier(warp, each, address)
-                self._call(arrival, partial(self._complete_arrivals, barrier, 1, instruction))
+                self._queue_call(arrival, partial(self._complete_arrivals, barrier, 1, instruction))
 
     # -- mbarriers -----------------------------------------------------------------------------------------------------
 
@@ -443,7 +447,7 @@ class Engine:
         """Return the mbarrier at an address of the block with this rank in the warp's cluster."""
         return warp.home.cluster.blocks[rank].mbarriers[address]
 
-    def _init(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+    def _init_mbarriers(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Create the mbarriers that a step initialises, with their arrival counts."""
         for rank, address, lanes, total in detail:
             expected = total // lanes
@@ -459,8 +463,8 @@ class Engine:
             arrivals = lanes if instruction.flag or not total else total
             if "arrive_drop" in instruction.text:
                 barrier.expected -= arrivals
-            self._call(arrival, partial(self._complete_arrivals, barrier, arrivals, instruction))
-        self._set(warp, instruction.writes, arrival, "mbarrier")
+            self._queue_call(arrival, partial(self._complete_arrivals, barrier, arrivals, instruction))
+        self._set_ready_time(warp, instruction.writes, arrival, "mbarrier")
 
     def _expect(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Add bytes to an mbarrier's expected count, or take them off, and end its phase if nothing is pending."""
@@ -504,7 +508,7 @@ class Engine:
         barrier = self._get_mbarrier(warp, rank, address)
         wanted &= 0xFFFFFFFF
         if _is_phase_over(barrier, wanted, instruction.flag):
-            self._set(warp, instruction.writes, time + self.costs.try_wait, "mbarrier")
+            self._set_ready_time(warp, instruction.writes, time + self.costs.try_wait, "mbarrier")
             return None
         barrier.waiters.append((warp, wanted, instruction.flag, time))
         return _PARKED
@@ -540,7 +544,7 @@ class Engine:
         warp.arrived_at = cluster.generation
         cluster.barrier.arrived += 1
         if cluster.barrier.arrived == cluster.warps:
-            self._call(time + self.costs.mbarrier, lambda at: self._release_cluster(cluster, at))
+            self._queue_call(time + self.costs.mbarrier, lambda at: self._release_cluster(cluster, at))
 
     def _release_cluster(self, cluster: state.ClusterRun, time: float) -> None:
         """Begin the next generation of the cluster's barrier, and resume the warps that wait at it."""

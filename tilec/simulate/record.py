@@ -92,7 +92,7 @@ class BlockRecorder:
         self.instructions = instructions.build_instructions(program, costs)
         self.skips_numbers = skip_numbers(program)
         self.loops = instructions.find_back_branches(program)
-        self.looks = [self._look(instruction) for instruction in self.instructions]
+        self.looks = [self._select_reader(instruction) for instruction in self.instructions]
         self.clusters: dict[int, list[BlockTrace]] = {}
         self._blocks: dict[int, BlockTrace] = {}
         self._last: dict[int, list[int]] = {}
@@ -107,7 +107,7 @@ class BlockRecorder:
         """Record a step of a group of warps before it runs; beyond the limit only count it, and stop a watched cluster
         when done."""
         if cta.cluster is not self._current:
-            self._begin(cta)
+            self._begin_cluster(cta)
         block = self._blocks[cta.rank]
         warps = self._warps_of(group)
         last = self._last[cta.rank]
@@ -128,11 +128,11 @@ class BlockRecorder:
             if self._is_store[pc] and threads is not None and look is not None:
                 look(cta, group, threads)  # counts the bytes of stores, which often come at the very end
             return
-        self._write(cta, group, pc, threads, block, warps)
+        self._append_entries(cta, group, pc, threads, block, warps)
         if block.loaded >= self.most_bytes and not self._is_whole:
             raise StopCluster
 
-    def _write(
+    def _append_entries(
         self, cta: Cta, group: Group, pc: int, threads: Threads | None, block: BlockTrace, warps: Sequence[int]
     ) -> None:
         """Append the step to the traces of these warps, each with its detail: INACTIVE without an active lane."""
@@ -149,7 +149,7 @@ class BlockRecorder:
             if detail != INACTIVE:
                 block.details[pc] = detail
 
-    def _begin(self, cta: Cta) -> None:
+    def _begin_cluster(self, cta: Cta) -> None:
         """Begin empty traces for the blocks of a cluster, which is now the current one."""
         self._current = cta.cluster
         count = -(-cta.thread_count // 32)
@@ -183,7 +183,7 @@ class BlockRecorder:
             found.append(read_warp(places) if len(places) else INACTIVE)
         return found
 
-    def _look(self, instruction: instructions.Instruction) -> DetailReader | None:
+    def _select_reader(self, instruction: instructions.Instruction) -> DetailReader | None:
         """Return the function that reads an instruction's details as it runs, by its deed; None if it has none."""
         deed, form = instruction.deed, self.program.build_form(instruction.pc)
         operands = form.operands
@@ -211,7 +211,7 @@ class BlockRecorder:
         if deed == "bulk.store" and isinstance(operands[0], TensorAddress):
             return self._build_tensor_reader(form, operands, is_load=False)
         if deed == "bulk.store":
-            return self._bulk_store(form, operands)
+            return self._build_store_reader(form, operands)
         if deed == "copy.arrive":
             return self._build_arrival_reader(form.build_address(operands[0]), -1)
         if deed in ("mbarrier.init", "mbarrier.expect"):
@@ -228,9 +228,11 @@ class BlockRecorder:
         if deed == "barrier":
             number = form.read(operands[0], "u32")
             count = form.read(operands[1], "u32") if len(operands) > 1 else -1
-            return self._barrier(number, count)
+            return self._build_barrier_reader(number, count)
         if deed == "tcgen05.mma":
-            return self._product(form.read(operands[3], "b32"), instruction.number, isinstance(operands[1], Address))
+            return self._build_product_reader(
+                form.read(operands[3], "b32"), instruction.number, isinstance(operands[1], Address)
+            )
         return None
 
     def _build_shared_reader(self, pointer: Callable[[Cta, Threads], Any], width: int, rows: int) -> DetailReader:
@@ -371,7 +373,7 @@ class BlockRecorder:
 
         return read_details
 
-    def _bulk_store(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
+    def _build_store_reader(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
         """Return a reader of the bytes that each lane's bulk store moves; it adds them to the block's stores."""
         size_slot = form.read(operands[2], "u32")
 
@@ -415,7 +417,7 @@ class BlockRecorder:
 
         return read_details
 
-    def _barrier(self, number: int, count: int) -> DetailReader:
+    def _build_barrier_reader(self, number: int, count: int) -> DetailReader:
         """Return a reader of a named barrier's number and threads, 0 threads if the step does not say."""
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
@@ -426,7 +428,7 @@ class BlockRecorder:
 
         return read_details
 
-    def _product(self, descriptor: int, group_size: int, from_tensor_memory: bool) -> DetailReader:
+    def _build_product_reader(self, descriptor: int, group_size: int, from_tensor_memory: bool) -> DetailReader:
         """Return a reader of a product's rows, columns, whether a pair computes it, and whether A is in tensor memory.
         Rows and columns stand in the instruction descriptor."""
 
