@@ -197,7 +197,7 @@ def _make_tile(buffer: tile.Buffer, threads: int) -> Array:
 
 
 def _get_out_of_bounds_fill(dtype: DType) -> float:
-    """Return the value read outside a tensor: the element whose bits are 0."""
+    """Return the value that a read outside a tensor gives: the element whose bits are 0."""
     return 2.0**-127 if dtype == FLOAT8_E8M0 else 0
 
 
@@ -334,7 +334,8 @@ class _Machine:
         return role_barriers
 
     def _run_parallel(self, nest: tile.Parallel) -> None:
-        """Run the body of a T.Parallel once, with arrays over its extents as loop variables."""
+        """Run the body of a T.Parallel once, with loop variables that are arrays over its extents; then restore the
+        outer ones."""
         outer = self.variables
         if nest.is_per_thread:  # per-thread values run along the first dimension
             self.variables = {name: _align_to_threads(v, nest.extents) for name, v in outer.items()}

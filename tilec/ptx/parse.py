@@ -101,7 +101,7 @@ def _parse_alignment(token: Token) -> int:
 
 
 def _type_bytes(type_name: str) -> int:
-    """Return the bytes of a type, such as 4 for `f16x2`."""
+    """Return the bytes of a PTX type, such as 4 for `f16x2`; a predicate counts as 1."""
     if type_name == "pred":
         return 1
     return _SIZES[type_name.lstrip("pbusftred")] if not type_name.endswith("x2") else 4
@@ -128,13 +128,16 @@ class _ModuleBuilder(Transformer[Token, Any]):
     integer = _make_rule(lambda children: ptx.Imm(_parse_integer(children[0])))
 
     def float_bits(self, children: list[Token]) -> ptx.FloatImm:
+        """Return a float immediate from its bits in hexadecimal, `0f…` for f32 and `0d…` for f64."""
         text = children[0]
         return ptx.FloatImm(int(text[2:], 16), 32 if text[1] in "fF" else 64)
 
     def decimal(self, children: list[Token]) -> ptx.FloatImm:
+        """Return a decimal number as an f64 immediate."""
         return ptx.FloatImm(struct.unpack("<Q", struct.pack("<d", float(children[0])))[0], 64)
 
     def inner(self, children: list[Any]) -> ptx.Address:
+        """Return the address inside brackets, with its offset or 0."""
         offset = _parse_integer(children[1]) if len(children) > 1 else 0
         return ptx.Address(children[0], offset)
 
@@ -162,6 +165,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     label = _make_rule(lambda children: ptx.Label(children[0][:-1].rstrip(), children[0].line or 0))
 
     def location(self, children: list[Token]) -> ptx.Loc:
+        """Return a `.loc` with file, line and column."""
         file, line, column = (int(child) for child in children[:3])
         return ptx.Loc(file, line, column, children[0].line or 0)
 
@@ -227,6 +231,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return _InitialAddress(str(names[-1]), addend, None)
 
     def masked_address(self, children: list[Any]) -> _InitialAddress:
+        """Return an address in an initialiser with the bit mask that selects its part."""
         address: _InitialAddress = children[1]
         return replace(address, mask=_parse_integer(children[0]))
 
@@ -274,6 +279,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     params = _make_rule(lambda children: tuple(child for child in children if child is not None))
 
     def directive(self, children: list[Token]) -> _TaggedPart:
+        """Return a performance directive as tagged text, its values joined by commas."""
         name, *values = children
         return _TaggedPart("directive", " ".join([str(name), ", ".join(str(value) for value in values)]).rstrip())
 

@@ -152,7 +152,7 @@ def _offset_text(offset: int) -> str:
 
 
 def _operand_text(operand: ptx.Operand) -> str:
-    """Return an operand as PTX text."""
+    """Return any operand as PTX text, such as `[%r1+16]` or `{%f0, %f1}`."""
     match operand:
         case ptx.Reg():
             return operand.name

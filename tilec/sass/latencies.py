@@ -62,7 +62,8 @@ class Latencies:
                 return ResultLatency(self._mufu(), self._mufu())
 
     def _move(self, kind: InstructionKind, size: int) -> ResultLatency:
-        """Return the latencies of a warp's memory access of `size` bytes a lane."""
+        """Return the latencies of a warp's memory access of `size` bytes a lane: of its result and of reading its
+        operands."""
         kind_row = next(each for each in self.target.kinds if each.name == kind)
         parameters = {"bytes": size * _LANES, "threads": _LANES}
         latency = self.target.price(kind, **{name: parameters[name] for name in kind_row.parameters}).latency

@@ -135,7 +135,8 @@ def _find_read_registers(program: Program, pc: int, operands: Sequence[Operand])
 
 
 def _is_synchronising(step: Step) -> bool:
-    """Return whether other threads may wait for a step, or read control from what it writes."""
+    """Return whether other threads may wait for a step, or read control from what it writes; bulk tensor stores never
+    count."""
     words = step.instruction.opcode.split(".")
     if step.stem.startswith("cp.async.bulk.tensor") and step.stem.endswith(".global"):
         return False  # a store: no control depends on the memory it writes

@@ -210,6 +210,7 @@ def _record_clusters(
     numbers = sorted({*whole, *wave})
 
     def create_recorder(program: Program) -> Listener:
+        """Make the recorder of the launch and keep it."""
         made.append(BlockRecorder(program, costs, whole, numbers, _WATCHED_BYTES))
         return made[0]
 

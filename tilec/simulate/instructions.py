@@ -94,7 +94,8 @@ _Classification = tuple[Deed, float, PipeCost | None, InstructionKind | None, in
 
 
 def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
-    """Return a step's deed, issue cycles, pipe, transfer, number and flag, by its opcode and operands."""
+    """Return a step's deed in a replay, with its issue cycles, pipe, transfer, number and flag, by opcode and
+    operands."""
     stem, opcode = step.stem, step.instruction.opcode
     words = opcode.split(".")
     operands = step.instruction.operands

@@ -54,7 +54,8 @@ class _Scope:
     function: FunctionLayout | None = None
 
     def look_up(self, table: str, name: str) -> Any:
-        """Return what a name means in one of the tables, here or in an outer scope; None if it is not declared."""
+        """Return the meaning of a name in one of the tables, of this scope or the innermost outer one; None if not
+        declared."""
         scope: _Scope | None = self
         while scope is not None:
             found = getattr(scope, table).get(name)
@@ -73,7 +74,8 @@ CACHE_HINTS = ("L1::", "L2::", "level::")
 
 
 def register_decoder(*stems: str, accepts: str = "") -> Callable[[Decoder], Decoder]:
-    """Register a decoder, which sets the fields of `form.step`, for the instructions with these stems.
+    """Return a decorator that registers a decoder for the instructions with these stems. The decoder sets the fields of
+    `form.step`.
 
     A modifier that the decoder does not ask for is an error; `accepts` lists modifiers that make no difference here.
     """
@@ -280,7 +282,7 @@ class Program:
     # -- operands ------------------------------------------------------------------------------------------------------
 
     def find_slot(self, place: RegisterIndex, view: PtxType) -> int:
-        """Return the slot of a register in a type, a new one at the first call."""
+        """Return the index in a block's views of a register seen as a type, a new index at the first call."""
         key = (place, view.name)
         if key not in self._slot_of:
             self._slot_of[key] = len(self.slots)

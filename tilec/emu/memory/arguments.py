@@ -79,7 +79,8 @@ class Allocator:
         return piece.address + start - piece.start
 
     def build_memory(self, *, is_shared_by_processes: bool) -> tuple[Memory, dict[str, int]]:
-        """Return global memory with all data copied in, and the addresses of the module's variables and functions."""
+        """Return global memory with arrays and variables copied in, and the addresses of the module's variables and
+        functions."""
         size = self._next - GLOBAL_BASE
         buffer = blocks.make_shared_buffer(-(-size // 16) * 16) if is_shared_by_processes else None
         memory = Memory("global", GLOBAL_BASE, size, buffer=buffer)
@@ -172,7 +173,8 @@ def _view_as_bytes(array: Array) -> Array:
 
 
 def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> Memory:
-    """Return the kernel's parameters in memory. Raises `ValueError` on an argument that does not fit its parameter."""
+    """Return a memory that holds the kernel's parameters; raise `ValueError` on a missing argument or one that does not
+    fit. Raises `ValueError` on an argument that does not fit its parameter."""
     if len(args) != len(entry.params):
         named = ", ".join(f"{param.name} ({_describe_param(param)})" for param in entry.params)
         raise ValueError(f"{entry.name} takes {len(entry.params)} arguments, not {len(args)}: {named}")
