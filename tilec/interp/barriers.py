@@ -101,7 +101,7 @@ class GridBarriers:
         self.blocks.run(blocks)
 
     def arrive(self, block: int, barrier: str) -> None:
-        """Count one arrival of a block at "grid" or "cluster"."""
+        """Count one arrival of a block at the barrier "grid" or "cluster"."""
         self.arrived[block][barrier] = self.arrived[block].get(barrier, 0) + 1
 
     def wait(self, block: int, barrier: str) -> None:

@@ -23,8 +23,9 @@ _MIN_SHARE = 0.01
 def build_simulation_page(
     found: Simulation, name: str, target: str, scheduled: Sequence[int], predicted: float | None = None
 ) -> str:
-    """Return the HTML page of a simulation whose replay was drawn. `scheduled` are the solved initiation intervals,
-    `predicted` the microseconds that the cost model predicts."""
+    """Return the HTML page of a simulation whose replay was drawn: summary, picture, intervals, waits, units and
+    counters. `scheduled` are the solved initiation intervals, `predicted` the microseconds that the cost model
+    predicts."""
     units = ((unit, show_share(part)) for unit, part in text.measure_busy_units(found))
     counters = ((each.name, format_amount(each.value), each.unit) for each in compute_counters(found))
     sections = {

@@ -50,13 +50,14 @@ class _CubinFile:
 
     @cached_property
     def machine(self) -> int:
-        """Return the compute capability, 90 for 9.0. From ABI 8 on (CUDA 13) it is stored one byte higher."""
+        """Return the compute capability in the ELF header, 90 for 9.0. From ABI 8 on (CUDA 13) it is stored one byte
+        higher."""
         (flags,) = struct.unpack_from("<I", self.elf, 0x30)
         return int(flags >> 8 & 0xFF if self.elf[8] >= 8 else flags & 0xFF)
 
     @cached_property
     def sections(self) -> list[_Section]:
-        """Return the file's sections, read once."""
+        """Return the sections of the ELF file with their names, types and data; they are read once."""
         (table,) = struct.unpack_from("<Q", self.elf, 0x28)
         entry_size, count, names_at = struct.unpack_from("<HHH", self.elf, 0x3A)
         # Per section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.

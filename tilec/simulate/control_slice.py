@@ -48,7 +48,7 @@ def skip_numbers(program: Program) -> bool:
 
 
 def _do_nothing(cta: object, threads: object) -> None:
-    """Do nothing, in place of a step."""
+    """Do nothing, as the function of a step that is skipped."""
     return
 
 

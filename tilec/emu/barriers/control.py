@@ -26,7 +26,7 @@ _RESTRICTIONS = "sync_restrict::shared::cta sync_restrict::shared::cluster"
 
 @register_decoder("bra", accepts="uni")
 def _decode_bra(form: Form) -> None:
-    """Decode `bra`: threads jump to the label."""
+    """Decode `bra` into a step that moves threads to the label, and splits the group if only some of them jump."""
     target = form.step.target = form.find_label(form.operands[0])
 
     @form.set_control
@@ -44,7 +44,7 @@ def _decode_bra(form: Form) -> None:
 
 @register_decoder("exit")
 def _decode_exit(form: Form) -> None:
-    """Decode `exit`: threads end."""
+    """Decode `exit` into a step that ends the threads whose guard is true."""
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
@@ -55,7 +55,7 @@ def _decode_exit(form: Form) -> None:
 
 @register_decoder("trap", "brkpt")
 def _decode_trap(form: Form) -> None:
-    """Decode `trap` and `brkpt`: a fault when a thread reaches them."""
+    """Decode `trap` and `brkpt` into a step that raises a fault when a thread reaches it."""
 
     @form.set_run
     def run_trap(cta: Cta, threads: Threads) -> None:
@@ -64,7 +64,7 @@ def _decode_trap(form: Form) -> None:
 
 @register_decoder("nanosleep", accepts="u32")
 def _decode_nanosleep(form: Form) -> None:
-    """Decode `nanosleep`: the group goes back to the scheduler, behind other groups."""
+    """Decode `nanosleep` into a step that gives the group back to the scheduler, behind other groups."""
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
@@ -94,13 +94,13 @@ def _decode_griddepcontrol(form: Form) -> None:
 @register_decoder("prefetch", "prefetch.tensormap", accepts="global local const param L1 L2")
 @register_decoder("pmevent", "prefetchu", "discard", "applypriority", accepts="L1 L2 global mask")
 def _decode_no_effect(form: Form) -> None:
-    """Decode an instruction that changes no value: prefetches, hints, `fence.proxy.alias`."""
+    """Decode prefetches, hints and `fence.proxy.alias` into a step that does nothing."""
     form.step.run = lambda cta, threads: None
 
 
 @register_decoder("membar", "fence", accepts=f"sc acq_rel acquire release {_RESTRICTIONS} cta cluster gpu sys gl")
 def _decode_fence(form: Form) -> None:
-    """Decode `fence` and `membar` of memory order; a proxy fence that no other decoder takes is unsupported."""
+    """Decode `fence` and `membar` into a step that records a memory fence; any other proxy fence is unsupported."""
     if form.has("proxy"):
         raise form.unsupported("this proxy fence")
     is_narrow = form.has("cta")
@@ -119,7 +119,7 @@ def _decode_fence(form: Form) -> None:
     accepts=f"shared::cta shared::cluster acquire release {_RESTRICTIONS} cluster",
 )
 def _decode_fence_proxy(form: Form) -> None:
-    """Decode `fence.proxy.async`, of shared memory, of global memory, or of both without a state space."""
+    """Decode `fence.proxy.async` into a step that fences shared memory, global memory, or both if it names no space."""
     covers_global = not form.has("shared::cta", "shared::cluster")
     covers_shared = not form.has("global")
 
@@ -206,7 +206,7 @@ def _describe_barrier_wait(barrier: NamedBarrier, barrier_id: int) -> str:
 
 @register_decoder(*(f"{name}.{act}" for name in _BARRIERS for act in ("sync", "arrive")))
 def _decode_bar(form: Form) -> None:
-    """Decode `bar.sync` and `bar.arrive`: threads arrive at a named barrier, and for `sync` wait for its generation."""
+    """Decode `bar.sync` and `bar.arrive` into a step that arrives at a named barrier, and for `sync` waits at it."""
     id_slot = form.read(form.operands[0], "u32")
     count_slot = form.read(form.operands[1], "u32") if len(form.operands) > 1 else -1
     is_waiting = form.stem.endswith("sync")
@@ -249,7 +249,7 @@ def _decode_bar(form: Form) -> None:
 
 @register_decoder(*(f"{name}.red" for name in _BARRIERS))
 def _decode_bar_red(form: Form) -> None:
-    """Decode `bar.red`: a barrier that also reduces a predicate of all threads by and, or, or a count."""
+    """Decode `bar.red` into a step that waits at a named barrier and reduces a predicate of all its threads."""
     operation = form.find_modifier("and", "or", "popc")
     result_slot = form.write(form.operands[0], "u32" if operation == "popc" else "pred")
     id_slot = form.read(form.operands[1], "u32")
@@ -293,7 +293,8 @@ def _decode_bar_red(form: Form) -> None:
 
 @register_decoder("barrier.cluster.arrive", accepts="release relaxed")
 def _decode_cluster_arrive(form: Form) -> None:
-    """Decode `barrier.cluster.arrive`; a relaxed one publishes only what earlier fences cover."""
+    """Decode `barrier.cluster.arrive` into a step that counts arrivals; a relaxed one publishes only what fences
+    cover."""
     is_relaxed = form.has("relaxed")
 
     @form.set_run
@@ -321,7 +322,7 @@ def _relaxed_clock(cta: Cta, order: HappensBeforeOrder, actors: Array) -> Array 
 
 @register_decoder("barrier.cluster.wait", accepts="acquire")
 def _decode_cluster_wait(form: Form) -> None:
-    """Decode `barrier.cluster.wait`: threads wait for the generation at which they arrived."""
+    """Decode `barrier.cluster.wait` into a step that waits for the generation at which the threads arrived."""
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:

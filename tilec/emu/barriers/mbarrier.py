@@ -271,7 +271,8 @@ def publish_initialisations(cta: Cta, actors: Array) -> None:
 
 @register_decoder("fence.mbarrier_init", accepts="release cluster")
 def _decode_fence_init(form: Form) -> None:
-    """Decode `fence.mbarrier_init`: other blocks may use mbarriers that these threads know initialised."""
+    """Decode `fence.mbarrier_init` into a step that lets other blocks use the mbarriers that threads know
+    initialised."""
 
     @form.set_run
     def run_fence_init(cta: Cta, threads: Threads) -> None:
@@ -302,7 +303,7 @@ def collect_fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
 
 @register_decoder("mbarrier.init", accepts="shared shared::cta")
 def _decode_init(form: Form) -> None:
-    """Decode `mbarrier.init`."""
+    """Decode `mbarrier.init` into a step that makes an mbarrier at each thread's address."""
     pointer = form.build_address(form.operands[0])
     count_slot = form.read(form.operands[1], "u32")
 
@@ -341,7 +342,7 @@ def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
 
 @register_decoder("mbarrier.inval", accepts="shared shared::cta")
 def _decode_inval(form: Form) -> None:
-    """Decode `mbarrier.inval`."""
+    """Decode `mbarrier.inval` into a step that ends the mbarriers at the threads' addresses."""
     pointer = form.build_address(form.operands[0])
 
     @form.set_run
@@ -409,7 +410,7 @@ def _decode_arrive(form: Form) -> None:
 
 @register_decoder("mbarrier.pending_count", accepts="b64")
 def _decode_pending_count(form: Form) -> None:
-    """Decode `mbarrier.pending_count`: the pending arrivals that a state word holds in its upper half."""
+    """Decode `mbarrier.pending_count` into a step that extracts the pending arrivals from a state word's upper half."""
     decode_elementwise(form, lambda state: (state >> np.uint64(_STATE_BITS)).astype(np.uint32), "u32", "u64")
 
 
@@ -428,7 +429,7 @@ def record_event(cta: Cta, members: Array, kind: EventKind, name: str, line: int
 
 @register_decoder("mbarrier.expect_tx", "mbarrier.complete_tx", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
 def _decode_expect(form: Form) -> None:
-    """Decode `mbarrier.expect_tx` and `complete_tx`, which raise and lower the transaction count."""
+    """Decode `mbarrier.expect_tx` and `complete_tx` into a step that raises or lowers the transaction count."""
     pointer = form.build_address(form.operands[0])
     size_slot = form.read(form.operands[1], "u32")
     sign = 1 if form.stem == "mbarrier.expect_tx" else -1
@@ -449,7 +450,8 @@ def _decode_expect(form: Form) -> None:
 
 @register_decoder("mbarrier.try_wait", "mbarrier.test_wait", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
 def _decode_wait(form: Form) -> None:
-    """Decode `mbarrier.try_wait` and `test_wait`, by parity or by state."""
+    """Decode `mbarrier.try_wait` and `test_wait`, by parity or state, into a step that tests a phase or waits for
+    it."""
     result_slot = form.write(form.operands[0], "pred")
     pointer = form.build_address(form.operands[1])
     by_parity = form.has("parity")

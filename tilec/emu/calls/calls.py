@@ -93,7 +93,7 @@ def _held_back_threads(group: Group, members: Array) -> Array:
 
 @register_decoder("call", accepts="uni")
 def _decode_call(form: Form) -> None:
-    """Decode `call`, of a named function, one without a body, or through a register."""
+    """Decode `call` into a step that enters a function, named or in a register, or runs one without a body."""
     operands = list(form.operands)
     returned = operands.pop(0) if isinstance(operands[0], Arguments) else None
     target = operands.pop(0)
@@ -269,7 +269,7 @@ def _restore_registers(cta: Cta, members: Array, caller: FunctionLayout) -> None
 
 @register_decoder("ret", accepts="uni")
 def _decode_ret(form: Form) -> None:
-    """Decode `ret`: threads return to their caller, or end in the kernel itself."""
+    """Decode `ret` into a step that returns threads to their callers, or in the kernel itself ends them."""
     function = form.function
     program = form.program
 
@@ -306,7 +306,7 @@ def _decode_ret(form: Form) -> None:
 
 @register_decoder("brx.idx", accepts="uni")
 def _decode_brx(form: Form) -> None:
-    """Decode `brx.idx`: threads jump to the label that their index selects from a table."""
+    """Decode `brx.idx` into a step that moves each thread to the label that its index selects from a table."""
     index_slot = form.read(form.operands[0], "u32")
     targets = np.array(form.find_branch_targets(form.operands[1]))
 

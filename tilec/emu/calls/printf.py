@@ -76,12 +76,12 @@ class _ArgumentReader:
                 return f"{spelled}{kind}" % self.read_float()
 
     def read_integer(self, size: int, signed: bool = True) -> int:
-        """Take the next integer of 4 or 8 bytes from the buffer."""
+        """Return the next integer of 4 or 8 bytes of the buffer, signed or not, and advance past it."""
         value: int = struct.unpack((_SIGNED if signed else _UNSIGNED)[size], self.take_bytes(size))[0]
         return value
 
     def read_float(self) -> float:
-        """Take the next f64 from the buffer."""
+        """Return the next f64 of the buffer, and advance past it."""
         value: float = struct.unpack("<d", self.take_bytes(8))[0]
         return value
 

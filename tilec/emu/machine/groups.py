@@ -74,9 +74,9 @@ _WARP = 32
 
 
 def gather_threads(cta: Cta, group: Group, pc: int, step: Step) -> bool:
-    """Return whether the group may run a step that needs whole warps or warpgroups, after joining groups that wait
-    there. Threads without their partners are split off and wait. A False group has been parked, or has run with lanes
-    at other instructions."""
+    """Return whether the group may run a step that needs whole warps or warpgroups; park threads without their
+    partners. Groups that wait there are joined first. A group for which it returns False is parked, or has run with
+    lanes at other instructions."""
     size = step.gather
     threads = group.threads
     if (

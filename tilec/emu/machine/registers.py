@@ -77,7 +77,7 @@ def _parse_numbers(values: str) -> list[int]:
 
 @register_decoder("setmaxnreg", accepts="dec")
 def _decode_setmaxnreg(form: Form) -> None:
-    """Decode `setmaxnreg`: warps give registers back to their block's pool, or wait until it can give them more."""
+    """Decode `setmaxnreg` into a step by which warps give registers back to their block's pool or wait for more."""
     form.step.gather = _WARP
     wanted = form.parse_constant(form.operands[0])
     is_growing = form.has("inc")

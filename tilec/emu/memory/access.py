@@ -246,8 +246,7 @@ def _require_alignment(addresses: Array, total: int) -> None:
 
 @register_decoder("ld", "ldu", accepts=ACCESS_MODIFIERS)
 def _decode_ld(form: Form) -> None:
-    """Decode `ld` and `ldu` of one register or a vector; note the address for a deadlock report, and charge flags
-    more."""
+    """Decode `ld` and `ldu` into a step that loads a register or a vector; accesses that may poll a flag cost more."""
     view = _element_type(form)
     load = select_load(form)
     pointer = form.build_address(form.operands[1])
@@ -263,7 +262,7 @@ def _decode_ld(form: Form) -> None:
     dtype = TYPES[name].dtype
 
     def load_register(cta: Cta, threads: Threads) -> None:
-        """Load one register for each thread from its address."""
+        """Load a number from each thread's address into the register, extended by the type's sign."""
         cta.views[targets[0]][threads] = load(cta, threads, pointer(cta, threads), width).view(dtype)
 
     total = width * len(targets)
@@ -287,7 +286,7 @@ def _decode_ld(form: Form) -> None:
 
 @register_decoder("st", accepts=ACCESS_MODIFIERS)
 def _decode_st(form: Form) -> None:
-    """Decode `st` of one register or a vector."""
+    """Decode `st` into a step that stores one register, or a vector in parts, at each thread's address."""
     view = _element_type(form)
     store = select_store(form)
     pointer = form.build_address(form.operands[0])
@@ -298,7 +297,7 @@ def _decode_st(form: Form) -> None:
     word = WORD_TYPES[width]
 
     def store_register(cta: Cta, threads: Threads) -> None:
-        """Store one register for each thread at its address."""
+        """Store each thread's register at its address."""
         value = _view_as_word(cta.views[sources[0]][threads], word)
         store(cta, threads, pointer(cta, threads), width, value)
 
@@ -325,5 +324,5 @@ def _decode_st(form: Form) -> None:
 
 
 def _view_as_word(values: Array, word: np.dtype[Any]) -> Array:
-    """Return the same bits as another type of this width."""
+    """Return values as unsigned numbers of the same bits, in type `word`."""
     return values if values.dtype == word else np.ascontiguousarray(values).view(word)

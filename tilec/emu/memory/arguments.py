@@ -167,7 +167,7 @@ def build_initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
 
 
 def _view_as_bytes(array: Array) -> Array:
-    """Return a view of a contiguous array's memory as bytes."""
+    """Return a view of a contiguous array's memory as bytes, of a column-major one too."""
     ordered = array if array.flags.c_contiguous else array.T
     return ordered.reshape(-1).view(np.uint8)
 

@@ -39,7 +39,7 @@ def select_atomic_function(operation: str, view: PtxType) -> Callable[[Any, Any,
 
 @register_decoder("atom", "red", accepts=f"{ACCESS_MODIFIERS} noftz")
 def _decode_atomic(form: Form) -> None:
-    """Decode `atom` and `red`, single, packed or in vectors; one of 128 bits has a decoder of its own."""
+    """Decode `atom` and `red`, single, packed or in vectors, into a step that updates memory thread by thread."""
     operation = form.find_modifier(*REDUCTIONS, "exch", "cas")
     if not operation:
         raise form.unsupported("no operation")
@@ -94,7 +94,8 @@ def _operand_registers(form: Form, operand: Operand, lanes: int, is_used: bool) 
 
 
 def _decode_atomic_128(form: Form, operation: str) -> None:
-    """Decode `atom.exch.b128` and `atom.cas.b128`, whose registers are pairs."""
+    """Decode `atom.exch.b128` and `atom.cas.b128`, with pairs of registers, into a step; other operations are
+    unsupported."""
     if operation not in ("exch", "cas") or form.stem != "atom":
         raise form.unsupported("this operation")
     load, store = select_load(form), select_store(form)

@@ -41,7 +41,7 @@ class EventLog:
         return self.now
 
     def find_step(self, event: int) -> int:
-        """Return the step of an event."""
+        """Return the number of the step that made an event."""
         return self._steps[event]
 
 

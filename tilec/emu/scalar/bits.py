@@ -31,14 +31,14 @@ _UNIFORM_OPERATIONS: dict[str, Callable[..., Array]] = {
 
 @register_decoder(*_UNIFORM_OPERATIONS)
 def _decode_uniform(form: Form) -> None:
-    """Decode a logic or arithmetic instruction whose sources and result have one type, such as `and`, `rem` or
-    `sad`."""
+    """Decode an instruction whose sources and result have one type, such as `and`, `rem` or `sad`, into its numpy
+    function."""
     decode_same_type(form, _UNIFORM_OPERATIONS[form.stem])
 
 
 @register_decoder("shl", "shr")
 def _decode_shift(form: Form) -> None:
-    """Decode `shl` and `shr`."""
+    """Decode `shl` and `shr` into an elementwise step that shifts by the second operand."""
     view = form.parse_type()
     limit = np.uint32(view.bits)
     is_left = form.stem == "shl"
@@ -57,7 +57,7 @@ def _decode_shift(form: Form) -> None:
 
 @register_decoder("shf", accepts="r clamp")
 def _decode_funnel(form: Form) -> None:
-    """Decode `shf`, a funnel shift of two registers."""
+    """Decode `shf` into an elementwise step that shifts the 64 bits of two registers and keeps one word."""
     is_left, wraps = form.has("l"), form.has("wrap")
 
     def funnel_shift(low: Array, high: Array, amount: Array) -> Array:
@@ -72,7 +72,7 @@ def _decode_funnel(form: Form) -> None:
 
 @register_decoder("popc", "clz", "brev", "bfind", accepts="shiftamt")
 def _decode_bit_count(form: Form) -> None:
-    """Decode `popc`, `clz`, `brev` and `bfind`."""
+    """Decode `popc`, `clz`, `brev` and `bfind` into an elementwise step that counts, reverses or finds bits."""
     view = form.parse_type()
     unsigned = f"b{view.bits}"
 
@@ -109,7 +109,7 @@ def _decode_bit_count(form: Form) -> None:
 
 @register_decoder("bfe")
 def _decode_extract(form: Form) -> None:
-    """Decode `bfe`, which extracts a bit field."""
+    """Decode `bfe` into an elementwise step that extracts a bit field, with zeros or its sign above."""
     view = form.parse_type()
     bits = view.bits
     ones = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -133,7 +133,7 @@ def _decode_extract(form: Form) -> None:
 
 @register_decoder("bfi")
 def _decode_insert(form: Form) -> None:
-    """Decode `bfi`, which inserts a bit field."""
+    """Decode `bfi` into an elementwise step that inserts a bit field into another number."""
     view = form.parse_type()
     bits = view.bits
 
@@ -152,7 +152,8 @@ def _decode_insert(form: Form) -> None:
 
 @register_decoder("lop3")
 def _decode_lop3(form: Form) -> None:
-    """Decode `lop3`, any logic of three words, with or without a predicate that tests the result."""
+    """Decode `lop3` into a step that combines three words by a truth table, and may test the result into a
+    predicate."""
     table = form.parse_constant(form.operands[4])
     destination = form.operands[0]
     operation = form.find_modifier("and", "or")
@@ -198,7 +199,7 @@ _PRMT_MODES: dict[str, Callable[[int, int], int]] = {
 
 @register_decoder("prmt")
 def _decode_permute(form: Form) -> None:
-    """Decode `prmt`, which picks bytes of two registers."""
+    """Decode `prmt` into an elementwise step that picks four of the eight bytes of two registers."""
     mode = form.find_modifier(*_PRMT_MODES)
     table = np.array([[_PRMT_MODES[mode](p, start) & 7 for p in range(4)] for start in range(4)]) if mode else None
 

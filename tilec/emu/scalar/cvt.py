@@ -61,7 +61,7 @@ def _build_integer_to_float(form: Form, target: PtxType) -> Callable[[Array], Ar
     rounding = form.find_modifier(*_FLOAT_ROUNDINGS, default="rn")
 
     def convert_values(values: Array) -> Array:
-        """Convert integers to the float type, rounded once."""
+        """Convert integers to the target float type, rounded once in the opcode's way."""
         if target.kind == "bf16" or (rounding == "rn" and target.dtype != np.float16):
             direct = values.astype(np.float32 if target.kind == "bf16" else target.dtype)
             if target.kind == "f":
@@ -187,7 +187,7 @@ def _decode_float_pack(form: Form, target: PtxType) -> None:
 
 
 def _pack_halves(high: Array, low: Array) -> Array:
-    """Return words of 32 bits from two halves of 16."""
+    """Return words of 32 bits with `high` in the upper 16 and `low` in the lower."""
     packed: Array = (high.astype(np.uint32) << np.uint32(16)) | low
     return packed
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @register_decoder("mul24", "mad24", accepts="lo sat")
 def _decode_product24(form: Form) -> None:
-    """Decode `mul24` and `mad24`, products of 24-bit numbers."""
+    """Decode `mul24` and `mad24` into an elementwise step on 24-bit numbers."""
     view = form.parse_type()
     is_high = form.has("hi")
 
@@ -39,7 +39,7 @@ def _decode_product24(form: Form) -> None:
 
 @register_decoder("dp2a", accepts="lo")
 def _decode_dp2a(form: Form) -> None:
-    """Decode `dp2a`: a dot product of two 16-bit numbers with the low or high two bytes of a word, plus a sum."""
+    """Decode `dp2a` into a step that adds a dot product of two 16-bit numbers with two bytes of a word to a sum."""
     left, right = form.types[-2], form.types[-1]
     first = 2 if form.has("hi") else 0
 
@@ -54,7 +54,7 @@ def _decode_dp2a(form: Form) -> None:
 
 @register_decoder("szext", accepts="clamp")
 def _decode_szext(form: Form) -> None:
-    """Decode `szext`, which extends the low bits of a word."""
+    """Decode `szext` into an elementwise step that extends the low bits of a word with zeros or their sign."""
     view = form.parse_type()
     wraps = form.has("wrap")
 
@@ -74,7 +74,7 @@ def _decode_szext(form: Form) -> None:
 
 @register_decoder("bmsk", accepts="clamp")
 def _decode_bmsk(form: Form) -> None:
-    """Decode `bmsk`, which makes a bit mask."""
+    """Decode `bmsk` into an elementwise step that makes a mask from a start and a width."""
     wraps = form.has("wrap")
 
     def make_mask(start: Array, width: Array) -> Array:
@@ -90,7 +90,7 @@ def _decode_bmsk(form: Form) -> None:
 
 @register_decoder("fns")
 def _decode_fns(form: Form) -> None:
-    """Decode `fns`, which finds the n-th set bit."""
+    """Decode `fns` into an elementwise step that finds the n-th set bit of a mask."""
 
     def find_set_bits(mask: Array, base: Array, offset: Array) -> Array:
         """Return, for each thread, the position of the n-th set bit of its mask from its base on."""
@@ -126,7 +126,7 @@ _LANE_OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
 
 @register_decoder(*(f"{name}{lanes}" for name in _LANE_OPERATIONS for lanes in (2, 4)), accepts="add sat")
 def _decode_simd(form: Form) -> None:
-    """Decode `vadd2`, `vmin4` and other operations on two or four lanes of a register."""
+    """Decode `vadd2`, `vmin4` and their like into an elementwise step on two or four lanes of a register."""
     count = int(form.stem[-1])
     operation = _LANE_OPERATIONS[form.stem[:-1]]
     if len(form.types) != 3:
@@ -195,14 +195,14 @@ def _decode_with_carry(
 
 @register_decoder("add.cc", "addc", "sub.cc", "subc")
 def _decode_carry_sum(form: Form) -> None:
-    """Decode `add.cc`, `addc`, `sub.cc` and `subc`."""
+    """Decode `add.cc`, `addc`, `sub.cc` and `subc` into a step that sets the carry, reads it, or both."""
     operation = _add_with_carry if form.stem.startswith("add") else _subtract_with_borrow
     _decode_with_carry(form, operation, reads_carry=not form.stem.endswith(".cc"))
 
 
 @register_decoder("mad.lo.cc", "mad.hi.cc", "madc", accepts="lo")
 def _decode_madc(form: Form) -> None:
-    """Decode `mad.lo.cc`, `mad.hi.cc` and `madc`."""
+    """Decode `mad.lo.cc`, `mad.hi.cc` and `madc` into a step that adds a product to a sum with carry."""
     is_high = form.has("hi") or form.stem == "mad.hi.cc"
 
     def multiply_add(a: Array, b: Array, c: Array, carry: Array) -> tuple[Array, Array]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @register_decoder("mov")
 def _decode_mov(form: Form) -> None:
-    """Decode `mov` of a register, a constant, a vector to or from one register, or a timer."""
+    """Decode `mov` into a step that copies a register or constant, joins or splits a vector, or reads a timer."""
     destination, source = form.operands
     if form.has("b128"):
         # A register of 128 bits is a vector of two.
@@ -48,7 +48,7 @@ def _decode_mov(form: Form) -> None:
 
 
 def _decode_pair_move(form: Form, destination: Operand, source: Operand) -> None:
-    """Decode `mov.b128`, whose registers are pairs of 64 bits; anything else is a fault."""
+    """Decode `mov.b128` into a step that copies two registers of 64 bits; fault unless both operands are pairs."""
     if not isinstance(destination, Vector) or not isinstance(source, Vector) or len(destination.items) != 2:
         raise form.unsupported("halves of 128 bits")
     targets = [form.write(item, "b64") for item in destination.items]
@@ -63,7 +63,8 @@ def _decode_pair_move(form: Form, destination: Operand, source: Operand) -> None
 
 
 def _decode_timer_read(form: Form, view: PtxType) -> None:
-    """Decode `mov` from `%clock`, `%globaltimer` or one of their halves."""
+    """Decode `mov` from `%clock`, `%globaltimer` or their halves into a step that advances and reads the launch's
+    clock."""
     target = form.write(form.operands[0], f"u{view.bits}")
     source = form.operands[1]
     shift = 32 if isinstance(source, Reg) and source.name.endswith("_hi") else 0
@@ -84,7 +85,7 @@ def _split_type(view: PtxType, count: int, form: Form) -> PtxType:
 
 
 def _decode_pack(form: Form, view: PtxType, source: Vector) -> None:
-    """Decode `mov` of a vector's elements into one register."""
+    """Decode `mov` of a vector into a step that joins its elements in one register, lowest first."""
     part = _split_type(view, len(source.items), form)
     target = form.write(form.operands[0], f"b{view.bits}")
     slots = [form.read(item, part.name) for item in source.items]
@@ -101,7 +102,7 @@ def _decode_pack(form: Form, view: PtxType, source: Vector) -> None:
 
 
 def _decode_unpack(form: Form, view: PtxType, destination: Vector) -> None:
-    """Decode `mov` of one register into a vector's elements."""
+    """Decode `mov` to a vector into a step that splits one register into its elements, lowest first."""
     part = _split_type(view, len(destination.items), form)
     source = form.read(form.operands[1], f"b{view.bits}")
     targets = [form.write(item, part.name) for item in destination.items]

@@ -112,7 +112,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def _compute_nearest(name: str, *values: Array) -> Array:
-    """Compute an operation rounded to nearest."""
+    """Compute an operation by name, rounded to nearest."""
     result: Array = (fma_f64 if name == "fma" and values[0].dtype == np.float64 else _OPERATIONS[name])(*values)
     return result
 

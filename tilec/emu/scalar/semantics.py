@@ -58,7 +58,7 @@ def build_elementwise_step(operation: Callable[..., Array], target: int, slots: 
         (a,) = slots
 
         def run_one(cta: Cta, threads: Threads) -> None:
-            """Apply the operation to one source slot for these threads."""
+            """Write the operation's result on one source slot to the target slot, for these threads."""
             views = cta.views
             views[target][threads] = operation(views[a][threads])
 
@@ -67,14 +67,14 @@ def build_elementwise_step(operation: Callable[..., Array], target: int, slots: 
         a, b = slots
 
         def run_two(cta: Cta, threads: Threads) -> None:
-            """Apply the operation to two source slots for these threads."""
+            """Write the operation's result on two source slots to the target slot, for these threads."""
             views = cta.views
             views[target][threads] = operation(views[a][threads], views[b][threads])
 
         return run_two
 
     def run_many(cta: Cta, threads: Threads) -> None:
-        """Apply the operation to all source slots for these threads."""
+        """Write the operation's result on all source slots to the target slot, for these threads."""
         views = cta.views
         views[target][threads] = operation(*[views[slot][threads] for slot in slots])
 
@@ -195,7 +195,7 @@ def _decode_mixed(form: Form, name: str) -> None:
 
 @register_decoder("fma")
 def _decode_fma(form: Form) -> None:
-    """Decode `fma` of one type, or of halves with an f32 sum."""
+    """Decode `fma` into an elementwise step with one rounding; halves with an f32 sum are decoded as mixed."""
     if len(form.types) == 2:
         _decode_mixed(form, "fma")
         return
@@ -217,7 +217,7 @@ def _decode_fma(form: Form) -> None:
 
 @register_decoder("div", accepts="approx full")
 def _decode_div(form: Form) -> None:
-    """Decode `div`, of floats or truncating of integers."""
+    """Decode `div` into an elementwise step: floats by the opcode's rounding, integers towards zero."""
     view = form.parse_type()
     if view.kind == "f":
         decode_same_type(form, _wrap_float_operation(form, view, _apply_rounding(form, view, np.divide, "div")))
@@ -234,7 +234,7 @@ def view_parts(values: Array, type_name: str, count: int) -> Array:
 
 @register_decoder("dp4a")
 def _decode_dp4a(form: Form) -> None:
-    """Decode `dp4a`, a dot product of four bytes plus a sum."""
+    """Decode `dp4a` into an elementwise step that adds a dot product of four bytes to a sum."""
     left, right = form.types[-2], form.types[-1]
 
     def dot_bytes(a: Array, b: Array, c: Array) -> Array:
@@ -264,7 +264,7 @@ def select_float_extreme(stem: str, propagates_nan: bool) -> Callable[[Array, Ar
 
 @register_decoder("min", "max")
 def _decode_min_max(form: Form) -> None:
-    """Decode `min` and `max`, with `.abs`, `.xorsign`, `.NaN`, `.relu` and three operands."""
+    """Decode `min` and `max` into an elementwise step, with `.abs`, `.xorsign`, `.NaN`, `.relu` and three operands."""
     view = form.parse_type()
     operation: Callable[..., Array] = np.minimum if form.stem == "min" else np.maximum
     if view.kind in ("f", "bf16"):
@@ -291,7 +291,7 @@ def _decode_min_max(form: Form) -> None:
 
 @register_decoder("abs", "neg", accepts="ftz")
 def _decode_abs_neg(form: Form) -> None:
-    """Decode `abs` and `neg`."""
+    """Decode `abs` and `neg` into an elementwise step; for bf16 it changes the sign bit only."""
     view = form.parse_type()
     operation: Callable[..., Array] = np.abs if form.stem == "abs" else np.negative
     if view.kind == "bf16":
@@ -318,7 +318,8 @@ _TRANSCENDENTALS: dict[str, Callable[[Array], Array]] = {
 
 @register_decoder(*_TRANSCENDENTALS, accepts="approx ftz")
 def _decode_transcendental(form: Form) -> None:
-    """Decode rcp, sqrt, rsqrt, ex2, lg2, sin, cos and tanh."""
+    """Decode rcp, sqrt, rsqrt, ex2, lg2, sin, cos and tanh into an elementwise step computed in float64 and rounded
+    once."""
     view = form.parse_type()
     function = _TRANSCENDENTALS[form.stem]
     rounding = form.find_modifier(*_ROUNDINGS, default="rn")
@@ -405,7 +406,8 @@ def read_predicate(form: Form, operand: Operand) -> tuple[int, bool]:
 
 @register_decoder("setp")
 def _decode_setp(form: Form) -> None:
-    """Decode `setp`: compare two numbers into one or two predicates, with or without a third predicate."""
+    """Decode `setp` into a step that compares two numbers into one or two predicates, with or without a third
+    predicate."""
     view = form.parse_type()
     test = _select_test(form, view)
     target, other_slot = form.write_pair(form.operands[0], "pred")
@@ -464,7 +466,7 @@ def _decode_set(form: Form) -> None:
 
 @register_decoder("slct", accepts="ftz")
 def _decode_slct(form: Form) -> None:
-    """Decode `slct`, which chooses by the sign of its third operand."""
+    """Decode `slct` into an elementwise step that chooses between two values by the sign of a third."""
     name, by = form.types[0], form.types[1]
 
     def choose_by_sign(a: Array, b: Array, c: Array) -> Array:
@@ -487,7 +489,7 @@ _FLOAT_CLASS_TESTS: dict[str, Callable[[Array], Array]] = {
 
 @register_decoder("testp")
 def _decode_testp(form: Form) -> None:
-    """Decode `testp`, which tests the class of a float, such as finite or subnormal."""
+    """Decode `testp` into an elementwise step that tests the class of a float, such as finite or subnormal."""
     name = form.find_modifier(*_FLOAT_CLASS_TESTS)
     if not name:
         raise form.unsupported("an unknown test")
@@ -496,7 +498,7 @@ def _decode_testp(form: Form) -> None:
 
 @register_decoder("selp")
 def _decode_selp(form: Form) -> None:
-    """Decode `selp`, which chooses between two values by a predicate."""
+    """Decode `selp` into an elementwise step that chooses between two values by a predicate or its negation."""
     name = form.parse_type().name
     target = form.write(form.operands[0], name)
     a, b = form.read(form.operands[1], name), form.read(form.operands[2], name)

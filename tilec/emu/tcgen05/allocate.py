@@ -60,7 +60,8 @@ def _find_free_columns(memories: list[tmem.TensorMemory], columns: int) -> int |
 
 @register_decoder("tcgen05.alloc", accepts="shared::cta")
 def _decode_alloc(form: Form) -> None:
-    """Decode `tcgen05.alloc`, by one block or by both of a pair."""
+    """Decode `tcgen05.alloc` into a step by which a warp, or one of each block of a pair, allocates columns or waits
+    for some."""
     form.step.gather = _WARP
     group_size = read_cta_group(form)
     pointer = form.build_address(form.operands[0])
@@ -106,7 +107,7 @@ def _decode_alloc(form: Form) -> None:
 
 @register_decoder("tcgen05.dealloc")
 def _decode_dealloc(form: Form) -> None:
-    """Decode `tcgen05.dealloc`, by one block or by both of a pair."""
+    """Decode `tcgen05.dealloc` into a step by which a warp, or one of each block of a pair, frees its columns."""
     form.step.gather = _WARP
     group_size = read_cta_group(form)
     address_slot, columns_slot = form.read(form.operands[0], "u32"), form.read(form.operands[1], "u32")
@@ -138,7 +139,7 @@ def _decode_dealloc(form: Form) -> None:
 
 @register_decoder("tcgen05.relinquish_alloc_permit")
 def _decode_relinquish(form: Form) -> None:
-    """Decode `tcgen05.relinquish_alloc_permit`."""
+    """Decode `tcgen05.relinquish_alloc_permit` into a step after which the block may allocate no more tensor memory."""
     form.step.gather = _WARP
     read_cta_group(form)
 

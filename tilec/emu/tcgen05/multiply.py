@@ -137,7 +137,8 @@ def _parse_extra_operands(form: Form, kind: str, group: int, is_stationary: bool
 
 @register_decoder("tcgen05.mma", "tcgen05.mma.ws")
 def _decode_mma(form: Form) -> None:
-    """Decode `tcgen05.mma` and `.ws`, with its kind, scales and masks; a sparse or shifted A is unsupported."""
+    """Decode `tcgen05.mma` and `.ws` into a step that issues asynchronous products; a sparse or shifted A is
+    unsupported."""
     if form.has("sp"):
         raise form.unsupported("a sparse A")
     if form.has("ashift"):

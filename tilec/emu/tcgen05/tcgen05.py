@@ -141,7 +141,7 @@ class TensorLoad(RegisterOwner):
         self.end()
 
     def end(self) -> None:
-        """Give the load's registers back to the program."""
+        """Take back the ownership of the load's registers."""
         self._state.release_registers([self])
 
 
@@ -189,7 +189,7 @@ def _locate_region(
 
 @register_decoder("tcgen05.ld")
 def _decode_ld(form: Form) -> None:
-    """Decode `tcgen05.ld`, an asynchronous load of tensor memory into a warp's registers."""
+    """Decode `tcgen05.ld` into a step that issues asynchronous loads of tensor memory into each warp's registers."""
     form.step.gather = _WARP
     cells, slots, is_packed, unit = _decode_fragment(form, 0, 2)
     places = frozenset(
@@ -209,7 +209,7 @@ def _decode_ld(form: Form) -> None:
             memory.record_read(load, region, "tcgen05.ld")
 
             def read_cells(own_threads: slice = own_threads, region: tmem.CellRegion = region) -> None:
-                """Copy the cells to the warp's registers."""
+                """Copy the cells to the warp's registers, two halves to a register if packed."""
                 data = memory.words[region.lanes, region.columns]
                 if is_packed:
                     data = data[..., 0] & np.uint32(0xFFFF) | data[..., 1] << np.uint32(16)
@@ -225,7 +225,7 @@ def _decode_ld(form: Form) -> None:
 
 @register_decoder("tcgen05.st")
 def _decode_st(form: Form) -> None:
-    """Decode `tcgen05.st`, an asynchronous store of a warp's registers to tensor memory."""
+    """Decode `tcgen05.st` into a step that issues asynchronous stores of each warp's registers to tensor memory."""
     form.step.gather = _WARP
     # The offset of the second half comes before the registers.
     values_index = len(form.operands) - 1
@@ -247,7 +247,7 @@ def _decode_st(form: Form) -> None:
             memory.record_write(store, region, "tcgen05.st")
 
             def write_cells(region: tmem.CellRegion = region, values: Array = values) -> None:
-                """Copy the warp's values to the cells."""
+                """Copy the values that the warp's registers had at issue to the cells."""
                 memory.words[region.lanes, region.columns] = values
 
             memory.issue(store, AsyncEffect(write_cells))
@@ -255,7 +255,7 @@ def _decode_st(form: Form) -> None:
 
 @register_decoder("tcgen05.wait::ld", "tcgen05.wait::st")
 def _decode_wait(form: Form) -> None:
-    """Decode `tcgen05.wait::ld` and `wait::st`."""
+    """Decode `tcgen05.wait::ld` and `wait::st` into a step that completes each warp's pending loads or stores."""
     form.step.gather = _WARP
     name = f"tcgen05.{form.stem[-2:]}"
 
@@ -270,12 +270,14 @@ def _decode_wait(form: Form) -> None:
 
 @register_decoder("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
 def _decode_fence(form: Form) -> None:
-    """Decode `tcgen05.fence::before_thread_sync` and `after_thread_sync`."""
+    """Decode the two `tcgen05.fence` into a step that publishes these threads' operations, or updates what they
+    know."""
     is_before = form.stem.endswith("before_thread_sync")
 
     @form.set_run
     def run_fence(cta: Cta, threads: Threads) -> None:
-        """Record the fence in tensor memory for these threads."""
+        """Publish these threads' operations on tensor memory, or let what they know of others count for their next
+        ones."""
         memory = tmem.get_tensor_memory(cta)
         (memory.fence_before if is_before else memory.fence_after)(cta.actors[threads])
 
@@ -343,7 +345,7 @@ def _decompress_chunks(chunks: Array, source_format: str) -> Array:
 
 @register_decoder("tcgen05.cp")
 def _decode_cp(form: Form) -> None:
-    """Decode `tcgen05.cp`, an asynchronous copy from shared to tensor memory."""
+    """Decode `tcgen05.cp` into a step that issues asynchronous copies from shared to tensor memory."""
     group_size = read_cta_group(form)
     shape = form.find_modifier(*_COPIES)
     multicast = form.find_modifier("warpx2::02_13", "warpx2::01_23", "warpx4")
@@ -388,7 +390,7 @@ def _decode_cp(form: Form) -> None:
 
 @register_decoder("tcgen05.shift")
 def _decode_shift(form: Form) -> None:
-    """Decode `tcgen05.shift.down`, an asynchronous move of 32 lanes by one."""
+    """Decode `tcgen05.shift.down` into a step that issues asynchronous moves of 32 lanes by one."""
     group_size = read_cta_group(form)
     if not form.has("down"):
         raise form.unsupported("this direction")
@@ -408,7 +410,7 @@ def _decode_shift(form: Form) -> None:
             memory.record_write(shift, region, "tcgen05.shift")
 
         def shift_lanes() -> None:
-            """Copy each of the 32 lanes, except the last, to the next one."""
+            """Copy each of the 32 lanes, except the last, to the next one, in eight columns of each block."""
             for memory in memories:
                 part = memory.words[lane : lane + 32, column : column + 8]
                 part[1:] = part[:-1].copy()
@@ -433,7 +435,7 @@ def _commit_clock(cta: Cta, actor: int) -> Array | None:
 
 @register_decoder("tcgen05.commit", accepts="shared::cluster b64 mbarrier::arrive::one")
 def _decode_commit(form: Form) -> None:
-    """Decode `tcgen05.commit`, to an mbarrier of this block, or of several with multicast."""
+    """Decode `tcgen05.commit` into a step whose arrivals at mbarriers wait for the thread's operations."""
     group_size = read_cta_group(form)
     if not form.has("mbarrier::arrive::one"):
         raise form.unsupported("this completion mechanism")

@@ -260,7 +260,8 @@ class AsyncState:
 
 @register_decoder("cp.async", accepts="ca shared shared::cta global")
 def _decode_cp_async(form: Form) -> None:
-    """Decode `cp.async` of 4, 8 or 16 bytes, with a byte count or an ignore predicate."""
+    """Decode `cp.async` of 4, 8 or 16 bytes into a step that starts a copy for each thread, with an optional byte
+    count."""
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     width = form.parse_constant(form.operands[2])
     if width not in (4, 8, 16) or (form.has("cg") and width != 16):
@@ -305,7 +306,7 @@ def _decode_cp_async(form: Form) -> None:
 
 @register_decoder("cp.async.commit_group")
 def _decode_cp_async_commit(form: Form) -> None:
-    """Decode `cp.async.commit_group`, which closes each thread's batch of copies."""
+    """Decode `cp.async.commit_group` into a step that closes each thread's batch of copies."""
 
     @form.set_run
     def run_cp_async_commit(cta: Cta, threads: Threads) -> None:
@@ -314,7 +315,7 @@ def _decode_cp_async_commit(form: Form) -> None:
 
 @register_decoder("cp.async.wait_group", "cp.async.wait_all")
 def _decode_cp_async_wait(form: Form) -> None:
-    """Decode `cp.async.wait_group` and `wait_all`."""
+    """Decode `cp.async.wait_group` and `wait_all` into a step that completes all but the latest groups of copies."""
     groups_left = form.parse_constant(form.operands[0]) if form.operands else None
 
     @form.set_run
@@ -328,7 +329,7 @@ def _decode_cp_async_wait(form: Form) -> None:
 
 @register_decoder("cp.async.mbarrier.arrive", accepts="shared shared::cta b64")
 def _decode_cp_async_arrive(form: Form) -> None:
-    """Decode `cp.async.mbarrier.arrive`."""
+    """Decode `cp.async.mbarrier.arrive` into a step whose arrivals wait for the threads' earlier copies."""
     pointer = form.build_address(form.operands[0])
     is_counted = form.has("noinc")
 

@@ -233,7 +233,8 @@ def _find_destination(form: Form, cta: Cta, place: int) -> tuple[Cta, int]:
     accepts="global tile mbarrier::complete_tx::bytes",
 )
 def _decode_tensor_load(form: Form) -> None:
-    """Decode a tensor load by TMA, `cp.async.bulk.tensor` to shared memory, with tile, gather4 and im2col modes."""
+    """Decode a tensor load, `cp.async.bulk.tensor` to shared memory, into a step that issues it, in any of its
+    modes."""
     is_gather = form.has("tile::gather4")
     destination = form.build_address(form.operands[0])
     map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[1])
@@ -306,7 +307,7 @@ def build_arrival_only_step(form: Form) -> StepFunction:
     accepts="shared::cta tile bulk_group",
 )
 def _decode_tensor_store(form: Form) -> None:
-    """Decode a tensor store or reduction by TMA, from shared memory to a tensor."""
+    """Decode a tensor store or reduction from shared memory into a step that issues it for each thread."""
     is_scatter = form.has("tile::scatter4")
     if form.has("im2col_no_offs", "tile::scatter4") and form.stem.startswith("cp.reduce"):
         raise form.unsupported("this mode")
@@ -354,7 +355,7 @@ def _check_im2col_corners(layout: MapLayout) -> None:
 
 @register_decoder(*(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS), accepts="global tile im2col L2")
 def _decode_tensor_prefetch(form: Form) -> None:
-    """Decode a tensor prefetch, which only checks its tensor map and coordinates."""
+    """Decode a tensor prefetch into a step that only checks the tensor map and coordinates."""
     map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[0])
     rank = _tensor_rank(form)
 
@@ -367,7 +368,7 @@ def _decode_tensor_prefetch(form: Form) -> None:
 
 @register_decoder("cp.async.bulk.prefetch", accepts="global L2")
 def _decode_prefetch(form: Form) -> None:
-    """Decode `cp.async.bulk.prefetch`, which only checks the alignment of its range."""
+    """Decode `cp.async.bulk.prefetch` into a step that only checks the alignment of its range."""
     source, size_slot = form.build_address(form.operands[0]), form.read(form.operands[1], "u32")
     form.step.run = build_thread_step(
         lambda cta, thread, origin, size: _check_range_alignment(origin, size), source, size_slot
@@ -394,7 +395,8 @@ def _check_range_alignment(address: int, size: int) -> None:
     accepts="global shared::cta mbarrier::complete_tx::bytes",
 )
 def _decode_range_load(form: Form) -> None:
-    """Decode `cp.async.bulk` to shared memory, from global memory or this block's shared memory."""
+    """Decode `cp.async.bulk` to shared memory into a step that issues a copy of a range, from global or this shared
+    memory."""
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")
     barrier = form.build_address(form.operands[3])
@@ -438,7 +440,8 @@ _BULK_ELEMENTS = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64":
 
 @register_decoder("cp.async.bulk.global", "cp.reduce.async.bulk", accepts="global shared::cta bulk_group noftz bf16")
 def _decode_range_store(form: Form) -> None:
-    """Decode `cp.async.bulk` and `cp.reduce.async.bulk` from shared to global memory."""
+    """Decode `cp.async.bulk` and `cp.reduce.async.bulk` to global memory into a step that issues a store or
+    reduction."""
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")
     operation, element = "", "uint8"
@@ -485,7 +488,7 @@ def _decode_range_store(form: Form) -> None:
 
 @register_decoder("cp.async.bulk.commit_group")
 def _decode_commit_group(form: Form) -> None:
-    """Decode `cp.async.bulk.commit_group`."""
+    """Decode `cp.async.bulk.commit_group` into a step that closes each thread's group of bulk stores."""
 
     def commit_group(cta: Cta, thread: int) -> None:
         """Move the thread's open bulk stores to a new committed group."""
@@ -498,7 +501,8 @@ def _decode_commit_group(form: Form) -> None:
 
 @register_decoder("cp.async.bulk.wait_group")
 def _decode_wait_group(form: Form) -> None:
-    """Decode `cp.async.bulk.wait_group`, for the read alone or for the whole store."""
+    """Decode `cp.async.bulk.wait_group` into a step that finishes all but the latest groups of stores, or their
+    reads."""
     left = form.parse_constant(form.operands[0])
     only_read = form.has("read")
 

@@ -54,7 +54,7 @@ def _attach_to_barrier(
 
 @register_decoder("st.async", accepts="weak shared::cluster")
 def _decode_st_async(form: Form) -> None:
-    """Decode `st.async`, of one register or a vector."""
+    """Decode `st.async` into a step that stores registers to the cluster's shared memory, reported by an mbarrier."""
     view = form.parse_type()
     value: Operand = form.operands[1]
     items = value.items if isinstance(value, Vector) else (value,)
@@ -87,7 +87,7 @@ def _decode_st_async(form: Form) -> None:
 
 @register_decoder("red.async", accepts="relaxed cluster shared::cluster mbarrier::complete_tx::bytes")
 def _decode_red_async(form: Form) -> None:
-    """Decode `red.async`, an atomic operation on another block's shared memory."""
+    """Decode `red.async` into a step that updates the cluster's shared memory atomically, reported by an mbarrier."""
     view = form.parse_type()
     operation = form.find_modifier(*REDUCTIONS)
     if not operation or view.bits not in (32, 64):
@@ -119,7 +119,7 @@ def _decode_red_async(form: Form) -> None:
 
 @register_decoder("cp.reduce.async.bulk.shared::cluster", accepts="shared::cta mbarrier::complete_tx::bytes")
 def _decode_reduce_bulk(form: Form) -> None:
-    """Decode `cp.reduce.async.bulk` into shared memory of the cluster."""
+    """Decode `cp.reduce.async.bulk` to the cluster's shared memory into a step, reported by an mbarrier."""
     operation, element = form.find_modifier(*REDUCTIONS), form.modifiers[-1]
     if not operation or element not in INTEGER_ELEMENTS:
         raise form.unsupported("this reduction")
@@ -161,7 +161,8 @@ def _decode_reduce_bulk(form: Form) -> None:
 
 @register_decoder("st.bulk", accepts="weak shared::cta")
 def _decode_st_bulk(form: Form) -> None:
-    """Decode `st.bulk`, a fill of the block's own shared memory with zeros."""
+    """Decode `st.bulk` into a step that fills the block's own shared memory with zeros; other values are
+    unsupported."""
     pointer, size_slot = form.build_address(form.operands[0]), form.read(form.operands[1], "u64")
     if form.parse_constant(form.operands[2]) != 0:
         raise form.unsupported("a value other than 0")

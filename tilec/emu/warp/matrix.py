@@ -55,7 +55,7 @@ def _unpack_rows(rows: Array, form: Form) -> Array:
 
 @register_decoder("ldmatrix.sync", accepts="shared shared::cta b8x16 b4x16_p64 b6x16_p32")
 def _decode_ldmatrix(form: Form) -> None:
-    """Decode `ldmatrix`, which loads matrices of a warp from shared memory."""
+    """Decode `ldmatrix` into a step that loads matrices of a warp from shared memory; fault on an illegal shape."""
     count = _count_matrices(form)
     shape, element = form.find_modifier("m8n8", "m8n16", "m16n16"), form.find_modifier("b16", "b8", "b8x16")
     is_packed = form.has("b4x16_p64", "b6x16_p32")
@@ -99,7 +99,7 @@ def _decode_ldmatrix(form: Form) -> None:
 
 @register_decoder("stmatrix.sync", accepts="shared shared::cta")
 def _decode_stmatrix(form: Form) -> None:
-    """Decode `stmatrix`, which stores matrices of a warp to shared memory."""
+    """Decode `stmatrix` into a step that stores matrices of a warp to shared memory; fault on an illegal shape."""
     count = _count_matrices(form)
     is_transposed, is_bytes = form.has("trans"), form.has("b8")
     if not (form.has("m16n8") and is_transposed) if is_bytes else not (form.has("m8n8") and form.has("b16")):
@@ -127,7 +127,7 @@ def _decode_stmatrix(form: Form) -> None:
 
 @register_decoder("movmatrix.sync", accepts="trans m8n8 b16")
 def _decode_movmatrix(form: Form) -> None:
-    """Decode `movmatrix`, which transposes a matrix in registers."""
+    """Decode `movmatrix` into a step that transposes a warp's 8 x 8 matrix in registers."""
     form.step.gather = 32
     target, source = form.write(form.operands[0], "b32"), form.read(form.operands[1], "b32")
 

@@ -176,7 +176,8 @@ def _parse_shape(form: Form, kinds: tuple[str, str], is_sparse: bool) -> tuple[i
 
 @register_decoder("mma.sync", "mma.sp.sync", "mma.sp::ordered_metadata.sync", accepts="row popc")
 def _decode_mma(form: Form) -> None:
-    """Decode `mma.sync`, dense or sparse, with or without scales."""
+    """Decode `mma.sync`, dense or sparse, with or without scales, into a step that multiplies and adds for each
+    warp."""
     form.step.gather = 32
     is_sparse = form.stem != "mma.sync"
     result, a_kind, b_kind = _parse_operand_kinds(form)

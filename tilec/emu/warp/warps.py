@@ -31,7 +31,7 @@ def gather_masked_lanes(form: Form, operand: Operand) -> int:
 
 @register_decoder("shfl.sync")
 def _decode_shfl(form: Form) -> None:
-    """Decode `shfl.sync`, by index, up, down or butterfly."""
+    """Decode `shfl.sync` into a step that reads each lane's partner: by index, up, down or butterfly."""
     mode = form.find_modifier("idx", "up", "down", "bfly")
     result_slot, valid_slot = form.write_pair(form.operands[0], "b32")
     source_slot, by_slot, clamp_slot = (form.read(operand, "u32") for operand in form.operands[1:4])
@@ -82,7 +82,7 @@ def _ballot_lanes(members: Array, lane_groups: Array, values: Array) -> Array:
 
 @register_decoder("vote.sync", "vote")
 def _decode_vote(form: Form) -> None:
-    """Decode `vote` and `vote.sync`: all, any, uni and ballot."""
+    """Decode `vote` and `vote.sync` into a step that combines a predicate of the lanes: all, any, uni or ballot."""
     mode = form.find_modifier("all", "any", "uni", "ballot")
     result_slot = form.write(form.operands[0], "b32" if mode == "ballot" else "pred")
     value_slot, is_negated = read_predicate(form, form.operands[1])
@@ -104,7 +104,7 @@ def _decode_vote(form: Form) -> None:
 
 @register_decoder("match.any.sync")
 def _decode_match_any(form: Form) -> None:
-    """Decode `match.any.sync`."""
+    """Decode `match.any.sync` into a step that finds, for each lane, the lanes with the same value."""
     result_slot = form.write(form.operands[0], "b32")
     value_slot = form.read(form.operands[1], form.types[-1])
     mask_slot = gather_masked_lanes(form, form.operands[2])
@@ -122,7 +122,7 @@ def _decode_match_any(form: Form) -> None:
 
 @register_decoder("match.all.sync")
 def _decode_match_all(form: Form) -> None:
-    """Decode `match.all.sync`."""
+    """Decode `match.all.sync` into a step that finds whether all lanes have the same value."""
     result_slot, same_slot = form.write_pair(form.operands[0], "b32")
     value_slot = form.read(form.operands[1], form.types[-1])
     mask_slot = gather_masked_lanes(form, form.operands[2])
@@ -144,7 +144,7 @@ def _decode_match_all(form: Form) -> None:
 
 @register_decoder("redux.sync")
 def _decode_redux(form: Form) -> None:
-    """Decode `redux.sync`, of integers or the extremes of floats."""
+    """Decode `redux.sync` into a step that reduces the lanes' integers, or the extremes of floats."""
     operation = form.find_modifier("add", "min", "max", "and", "or", "xor")
     result_slot = form.write(form.operands[0], form.types[-1])
     value_slot = form.read(form.operands[1], form.types[-1])
@@ -173,7 +173,7 @@ def _decode_redux(form: Form) -> None:
 
 @register_decoder("activemask")
 def _decode_activemask(form: Form) -> None:
-    """Decode `activemask`."""
+    """Decode `activemask` into a step that writes the lanes of each warp that run it together."""
     result_slot = form.write(form.operands[0], "b32")
 
     @form.set_run
@@ -186,7 +186,7 @@ def _decode_activemask(form: Form) -> None:
 
 @register_decoder("elect.sync")
 def _decode_elect(form: Form) -> None:
-    """Decode `elect.sync`."""
+    """Decode `elect.sync` into a step that elects the lowest lane that a mask names."""
     destination = form.operands[0]
     if not isinstance(destination, Pair):
         raise form.unsupported("elect.sync without a predicate")
@@ -207,7 +207,7 @@ def _decode_elect(form: Form) -> None:
 
 @register_decoder("bar.warp.sync")
 def _decode_warp_sync(form: Form) -> None:
-    """Decode `bar.warp.sync`, a barrier of the lanes that a mask names."""
+    """Decode `bar.warp.sync` into a step that synchronises the lanes that a mask names."""
     mask_slot = gather_masked_lanes(form, form.operands[0])
 
     @form.set_run

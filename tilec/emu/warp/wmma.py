@@ -141,7 +141,7 @@ def _find_stride(cta: Cta, threads: Threads, slot: int, fragment: WmmaFragment, 
 
 @register_decoder("wmma.load", accepts="row")
 def _decode_load(form: Form) -> None:
-    """Decode `wmma.load` of A, B or C."""
+    """Decode `wmma.load` into a step that loads A, B or C into the lanes' registers."""
     which = form.find_modifier("a", "b", "c")
     fragment, list_addresses = _decode_addresses(form, which, form.operands[1], form.operands[2:])
     slots = [form.write(item, fragment.view) for item in list_registers(form, form.operands[0], fragment.registers)]
@@ -150,7 +150,7 @@ def _decode_load(form: Form) -> None:
 
     @form.set_run
     def run_load(cta: Cta, threads: Threads) -> None:
-        """Load each lane's units and write them to its registers."""
+        """Load each lane's elements from their addresses and write them to its registers."""
         units = [load(cta, threads, addresses, size) for addresses in list_addresses(cta, threads)]
         words = np.stack(units, axis=1).view(np.dtype(f"u{TYPES[fragment.view].bits // 8}"))
         for position, slot in enumerate(slots):
@@ -159,7 +159,7 @@ def _decode_load(form: Form) -> None:
 
 @register_decoder("wmma.store", accepts="d row")
 def _decode_store(form: Form) -> None:
-    """Decode `wmma.store` of D."""
+    """Decode `wmma.store` into a step that stores D from the lanes' registers."""
     fragment, list_addresses = _decode_addresses(form, "d", form.operands[0], form.operands[2:])
     slots = [form.read(item, fragment.view) for item in list_registers(form, form.operands[1], fragment.registers)]
     store = select_store(form)
@@ -167,7 +167,7 @@ def _decode_store(form: Form) -> None:
 
     @form.set_run
     def run_store(cta: Cta, threads: Threads) -> None:
-        """Store each lane's registers, unit by unit."""
+        """Store the elements in each lane's registers at their addresses."""
         words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         data = np.ascontiguousarray(words).view(np.dtype(f"u{size}"))
         for index, addresses in enumerate(list_addresses(cta, threads)):
@@ -176,7 +176,7 @@ def _decode_store(form: Form) -> None:
 
 @register_decoder("wmma.mma", accepts="popc row col rn")
 def _decode_mma(form: Form) -> None:
-    """Decode `wmma.mma`."""
+    """Decode `wmma.mma` into a step that multiplies and adds each warp's matrices."""
     kinds = form.find_modifiers(*_BITS)
     if len(kinds) == 2:
         # Only f16 leaves the types of A and B out.

@@ -165,7 +165,7 @@ def _list_warpgroups(cta: Cta, threads: Threads) -> list[int]:
 
 @register_decoder("wgmma.fence")
 def _decode_fence(form: Form) -> None:
-    """Decode `wgmma.fence`."""
+    """Decode `wgmma.fence` into a step that orders earlier writes to each warpgroup's wgmma registers."""
     form.step.gather = _THREADS
 
     @form.set_run
@@ -177,7 +177,7 @@ def _decode_fence(form: Form) -> None:
 
 @register_decoder("wgmma.commit_group")
 def _decode_commit(form: Form) -> None:
-    """Decode `wgmma.commit_group`."""
+    """Decode `wgmma.commit_group` into a step that closes each warpgroup's group of wgmma."""
     form.step.gather = _THREADS
 
     @form.set_run
@@ -191,7 +191,7 @@ def _decode_commit(form: Form) -> None:
 
 @register_decoder("wgmma.wait_group")
 def _decode_wait(form: Form) -> None:
-    """Decode `wgmma.wait_group`."""
+    """Decode `wgmma.wait_group` into a step that retires all but the latest groups of each warpgroup's wgmma."""
     form.step.gather = _THREADS
     left = form.parse_constant(form.operands[0])
 
@@ -267,7 +267,7 @@ def _require_uniform(values: Array, what: str) -> int:
 
 @register_decoder("wgmma.mma_async", "wgmma.mma_async.sp", accepts="popc")
 def _decode_mma_async(form: Form) -> None:
-    """Decode `wgmma.mma_async`, dense or sparse, with A in registers or shared memory."""
+    """Decode `wgmma.mma_async`, dense or sparse, into a step that issues an asynchronous product for each warpgroup."""
     form.step.gather = _THREADS
     form.step.is_matrix = True
     shape = _parse_shape(form)
