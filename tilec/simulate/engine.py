@@ -502,8 +502,8 @@ class Engine:
             self._resume_warp(warp, resumed)
 
     def _wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Return None if an mbarrier's phase is over, or else add the warp to its waiters and return that it is
-        parked."""
+        """Set a wait's result and return None if the mbarrier's phase is over; else add the warp to its waiters and
+        park it."""
         ((rank, address, _, wanted),) = detail
         barrier = self._get_mbarrier(warp, rank, address)
         wanted &= 0xFFFFFFFF

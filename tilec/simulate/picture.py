@@ -80,8 +80,8 @@ def choose_window(found: Simulation) -> CycleWindow:
 
 
 def build_rows(found: Simulation, shown: CycleWindow) -> list[PictureRow]:
-    """Return the picture's rows of the first multiprocessor: each unit, then one warp in four, without short-lived
-    ones."""
+    """Return the picture's rows of the first multiprocessor: each unit, then one warp in four of each role, but no
+    short-lived ones."""
     by_track: dict[str, list[TimelineSlice]] = {}
     for each in found.first.slices:
         if each.sm == 0 and each.end > shown.start and each.start < shown.end:

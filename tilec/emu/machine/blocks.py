@@ -81,9 +81,8 @@ _IDLE_INSTRUCTIONS = 1_000_000
 def run_sample(
     state: LaunchState, clusters: ClusterPositions, sample: tuple[int, int], jobs: int, progress: Progress | None
 ) -> Outcome:
-    """Run clusters drawn by chance until those that wrote global memory hold the wanted number of blocks, or give up.
-    `sample` is that number and the seed of the draw. A persistent grid has many blocks without work, which end at once:
-    more are drawn in their place, unless those that have run were long.
+    """Run clusters drawn by chance until those that wrote global memory hold the wanted number of blocks, or have run
+    long.
 
     `sample` is that number and the seed of the draw. A persistent grid has many blocks without work, which end at once:
     more are drawn in their place, unless those that have run were long.

@@ -176,8 +176,8 @@ def _drop_held_back(cta: Cta, step: Step, members: Array) -> Array:
 
 
 def _run_together(cta: Cta, parts: list[tuple[Step, Array]]) -> None:
-    """Run the first part's instruction for the threads of all parts. Operands of the other parts are copied to its
-    registers, and results copied back."""
+    """Run the first part's instruction for the threads of all parts, each with its own operands and results. Operands
+    of the other parts are copied to its registers, and results copied back."""
     parts = [(step, members) for step, members in parts if len(members)]
     if not parts:
         return

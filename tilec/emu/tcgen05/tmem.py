@@ -263,16 +263,16 @@ class TensorMemory:
             raise Fault("out-of-bounds", f"{message} allocated columns: {live}")
 
     def record_read(self, operation: TensorOperation, region: CellRegion, what: str) -> None:
-        """Record that an operation will read these cells; fault unless they are allocated, written and its earlier
-        writers are over."""
+        """Record that an operation will read these cells; fault unless they are allocated, written, and ordered after
+        writers."""
         self.require_allocated(region, what)
         self._require_order(self._writer, operation, region, f"{what} reads", "wrote")
         self._require_written(region, what)
         self._readers[int(not operation.is_warps), region.lanes, region.columns] = self._number_operation(operation)
 
     def record_write(self, operation: TensorOperation, region: CellRegion, what: str, *, keeps: bool = False) -> None:
-        """Record that an operation will write these cells, or with `keeps` add to them; fault unless earlier ones are
-        over."""
+        """Record that an operation will write these cells, or with `keeps` add to them; fault unless ordered after
+        earlier ones."""
         self.require_finished(operation, region, what)
         if keeps:
             self._require_written(region, what)

@@ -160,7 +160,8 @@ def _decode_redux(form: Form) -> None:
 
     @form.set_run
     def run_redux(cta: Cta, threads: Threads) -> None:
-        """Write the reduction over the lanes with one mask to all of them."""
+        """Write to each lane the reduction of the values, or of their magnitudes, of the lanes with the same mask in
+        its warp."""
         members = cta.thread_ids[threads]
         values = np.abs(cta.views[value_slot][threads]) if is_magnitude else cta.views[value_slot][threads]
         result = values.copy()
