@@ -24,7 +24,7 @@ def get_letter(op: int) -> str:
 
 
 def get_stage_style(stage: int) -> str:
-    """Return the colour of a stage."""
+    """Return the colour of a stage, one of six in turn."""
     return STAGE_STYLES[stage % len(STAGE_STYLES)]
 
 

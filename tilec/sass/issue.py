@@ -201,7 +201,7 @@ class _WarpReplay:
             self.now = until
 
     def waits(self, iterations: int) -> Iterator[WarpWait]:
-        """Yield the waits as a mean of iterations, longest first."""
+        """Yield the waits, longest first, with their cycles divided by the number of iterations."""
         for wait in sorted(self.waited.values(), key=lambda wait: -wait.cycles):
             yield WarpWait(wait.cycles / iterations, wait.at, wait.producer, wait.earlier)
 

@@ -42,13 +42,13 @@ class _LineProgram:
         self.table, self.at, self.end = table, start, end
 
     def number(self, form: str) -> int:
-        """Read a number of a fixed form, as in `struct`, and advance past it."""
+        """Return the next number of a fixed form, named as in `struct`, and advance past it."""
         (value,) = struct.unpack_from(f"<{form}", self.table, self.at)
         self.at += struct.calcsize(form)
         return int(value)
 
     def unsigned(self) -> int:
-        """Read an unsigned number of variable length (LEB128), and advance past it."""
+        """Return the next unsigned number of variable length (LEB128), and advance past it."""
         value = shift = 0
         while True:
             byte = self.table[self.at]
@@ -59,7 +59,7 @@ class _LineProgram:
                 return value
 
     def signed(self) -> int:
-        """Read a signed number of variable length (LEB128), and advance past it."""
+        """Return the next signed number of variable length (LEB128), and advance past it."""
         start = self.at
         value, bits = self.unsigned(), 7 * (self.at - start)
         return value - (1 << bits) if value >> (bits - 1) & 1 else value

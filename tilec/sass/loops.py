@@ -145,10 +145,10 @@ def find_loops(function: Function) -> tuple[Loop, ...]:
 
 
 def find_loop_of_ptx(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) -> Loop | None:
-    """Return the machine-code loop of a PTX loop, or an unrolled one's straight code; None if neither can be measured.
-    `known` are all loops of the function. Of several, as with a remainder loop, the one with the most iterations in its
-    body counts. A loop with inner loops cannot be measured, nor one with too few unrolled iterations to tell them
-    apart."""
+    """Return the machine-code loop of a PTX loop, or its straight code if fully unrolled; None if neither can be
+    measured. `known` are all loops of the function. Of several, as with a remainder loop, the one with the most
+    iterations in its body counts. A loop with inner loops cannot be measured, nor one with too few unrolled iterations
+    to tell them apart."""
     same = [loop for loop in known if loop.ptx_line == ptx.last]
     if same:
         best = max(same, key=lambda loop: (loop.unrolled, len(loop.body)))

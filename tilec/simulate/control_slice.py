@@ -28,8 +28,8 @@ _MATRIX_STEMS = ("wgmma.mma", "mma", "tcgen05.mma", "tcgen05.ld", "wmma")
 
 
 def skip_numbers(program: Program) -> bool:
-    """Make all steps do nothing that decide neither control nor addresses; return False, unchanged, if products do.
-    Tensor loads then only arrive at their mbarriers, if no needed load reads shared memory."""
+    """Make the steps that decide neither control nor addresses do nothing; return False, changing nothing, if products
+    decide. Tensor loads then only arrive at their mbarriers, if no needed load reads shared memory."""
     steps = program.steps
     kept = _find_needed_steps(program)
     if any(steps[pc].stem.startswith(_MATRIX_STEMS) for pc in kept):
@@ -53,7 +53,7 @@ def _do_nothing(cta: object, threads: object) -> None:
 
 
 def _find_needed_steps(program: Program) -> set[int]:
-    """Return the steps that control, addresses and barriers depend on, closed over registers and memory."""
+    """Return the steps that control, addresses and barriers depend on, directly or through registers and memory."""
     steps = program.steps
     answers = _find_answer_loads(program)
     kept: set[int] = set()

@@ -417,7 +417,8 @@ class Engine:
         return max(warp.want, due[-1]) if due else warp.want
 
     def _product(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Start a tcgen05 product once the tensor cores of its block, or pair of blocks, are free."""
+        """Start a tcgen05 product once the tensor cores of its block, or pair of blocks, are free, and note when it
+        ends."""
         m, n, is_pair, from_tensor_memory = detail
         cost = self.costs.tcgen05(m, n, is_pair, from_tensor_memory)
         cluster = warp.home.cluster

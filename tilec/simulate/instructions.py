@@ -63,7 +63,8 @@ class Instruction:
 
 
 def build_instructions(program: Program, costs: InstructionCosts) -> tuple[Instruction, ...]:
-    """Return a kernel's instructions as a replay sees them, one for each step; those that leave loops cost nothing."""
+    """Return a kernel's instructions as a replay sees them, one for each step; loop-invariant arithmetic costs
+    nothing."""
     numbers: dict[RegisterIndex, int] = {}
     invariant = _find_loop_invariants(program.steps)
     made = []

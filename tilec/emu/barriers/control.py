@@ -140,8 +140,8 @@ _BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
 
 
 def _arrive_at_barrier(cta: Cta, barrier_id: int, expected: int, members: Array, line: int) -> NamedBarrier:
-    """Count arrivals of `members` at a named barrier, which they release to; fault on a bad number or thread count.
-    `expected` is 0 for all threads of the block. Return the barrier."""
+    """Count arrivals of `members` at a named barrier, publish their clock to it, and return it; fault on a bad number
+    or count. `expected` is the number of threads, 0 for all of the block."""
     if not 0 <= barrier_id < 16:
         raise Fault("bad-barrier", f"named barrier {barrier_id}; there are 0 to 15")
     if expected % 32:
@@ -172,8 +172,8 @@ def _acquire_generation(cta: Cta, barrier: NamedBarrier, generation: int, member
 def _park_at_barrier(
     group: Group, barrier: NamedBarrier, generation: int, reason: Callable[[], str], finish: Callable[[], None]
 ) -> bool:
-    """Park a group until a generation of a barrier is complete; then call `finish` and move on to the next step. Return
-    what `park` does."""
+    """Park a group until a generation of a barrier is complete, then call `finish` and move to the next step; return
+    False. Return what `park` does."""
     here = group.pc
 
     def is_ready() -> bool:

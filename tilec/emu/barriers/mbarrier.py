@@ -154,7 +154,7 @@ class MBarrier:
             timeline.add(self.cta.position, -1, "", "phase", name, 0)
 
     def _join_clock(self, clock: Array | None) -> None:
-        """Add a clock to the one that waits for the current phase acquire; None adds nothing."""
+        """Join a clock into the one that waiters of the current phase will acquire; None changes nothing."""
         order = self.cta.order
         if order is not None and clock is not None:
             self.open_clock = order.join_clocks(self.open_clock, clock)
@@ -366,7 +366,7 @@ def _arrival_clock(cta: Cta, form: Form, actors: Array) -> Array | None:
 
 @register_decoder("mbarrier.arrive", "mbarrier.arrive_drop", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
 def _decode_arrive(form: Form) -> None:
-    """Decode `mbarrier.arrive` and `arrive_drop`, with an expected byte count, a count of arrivals, or neither."""
+    """Decode `mbarrier.arrive` and `arrive_drop` into a step that counts arrivals, and may add expected bytes."""
     pointer = form.build_address(form.operands[1])
     state_slot = form.write(form.operands[0], "u64")
     is_expecting, is_dropping = form.has("expect_tx"), form.stem == "mbarrier.arrive_drop"

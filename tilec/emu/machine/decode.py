@@ -303,8 +303,7 @@ class Program:
         return self.specials[name]
 
     def place_helper(self, purpose: Literal["sink", "carry"], class_name: str) -> RegisterIndex:
-        """Return the register of a class that takes ignored results, or the carry of extended-precision
-        instructions."""
+        """Return the register of a class for ignored results, or for the carry; a new one at the first call."""
         key = (purpose, class_name)
         if key not in self._helpers:
             self._helpers[key] = self._add_register(class_name)
@@ -383,7 +382,7 @@ class Form:
         return control
 
     def has(self, *modifiers: str) -> bool:
-        """Return whether the opcode has one of these modifiers; none of them is an unknown part from now on."""
+        """Return whether the opcode has one of these modifiers, which from now on count as understood."""
         self.understood.update(modifiers)
         return not self._parts.isdisjoint(modifiers)
 

@@ -60,7 +60,8 @@ class Group:
         self.indices, self.threads = indices, compact_threads(indices)
 
     def park(self, reason: Callable[[], str], ready: Callable[[], bool]) -> bool:
-        """Set the wait that the scheduler ends when `ready` returns True; return False, as a control step does then."""
+        """Set the group's wait: its reason in words, and the test that ends it; return False, as a control step does
+        then."""
         self.reason, self.ready = reason, ready
         return False
 
@@ -104,7 +105,8 @@ def gather_threads(cta: Cta, group: Group, pc: int, step: Step) -> bool:
 
 
 def _park_group(cta: Cta, waiting: Group, step: Step) -> None:
-    """Add a group to its block that waits for the other threads of its warps or warpgroups, or for any exit."""
+    """Park a group that waits for the other threads of its warps or warpgroups, or for any exit, and add it to its
+    block."""
     exits = cta.exited_count
     waiting.is_gathering = True
     unit = "warp" if step.gather == _WARP else "warpgroup"
@@ -141,7 +143,8 @@ def _find_complete_threads(cta: Cta, indices: Array, step: Step, present: Array)
 
 
 def _join_other_instructions(cta: Cta, group: Group, pc: int, step: Step) -> bool:
-    """Run the step together with lanes that wait at other instructions of its kind; return False if none can."""
+    """Run the step together with lanes that wait at instructions like it, and move those on; return False if none
+    can."""
     group.pc = pc
     steps = cta.program.steps
     parts = [group, *(g for g in cta.groups if g.is_gathering and g.pc != pc and _can_converge(step, steps[g.pc]))]

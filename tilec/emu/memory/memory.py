@@ -155,8 +155,8 @@ class Memory:
         return zlib.crc32(self.bytes.data)
 
     def track_owners(self, is_divided: bool, buffer: mmap | None = None) -> None:
-        """Begin to record which cluster wrote and read each byte, in the buffer if given; `is_divided` makes conflicts
-        faults. The buffer holds both."""
+        """Begin to record which cluster wrote and read each byte, in the buffer if given. `is_divided`: clusters are
+        independent, so conflicts between them are races. The buffer holds both marks."""
         size = self.size
         marks = np.zeros(2 * size, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, 2 * size)
         self.owner, self.reader = marks[:size], marks[size:]
@@ -170,8 +170,8 @@ class Memory:
     def take_ownership(
         self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: OffsetFunction
     ) -> Array:
-        """Return the owners of elements after cluster `tag` has written `new` over `old`; race if that changes
-        another's bytes."""
+        """Return the owner marks of elements that cluster `tag` writes; report a race if that changes another's
+        bytes."""
         self.writers.add(tag)
         if self.is_divided:
             for marks, is_read in ((owners, False), (readers, True)):
@@ -185,7 +185,7 @@ class Memory:
         return np.full(owners.shape, _repeat_byte(tag, owners.dtype.itemsize), owners.dtype)
 
     def require_ownership(self, owners: Array, readers: Array, tag: int, offset: OffsetFunction) -> Array:
-        """Return the readers of elements after cluster `tag` has read them; race if another cluster wrote them."""
+        """Return the reader marks of elements that cluster `tag` reads; report a race if another cluster wrote them."""
         foreign = _find_foreign_bytes(owners, tag)
         if foreign is not None and foreign.any():
             self._report_foreign_access("read", "written it", _find_first_marked(foreign, offset), is_read=False)
@@ -196,16 +196,16 @@ class Memory:
         return after
 
     def read_range(self, start: int, size: int) -> None:
-        """Record that the running cluster reads these bytes of global memory, if clusters are kept apart; race if
-        another wrote them."""
+        """Record a read of these bytes of global memory if clusters are kept apart; report a race if another wrote
+        them."""
         if self.is_divided and self.owner is not None and self.reader is not None:
             readers = self.reader[start : start + size]
             owners = self.owner[start : start + size]
             readers[:] = self.require_ownership(owners, readers, self.tag, lambda at: start + at[0])
 
     def write_range(self, start: int, new: Array, tag: int) -> None:
-        """Record that cluster `tag` is about to write `new` from offset `start` on, if writers are tracked; race if
-        another used it."""
+        """Record that cluster `tag` writes `new` from offset `start` on if owners are tracked; report a race with
+        another's use."""
         if self.owner is not None and self.reader is not None:
             owners, readers, old = (array[start : start + len(new)] for array in (self.owner, self.reader, self.bytes))
             owners[:] = self.take_ownership(owners, readers, old, new, tag, lambda at: start + at[0])
@@ -378,7 +378,8 @@ class Memory:
         self.pending_readers += 1
 
     def end_reading(self, rows: Array) -> None:
-        """Take back `begin_reading` for these 16-byte rows, after the program has waited for the operation."""
+        """Count one fewer asynchronous operation that may read these 16-byte rows, after the program has waited for
+        it."""
         self.readers[rows] -= 1
         self.pending_readers -= 1
 

@@ -165,8 +165,8 @@ class HappensBeforeOrder:
         self.fenced = self.join_clocks(self.fenced, self.build_clock(actors))
 
     def fence_maps(self, actors: Actors, addresses: set[int] | None) -> None:
-        """Let the tensor maps at these addresses be known as these threads know them; with None, release their writes
-        to maps."""
+        """Record a tensor map fence by these threads: an acquire of the maps at these addresses, or with None a
+        release."""
         clock = self.build_clock(actors)
         if addresses is None:
             self.maps_released = self.join_clocks(self.maps_released, clock)

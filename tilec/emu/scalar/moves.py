@@ -78,7 +78,7 @@ def _decode_timer_read(form: Form, view: PtxType) -> None:
 
 
 def _split_type(view: PtxType, count: int, form: Form) -> PtxType:
-    """Return the untyped part of each of `count` equal parts of a type; fault on parts below 8 bits."""
+    """Return the untyped PTX type of each of `count` equal parts of a type; fault on parts below 8 bits."""
     if view.bits % count or view.bits // count < 8:
         raise form.unsupported(f"{count} parts")
     return TYPES[f"b{view.bits // count}"]

@@ -130,7 +130,7 @@ def _compute_exactly(name: str, dtype: np.dtype[Any], rounding: str, *values: Ar
 
 
 def _compare_exactly(name: str, row: list[Fraction], nearest: Any) -> int:
-    """Return the sign of an operation's exact value minus its nearest float, 0 where neither is a number."""
+    """Return the sign of an operation's exact value minus its nearest float, 0 for NaN or a division by zero."""
     if math.isnan(nearest) or (math.isinf(nearest) and name in ("div", "rcp") and row[-1] == 0):
         return 0
     if math.isinf(nearest):

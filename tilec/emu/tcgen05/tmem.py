@@ -214,7 +214,8 @@ class TensorMemory:
             operation.published = operation.published or event
 
     def issue(self, operation: TensorOperation, effect: AsyncEffect) -> None:
-        """Add an operation to the pending ones, and schedule its effect with all before it."""
+        """Add an operation with its effect to the pending ones, and let an adversary run it early, after those before
+        it."""
         operation.effect = effect
         self.pending.append(operation)
         if self.is_fenced:
@@ -315,7 +316,7 @@ class TensorMemory:
         return self._numbers[key]
 
     def _require_order(self, table: Array, operation: TensorOperation, region: CellRegion, verb: str, did: str) -> None:
-        """Fault unless the operations that a table has for these cells are ordered before this one."""
+        """Fault unless the operations that a table records for these cells are ordered before this one."""
         numbers = table[region.lanes, region.columns]
         first = numbers.flat[0]
         others: Iterable[int] = (int(first),) if (numbers == first).all() else np.unique(numbers).tolist()

@@ -160,7 +160,7 @@ class AsyncState:
         return end_reading
 
     def own_registers(self, number: int, owner: RegisterOwner) -> None:
-        """Give an owner's registers, of the warpgroup or warp with this number, to it until they are released."""
+        """Record that a pending operation owns its registers in the warpgroup, or warp, with this number."""
         self.owned.append((number, owner))
         self.owned_registers |= owner.accumulators | owner.inputs
 

@@ -338,7 +338,7 @@ class TileBox:
         self._target[...] = combine_elements(self.layout.element, operation, old, part)
 
     def _claim_ownership(self, old: Array, new: Array) -> None:
-        """Record that the cluster writes `new` over `old` in global memory, if owners are tracked; race if another used
+        """Record that the cluster writes `new` over `old` if owners are tracked; report a race if another cluster used
         it."""
         memory, owners = self._memory, self._owners
         if owners is not None:

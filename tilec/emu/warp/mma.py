@@ -134,7 +134,7 @@ def unpack_elements(bits: Array, kind: str) -> Array:
 
 
 def multiply_matrices(a: Array, b: Array, kinds: tuple[str, str], bit_operation: str) -> Array:
-    """Return the matrix product of [.., m, k] and [.., k, n]; for bits, the count of ones after and or xor."""
+    """Return the matrix product of [.., m, k] and [.., k, n]; for bits, the number of ones after `and` or `xor`."""
     both: Array = np.matmul(a, b)
     if kinds[0] != "b1" or bit_operation == "and":
         return both

@@ -34,8 +34,8 @@ _FOUR_BIT_KINDS = ("s4", "u4", "packed e2m1")
 
 
 def decode_selection(form: Form, metadata: Operand, selector: int, kind: str, k: int) -> SparseSelection:
-    """Return the metadata operand of a sparse product; fault if its selector names more lanes than there are. The fewer
-    bits a row needs, the more sets of lanes can hold them."""
+    """Return the metadata operand of a sparse product; fault if its selector is out of range. The fewer bits a row
+    needs, the more sets of lanes can hold them."""
     chosen = SparseSelection(form.read(metadata, "b32"), selector, kind, k)
     sets = 64 // (4 * chosen.chunks)
     if not 0 <= selector < sets:

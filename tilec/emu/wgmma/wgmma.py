@@ -366,7 +366,7 @@ def _check_overlap(other: IssuedWgmma, places: tuple[RegisterIndex, ...], inputs
 
 
 def _retire_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None:
-    """Compute those of a warpgroup's wgmma that are not yet, release what they own, and let its threads know of their
+    """Compute a warpgroup's wgmma as far as they are not, release what they own, and let its threads know of their
     reads."""
     _compute_issues(cta, warpgroup, [issue for issue in issues if not issue.is_done])
     for issue in issues:
