@@ -96,7 +96,7 @@ def run_sample(
     is_spread = state.blocks_done == 0
     seen = set(numbers)
     while True:
-        outcome = _merge_outcomes([first, latest]) if is_spread and latest is not first else latest
+        outcome = _merged([first, latest]) if is_spread and latest is not first else latest
         missing = min(wanted - len(outcome.writers), len(clusters) - len(seen))
         if missing <= 0 or sum(outcome.counts) > _IDLE_INSTRUCTIONS:
             return outcome
@@ -190,10 +190,10 @@ def _run_in_parallel(
     if faults:
         # Processes fail in any order; reporting the first cluster's fault is deterministic.
         raise min(faults, key=lambda found: found[0])[1]
-    return _merge_outcomes(outcomes)
+    return _merged(outcomes)
 
 
-def _merge_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
+def _merged(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the sum of several results: counts and sets added up, lists joined."""
     done = sum(outcome.done for outcome in outcomes)
     counts = [sum(column) for column in zip(*(outcome.counts for outcome in outcomes), strict=True)]
