@@ -34,8 +34,8 @@ _HIGH_SHIFT = np.uint64(32)
 
 @register_decoder("clusterlaunchcontrol.try_cancel", accepts="async shared::cta mbarrier::complete_tx::bytes b128")
 def _decode_try_cancel(form: Form) -> None:
-    """Decode `clusterlaunchcontrol.try_cancel`: each thread cancels the next cluster, and the answer arrives like a
-    copy."""
+    """Decode `clusterlaunchcontrol.try_cancel` into a step by which each thread cancels the next cluster of the
+    grid."""
     answer, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     to_all = form.has("multicast::cluster::all")
 
@@ -74,8 +74,8 @@ def _cancel_next_cluster(launch: LaunchState) -> Array:
 
 @register_decoder("clusterlaunchcontrol.query_cancel", accepts="b128")
 def _decode_query_cancel(form: Form) -> None:
-    """Decode `clusterlaunchcontrol.query_cancel`: read from an answer whether it cancelled, or the block position in
-    it."""
+    """Decode `clusterlaunchcontrol.query_cancel` into a step that reads an answer: whether it cancelled, or the block
+    position."""
     question = form.find_modifier("is_canceled", "get_first_ctaid", *(f"get_first_ctaid::{axis}" for axis in "xyz"))
     destination, source = form.operands
     if not question or not isinstance(source, Vector) or len(source.items) != 2:

@@ -77,7 +77,7 @@ def _decode_nanosleep(form: Form) -> None:
 
 @register_decoder("griddepcontrol", accepts="launch_dependents")
 def _decode_griddepcontrol(form: Form) -> None:
-    """Decode `griddepcontrol`: `.wait` acquires all that the grid before did; `.launch_dependents` does nothing."""
+    """Decode `griddepcontrol.wait` into a step that acquires the grid before; `.launch_dependents` does nothing."""
     if not form.has("wait"):
         _decode_no_effect(form)
         return
@@ -249,7 +249,8 @@ def _decode_bar(form: Form) -> None:
 
 @register_decoder(*(f"{name}.red" for name in _BARRIERS))
 def _decode_bar_red(form: Form) -> None:
-    """Decode `bar.red` into a step that waits at a named barrier and reduces a predicate of all its threads."""
+    """Decode `bar.red` into a step that waits at a named barrier and writes the and, or, or count of its threads'
+    predicates."""
     operation = form.find_modifier("and", "or", "popc")
     result_slot = form.write(form.operands[0], "u32" if operation == "popc" else "pred")
     id_slot = form.read(form.operands[1], "u32")

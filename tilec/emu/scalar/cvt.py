@@ -20,7 +20,7 @@ _LARGEST_FINITE = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "tf32": 3.4011
 
 @register_decoder("cvt", accepts="rn rna sat relu satfinite ftz")
 def _decode_cvt(form: Form) -> None:
-    """Decode `cvt` of one number or a pair, by its two types; stochastic rounding and other packed operands are
+    """Decode `cvt` of one number or a pair into an elementwise step, by its two types; other packed forms are
     unsupported."""
     kinds = form.find_modifiers(*numbers.TYPES, *_SMALL_PAIRS)
     if len(kinds) != 2 or form.has("rs"):
@@ -169,7 +169,7 @@ def _round_to_tf32(values: Array, rounding: str) -> Array:
 
 
 def _decode_float_pack(form: Form, target: PtxType) -> None:
-    """Decode `cvt` of two f32 to a packed f16x2 or bf16x2, such as `cvt.rn.f16x2.f32 d, high, low`."""
+    """Decode `cvt` of two f32 to a packed pair, as `cvt.rn.f16x2.f32 d, high, low`, into an elementwise step."""
     slot = form.write(form.operands[0], f"b{target.bits}")
     high, low = form.read(form.operands[1], "f32"), form.read(form.operands[2], "f32")
     rounding = form.find_modifier(*_FLOAT_ROUNDINGS, default="rn")
@@ -206,7 +206,7 @@ def _decode_pair_source(form: Form, source: str) -> tuple[list[int], Callable[..
 
 
 def _decode_to_small(form: Form, name: str, source: str) -> None:
-    """Decode `cvt` of two floats to two packed codes of a small float."""
+    """Decode `cvt` of two floats to two packed codes of a small float into an elementwise step."""
     small = numbers.SMALL_FLOATS[name]
     slots, halves = _decode_pair_source(form, source)
     # Four bits each fill a byte; six take the low bits of one.
@@ -227,7 +227,7 @@ def _decode_to_small(form: Form, name: str, source: str) -> None:
 
 
 def _decode_from_small(form: Form, result: str, name: str) -> None:
-    """Decode `cvt` of two packed codes of a small float to a packed f16x2 or bf16x2."""
+    """Decode `cvt` of two packed codes of a small float to f16x2 or bf16x2 into an elementwise step."""
     small = numbers.SMALL_FLOATS[name]
     target = form.write(form.operands[0], "b32")
     source = form.read(form.operands[1], "b16")
@@ -251,7 +251,7 @@ def _decode_from_small(form: Form, result: str, name: str) -> None:
 
 @register_decoder("cvt.pack")
 def _decode_cvt_pack(form: Form) -> None:
-    """Decode `cvt.pack`: saturate two integers into the low part of a register, with the third operand above them."""
+    """Decode `cvt.pack` into a step that packs two saturated integers, with the third operand shifted above them."""
     small, source_type = [part for part in form.modifiers if part[1:].isdigit()][:2]
     width = int(small[1:])
     if width in (2, 4):

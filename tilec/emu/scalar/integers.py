@@ -170,7 +170,8 @@ def _subtract_with_borrow(a: Array, b: Array, borrow: Array) -> tuple[Array, Arr
 def _decode_with_carry(
     form: Form, operation: Callable[..., tuple[Array, Array]], *, reads_carry: bool, signed_sources: bool = False
 ) -> None:
-    """Decode an instruction that computes `operation` from its operands and the carry, and may set the carry."""
+    """Decode an instruction into a step that computes `operation` of its operands and the carry, and may set the
+    carry."""
     view = form.parse_type()
     # Signed and unsigned sums have the same bits; the carry is the unsigned one.
     unsigned = f"u{view.bits}"

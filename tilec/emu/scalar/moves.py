@@ -125,7 +125,7 @@ _OFFSET_WINDOWS = {"shared": memory.SHARED_WINDOW, "local": memory.LOCAL_WINDOW}
 
 @register_decoder("cvta")
 def _decode_cvta(form: Form) -> None:
-    """Decode `cvta`, from a state space's address to a generic one, or back with `.to`."""
+    """Decode `cvta` into an elementwise step from a state space's address to a generic one, or back with `.to`."""
     view = form.parse_type()
     spaces = ("global", "const", "param", "param::entry", "shared", "shared::cta", "shared::cluster", "local")
     space = form.find_modifier(*spaces)
@@ -139,7 +139,8 @@ def _decode_cvta(form: Form) -> None:
 
 
 def _decode_cvta_param(form: Form, view: PtxType) -> None:
-    """Decode `cvta` of parameters: the kernel's have a window of their own, those of calls lie in local memory."""
+    """Decode `cvta` of parameters into an elementwise step: the kernel's have a window, those of calls are in local
+    memory."""
     if view.bits != 64:
         raise form.unsupported("an address of 32 bits")
     local, params, calls = (np.uint64(base) for base in (memory.LOCAL_WINDOW, memory.PARAM_WINDOW, memory.CALL_PARAMS))
@@ -155,7 +156,7 @@ _SPACE_WINDOWS = {**_GLOBAL_WINDOWS, "param": memory.PARAM_WINDOW, **_OFFSET_WIN
 
 @register_decoder("isspacep", accepts="global const local shared shared::cta shared::cluster param param::entry")
 def _decode_isspacep(form: Form) -> None:
-    """Decode `isspacep`, which tests whether a generic address lies in a state space."""
+    """Decode `isspacep` into a step that tests whether a generic address lies in a state space."""
     space = form.modifiers[0]
     window = np.uint64(_SPACE_WINDOWS[space.partition("::")[0]] >> memory.WINDOW_SHIFT)
     # Only the block's own memory is shared::cta: addresses without a rank, or with the block's own.
@@ -174,7 +175,7 @@ def _decode_isspacep(form: Form) -> None:
 
 @register_decoder("mapa", accepts="shared::cluster")
 def _decode_mapa(form: Form) -> None:
-    """Decode `mapa`, which moves a shared address to another block of the cluster."""
+    """Decode `mapa` into an elementwise step that moves a shared address to another block of the cluster."""
     view = form.parse_type()
     mask = (1 << memory.SHARED_RANK_SHIFT) - 1
 
@@ -191,7 +192,7 @@ def _decode_mapa(form: Form) -> None:
 
 @register_decoder("getctarank", accepts="shared::cluster")
 def _decode_getctarank(form: Form) -> None:
-    """Decode `getctarank`, the rank of the block that a shared address belongs to."""
+    """Decode `getctarank` into a step that writes the rank of the block that a shared address belongs to."""
     target = form.write(form.operands[0], "u32")
     source = form.read(form.operands[1], form.parse_type().name)
 
@@ -207,7 +208,7 @@ def _decode_getctarank(form: Form) -> None:
     "createpolicy", *(f"createpolicy.{kind}" for kind in ("fractional", "range", "cvt")), accepts="global L2"
 )
 def _decode_createpolicy(form: Form) -> None:
-    """Decode `createpolicy`, whose result is 0: cache policies change nothing here."""
+    """Decode `createpolicy` into a step that writes 0: cache policies change nothing here."""
     target = form.write(form.operands[0], "b64")
     slot = form.read(Imm(0), "b64")
     form.step.run = build_elementwise_step(lambda a: a, target, [slot])

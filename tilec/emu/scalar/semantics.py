@@ -120,7 +120,8 @@ def _apply_rounding(form: Form, view: PtxType, operation: Callable[..., Array], 
 
 @register_decoder("add", "sub", accepts="rn noftz")
 def _decode_add(form: Form) -> None:
-    """Decode `add` and `sub`, of integers with or without `.sat`, of floats, and of mixed types."""
+    """Decode `add` and `sub` into an elementwise step, of integers with or without `.sat`, of floats, or of mixed
+    types."""
     if len(form.types) == 2:
         _decode_mixed(form, form.stem)
         return
@@ -137,7 +138,7 @@ def _decode_add(form: Form) -> None:
 
 @register_decoder("mul", accepts="rn lo hi wide")
 def _decode_mul(form: Form) -> None:
-    """Decode `mul`, of floats, or the low half, high half or all of an integer product."""
+    """Decode `mul` into an elementwise step: a float product, or the low half, high half or all of an integer one."""
     view = form.parse_type()
     if view.kind in ("f", "bf16"):
         decode_same_type(form, _wrap_float_operation(form, view, _apply_rounding(form, view, np.multiply, "mul")))
@@ -150,7 +151,8 @@ def _decode_mul(form: Form) -> None:
 
 @register_decoder("mad", accepts="lo hi")
 def _decode_mad(form: Form) -> None:
-    """Decode `mad`: as `fma` for floats, or an integer product's low half, high half or all, plus a sum."""
+    """Decode `mad` into an elementwise step: `fma` for floats, or an integer product's low half, high half or all plus
+    a sum."""
     view = form.parse_type()
     if view.kind == "f":
         _decode_fma(form)
@@ -171,7 +173,8 @@ def _double_width(view: PtxType) -> PtxType:
 
 
 def _decode_mixed(form: Form, name: str) -> None:
-    """Decode add, sub or fma with an f32 result whose operands are halves except the last, as `add.f32.f16 d, a, c`."""
+    """Decode add, sub or fma of halves with an f32 last operand and result into an elementwise step, as `add.f32.f16 d,
+    a, c`."""
     result, half = form.types
     if result != "f32" or half not in ("f16", "bf16") or form.has("ftz"):
         raise form.unsupported("this combination of types")
@@ -436,7 +439,7 @@ def _decode_setp(form: Form) -> None:
 
 @register_decoder("set")
 def _decode_set(form: Form) -> None:
-    """Decode `set`: compare two numbers into a register, as ones or 1.0 and zero."""
+    """Decode `set` into a step that compares two numbers and writes all ones or 1.0 where true, zero elsewhere."""
     view, result = form.parse_type(-1), form.parse_type(0)
     test = _select_test(form, view)
     # Integers get all ones, floats 1.0.

@@ -255,8 +255,9 @@ def build_accumulation(form: Form, result: str, halves: int) -> Callable[[Cta, T
 
 
 def _decode_quad_pairs(form: Form, result: str) -> None:
-    """Decode `mma.m8n8k4` of f16, in the layout of sm_70: four products of eight lanes each to a warp. Each is of two
-    quads whose lanes differ by 16. Lane (high, pair, low) of 2 x 4 x 4 is thread 4·high + low of product `pair`."""
+    """Decode `mma.m8n8k4` of f16, in the layout of sm_70, into a step with four products to a warp, of eight lanes
+    each. Each is of two quads whose lanes differ by 16. Lane (high, pair, low) of 2 x 4 x 4 is thread 4·high + low of
+    product `pair`."""
     layouts = form.find_modifiers("row", "col")
     if len(layouts) != 2 or result not in ("f16", "f32"):
         raise form.unsupported("this layout or type")

@@ -91,7 +91,8 @@ def _decode_vote(form: Form) -> None:
 
     @form.set_run
     def run_vote(cta: Cta, threads: Threads) -> None:
-        """Write the vote on the predicate among the lanes with one mask."""
+        """Write the vote on the predicate of the lanes with the same mask: all, any, uni, or the mask of those where it
+        is true."""
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads] ^ is_negated
         lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads] if mask_slot >= 0 else None)
