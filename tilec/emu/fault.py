@@ -57,7 +57,7 @@ class Fault(Exception):
         return Fault, (self.kind, self.message), self.__dict__
 
     def locate(self, line: int, text: str, source: SourceLocation | None, where: str = "") -> Fault:
-        """Set the instruction and the block, unless an inner frame has set them."""
+        """Set the fault's instruction and block and return it; what an inner frame has set stays."""
         if not self.line:
             self.line, self.text, self.source = line, text, source
         if where and not self.where:
