@@ -63,7 +63,7 @@ class Generator:
     spare: tile.Buffer
 
     def word(self, number: int) -> tile.Expr:
-        """Return a load of one of `words`."""
+        """Return a load of one 32-bit word of the generator's state: of its key, sequence or position."""
         return tile.Load(self.words, (tile.int32_const(number),))
 
 
@@ -90,6 +90,7 @@ class Findings:
     uniform_arrays: set[Span] = field(default_factory=set)
 
     def copy_sets(self) -> Findings:
+        """Return a copy of the findings whose three sets are independent of these."""
         return Findings(set(self.per_thread_variables), set(self.shared_ifs), set(self.uniform_arrays))
 
 
