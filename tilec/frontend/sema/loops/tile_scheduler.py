@@ -38,7 +38,9 @@ _LOOP_HELP = "write `s.init(block)`, and then `while s.valid():` with `s.next_ti
 def make_tile_scheduler(
     positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span, multiprocessors: int
 ) -> TileScheduler:
-    """Make the scheduler of a call of T.PersistentTileScheduler. Its name may come first, as in older TileLang."""
+    """Make the tile scheduler of a call; workers default to the GPU's multiprocessors divided by the cluster size. Its
+    name may come first, as in older TileLang.
+    """
     if positional and isinstance(positional[0].value, str):
         positional = positional[1:]
     call = bind_arguments(SCHEDULER_SIGNATURE, list(positional), dict(keywords), span)
@@ -59,7 +61,9 @@ def make_tile_scheduler(
 
 
 def resolve_attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
-    """Return the value of an attribute as `s.m_idx`, or a method."""
+    """Return a scheduler's method, or its counter such as `s.m_idx`, which is known only inside the scheduler's
+    loop.
+    """
     if node.name in _METHOD_SIGNATURES:
         return Method(scheduler, node.name)
     if node.name not in _STATE_ATTRIBUTES:
@@ -71,7 +75,7 @@ def resolve_attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
 
 
 def call_scheduler_method(context: Context, function: Method, node: ast.Call) -> Value:
-    """Evaluate `s.coord(i)` or `s.init(i)`. The other methods belong to the loop."""
+    """Return the tile coordinates of `s.coord(i)`, or record the start of `s.init(i)`; refuse other calls here."""
     scheduler = function.owner
     assert isinstance(scheduler, TileScheduler)
     call = evaluate.bind_operands(context, _METHOD_SIGNATURES[function.name], node)
@@ -91,8 +95,10 @@ def call_scheduler_method(context: Context, function: Method, node: ast.Call) ->
 
 
 def compute_coordinates(scheduler: TileScheduler, tile_index: tile.Expr) -> tuple[tile.Expr, tile.Expr]:
-    """Return row and column of a tile. The order is in panels of `swizzle` tiles along the secondary axis, each along
-    the primary one. The last panel may be narrower."""
+    """Return the row and column of the tile with this number, in panels of `swizzle` tiles across the secondary axis.
+    The order is in panels of `swizzle` tiles along the secondary axis, each along the primary one. The last panel may
+    be narrower.
+    """
     width: tile.Expr = tile.int32_const(scheduler.swizzle)
     panel = fold_binary("mul", scheduler.primary, width)
     base = fold_binary("mul", fold_binary("floordiv", tile_index, panel), width)
@@ -106,7 +112,7 @@ def compute_coordinates(scheduler: TileScheduler, tile_index: tile.Expr) -> tupl
 
 
 def find_loop_scheduler(context: Context, node: ast.While) -> TileScheduler | None:
-    """Return the scheduler of a loop `while s.valid():`, or None."""
+    """Return the tile scheduler `s` of a loop `while s.valid():`, or None for any other loop."""
     match node.condition:
         case ast.Call(function=ast.Attribute(name="valid") as function):
             owner = context.value(function.value)
