@@ -122,7 +122,9 @@ def find_loop_scheduler(context: Context, node: ast.While) -> TileScheduler | No
 
 
 def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
-    """Elaborate the loop over a block's tiles, in waves. Excess tiles of the last wave are skipped."""
+    """Emit the loop `while s.valid():` as a serial loop over waves, whose body is skipped for tiles past the end.
+    Errors: a missing `s.init(…)` before it, or `s.next_tile()` at its end.
+    """
     if not scheduler.is_stateful or scheduler.start is None or scheduler.now is not None:
         _refuse_misplaced("s.init(…) is missing before this loop", scheduler, node.condition.span)
     *statements, last = node.body
@@ -156,7 +158,7 @@ def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileS
 
 
 def _is_next_tile_call(context: Context, statement: ast.Stmt, scheduler: TileScheduler) -> bool:
-    """Return whether a statement is `s.next_tile()` of this scheduler."""
+    """Return whether a statement is a call `s.next_tile()` of this scheduler."""
     match statement:
         case ast.Evaluate(value=ast.Call(function=ast.Attribute(name="next_tile") as function, args=(), keywords=())):
             return context.value(function.value) is scheduler
@@ -165,12 +167,13 @@ def _is_next_tile_call(context: Context, statement: ast.Stmt, scheduler: TileSch
 
 
 def _refuse_misplaced(title: str, scheduler: TileScheduler, span: Span) -> NoReturn:
+    """Raise `misplaced-statement` with this title, pointing at the scheduler and saying how its loop is written."""
     place = Label(scheduler.span, "the scheduler")
     raise_error("misplaced-statement", title, span, secondary=(place,), help=_LOOP_HELP)
 
 
 def _read_positive(call: Call, name: str) -> int:
-    """Read an integer of at least 1."""
+    """Return a call's integer argument; refuse one below 1."""
     value = call.read_integer(name)
     if value < 1:
         call.refuse(name, "at least 1")
@@ -178,7 +181,9 @@ def _read_positive(call: Call, name: str) -> int:
 
 
 def _read_integer(argument: Argument) -> tile.Expr:
-    """Read a number of tiles or blocks, as int32."""
+    """Return a number of tiles or blocks as an int32 expression with constants folded; refuse floats and truth
+    values.
+    """
     expr = as_expr(argument)
     if expr.dtype.is_float or expr.dtype == BOOL:
         title = "a number of tiles or blocks must be an integer"

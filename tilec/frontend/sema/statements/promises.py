@@ -17,7 +17,9 @@ from tilec.ops.language.signature import Argument, as_expr
 
 
 def record_promises(context: Context, condition: Argument) -> None:
-    """Record the promises of a condition, for later reads of its variables in this scope."""
+    """Record the promises in a T.assume condition in the current scope, for later reads of int32 variables. A variable
+    of a tensor's extents gets none.
+    """
     if isinstance(condition.value, bool | int):
         return
     for value, op, number in _parse_promises(as_expr(condition)):
@@ -50,7 +52,9 @@ def _parse_promises(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["
 
 
 def _is_tensor_extent(context: Context, var: tile.Var) -> bool:
-    """Return whether extents of a tensor use the variable. Those keep it as it is, to stay comparable with it."""
+    """Return whether a variable occurs in the extents of a visible tensor. Those keep it as it is, to stay comparable
+    with it.
+    """
     bindings = (context.scope.find(name) for name in context.scope.list_visible_names())
     tensors = (b.value for b in bindings if b is not None and isinstance(b.value, tile.Buffer))
     extents = (extent for tensor in tensors for extent in tensor.extents if not isinstance(extent, int))
