@@ -33,9 +33,7 @@ def list_import_paths(node: ast.Import, importer: str) -> Iterator[tuple[ast.Ali
 
 
 def list_candidate_files(path: str) -> tuple[str, ...]:
-    """Return the four paths to try in order for an import path: `.tl`, `.py`, then `__init__.tl` and `__init__.py` in a
-    folder.
-    """
+    """Return the four paths to try in order for an import path: `.tl`, `.py`, and both as `__init__` in a folder."""
     stem = path.removesuffix(".tl")
     return path, f"{stem}.py", f"{stem}/__init__.tl", f"{stem}/__init__.py"
 
