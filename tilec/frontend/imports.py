@@ -41,7 +41,7 @@ def _follow_imports(
     found: dict[str, ast.Module],
     chain: Sequence[tuple[str, Span]],
 ) -> None:
-    """Parse the files that a module imports, recursively, into `found`; refuse cycles and files outside the folder.
+    """Parse the files that a module imports, recursively, into `found`; refuse cycles and paths outside the folder.
     `chain` has the imports that led here, each with the file it is in.
     """
     for node in find_imports(module.body):

@@ -166,9 +166,7 @@ def _current_codes(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _read_source(source: object) -> SourceFile:
-    """Return a kernel's source: a text of several lines itself, else the file of that name, or an error with the
-    nearest.
-    """
+    """Return a kernel's source: a text of several lines itself, else the file's; an error names the nearest file."""
     if isinstance(source, str) and "\n" in source:
         return SourceFile("kernel.tl", source)
     if not isinstance(source, str | os.PathLike):
@@ -354,8 +352,8 @@ class Kernel:
             self._launch(views, {**scalars, **sizes}, handle)
 
     def _bind_arguments(self, args: tuple[object, ...], named: Mapping[str, object]) -> dict[str, object]:
-        """Return a call's values by parameter; raise `TypeError` for a wrong call. Sizes that follow from shapes may
-        lack.
+        """Return a call's values by parameter, sizes that follow from shapes optional; raise `TypeError` for a wrong
+        call.
         """
         order = self.parameters()
         if len(args) + len(named) < len(order):

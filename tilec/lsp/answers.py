@@ -216,7 +216,7 @@ def rename(desk: AnswerContext, document: Document, params: types.RenameParams) 
 
 
 def _find_renamable(desk: AnswerContext, document: Document, position: types.Position) -> tuple[Symbol, Span] | None:
-    """Return the symbol and span at a place; None if it is imported or may also occur in text that cannot be parsed."""
+    """Return the symbol and span at a place; None if it is imported or may also occur in unparsed text."""
     names = document.names
     found = names.at(*desk.units.place(position, document.source.lines))
     if found is None or found[0].kind in ("module", "imported"):

@@ -219,7 +219,7 @@ class Context:
 
     @property
     def threads(self) -> int:
-        """Return how many threads run the statement: those of its role, else of the block, in whole warps."""
+        """Return how many threads run the current statement: its role's, else the block's, in whole warps."""
         if self.role is not None:
             return WARPGROUP_THREADS * len(self.role)
         return -(-math.prod(self.thread_extents) // WARP_THREADS) * WARP_THREADS
@@ -295,7 +295,9 @@ class Context:
 
     @contextmanager
     def region(self, name: str, is_loop: bool) -> Iterator[list[tile.Stmt]]:
-        """Collect the statements of the `with` in a new list, which is yielded, with a scope that ends with it."""
+        """Collect the statements of the `with` in a new list, which it yields, and a new scope, whose names end with
+        it.
+        """
         outer_scope, outer_out = self.scope, self.out
         self.scope, self.out = Scope(outer_scope, name, is_loop), []
         self.regions.append((self.out, is_loop))

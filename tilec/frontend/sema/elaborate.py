@@ -188,8 +188,8 @@ def _elaborate_functions(
     bound: BindingListener | None = None,
     is_whole: bool = True,
 ) -> tuple[Kernel, ...]:
-    """Run the file's top, elaborate these functions' kernels and return them; collect the mistakes and raise them once.
-    Given `collected`, they stay there. `is_whole`: no single launch of several is chosen.
+    """Run the file's top, elaborate the kernels of these functions and return them; raise all mistakes together. Given
+    `collected`, they stay there. `is_whole`: no single launch of several is chosen.
     """
     mistakes = collected or ErrorCollector()
     arguments = {p.name for f in functions if _find_style(f) != "bare" for p in list_parameters(f)}
@@ -256,7 +256,9 @@ def _elaborate_function(function: ast.Function, constants: FileEvaluator, warn: 
 def _elaborate_launches(
     function: ast.Function, scope: Scope, constants: FileEvaluator, warn: Warn
 ) -> tuple[Kernel, ...]:
-    """Elaborate each launch of a kernel function to a kernel of its own, with the options of its decorator."""
+    """Elaborate each launch of a kernel function to a kernel, repeated until its findings are stable, with its
+    options.
+    """
     is_eager_kernel = _find_style(function) == "eager"
     outer = constants.context
     out = _evaluate_decorator_keyword(function, "out_idx", constants, scope) if is_eager_kernel else None
@@ -307,7 +309,9 @@ def _elaborate_factory(function: ast.Function, constants: FileEvaluator, warn: W
 
 
 def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Scope | None = None) -> Function:
-    """Call a factory, and any factory that it returns, and return the kernel function; refuse any other result."""
+    """Call a factory with -D values or defaults, then any factory that it returns, up to a kernel function; refuse
+    others.
+    """
     context, defines = constants.context, constants.defines
     scope = Scope(enclosing or constants.scope, factory.name, is_function=True)
     mistakes_before = context.mistakes.met

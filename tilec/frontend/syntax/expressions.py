@@ -21,7 +21,7 @@ _COMPARE_OPERATORS: Mapping[str, ast.CompareOp] = {op: op for op in get_args(ast
 
 
 def check_assignable(target: ast.Expr) -> ast.Expr:
-    """Return an assignment's target unchanged; refuse what is no name, item, attribute or tuple of these. Errors:
+    """Return an assignment's target unchanged; refuse anything but a name, item, attribute or a tuple of these. Errors:
     `bad-target`, and `syntax` for a starred item.
     """
     match target:

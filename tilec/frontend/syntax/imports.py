@@ -15,7 +15,7 @@ def is_relative_import(node: ast.Import) -> bool:
 
 
 def list_import_paths(node: ast.Import, importer: str) -> Iterator[tuple[ast.Alias, str | None, str | None]]:
-    """Yield each imported name with the file that may define it and the file that it may be, as paths or None.
+    """Yield each imported name with two possible paths or None: of the file that defines it, and of the file it names.
 
     The former is None in `from . import name`, the latter counts if the former is a folder. `importer` is the path of
     the importing file. An import that leads out of the folder of the kernel yields nothing.

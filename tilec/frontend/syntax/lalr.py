@@ -170,7 +170,8 @@ def _select_children(parts: list[Child], rule: Rule) -> list[Child]:
 
 
 def _scan_tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, str, _Extent]]:
-    """Yield type, text and extent of each token, with block tokens and the end; a token no rule accepts for an error.
+    """Yield type, text and extent of each token, with indentation tokens and the end; at an error, a token of no type.
+    No rule accepts that one.
 
     Where no token matches, or brackets or indentation do not fit, yield a token that no rule accepts.
     """
@@ -211,7 +212,9 @@ def _scan_tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, st
 
 
 def _scan_indentation(white: str, indents: list[int]) -> Iterator[str]:
-    """Yield the block tokens for a line's leading white space, and update the stack `indents`; "" if none fits."""
+    """Yield the indentation tokens for a line's leading white space, and update the stack `indents`; "" if none
+    fits.
+    """
     wanted = white.count(" ") + white.count("\t") * _TAB_WIDTH
     if wanted > indents[-1]:
         indents.append(wanted)

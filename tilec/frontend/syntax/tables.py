@@ -101,6 +101,7 @@ def write_tables(folder: Path) -> Path:
 
 
 def _build_tables(text: str) -> Tables:
+    """Build a grammar's parser tables by Lark, which is imported only here."""
     from tilec.frontend.syntax.mistakes import extract_tables
 
     return extract_tables(text)

@@ -129,7 +129,9 @@ def run_function(context: Context, node: ast.Function) -> Value:
 
 
 def run_statement(context: Context, node: ast.Stmt) -> None:
-    """Run one statement of a function at compile time; `return`, `break` and `continue` raise private exceptions."""
+    """Run one statement of a function at compile time; jumps unwind by exceptions, kernel-only statements are refused.
+    Errors: `misplaced-statement`.
+    """
     context.budget.step(node.span)
     match node:
         case ast.Return(value=value):
@@ -317,7 +319,7 @@ def _get_last_name(node: ast.Expr) -> str | None:
 def call_function(
     context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
 ) -> Value:
-    """Call a function of the file and return its value; a macro's statements go into the kernel, a kernel is
+    """Call a function of the file and return its value; a macro's statements go into the kernel, kernels are
     refused.
     """
     node = function.node

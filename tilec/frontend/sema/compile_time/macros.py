@@ -72,8 +72,8 @@ def _freeze_index(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
 
 
 def run_macro_body(context: Context, statements: tuple[ast.Stmt, ...]) -> values.Value:
-    """Elaborate the statements of a macro up to its `return`, and return its value, or None without one. An `if` that
-    contains a `return` takes the rest of the body into both branches.
+    """Elaborate a macro's statements up to its `return`, also in an `if`, and return its value or None; refuse loops'
+    ones. An `if` that contains a `return` takes the rest of the body into both branches.
     """
     for place, statement in enumerate(statements):
         match statement:
@@ -125,8 +125,8 @@ def _run_both_branches(
     orelse: tuple[ast.Stmt, ...],
     node: ast.If,
 ) -> values.Value:
-    """Elaborate both branches of a run-time `if` in a macro, emit them, and return the selected result. If the macro
-    returns a value, neither branch may have effects.
+    """Elaborate both branches of a macro's run-time `if`: emit their effects as an `if`, or select between their
+    values. Both at once are refused.
     """
     where = node.condition.span
     with context.guarded(), context.ledger.split_paths(where) as paths:

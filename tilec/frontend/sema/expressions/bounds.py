@@ -17,8 +17,8 @@ ValueRanges = Mapping[str, tuple[int, int]]
 
 
 def check_access(context: Context, access: Access, span: Span, verb: Literal["read", "written"]) -> None:
-    """Refuse reading or writing one element here: a fragment's outside T.Parallel, tensor memory's, one out of range.
-    Errors: `fragment-index`, `wrong-scope`, `out-of-range`.
+    """Raise an error if an element cannot be accessed here: out of range, in tensor memory, or a fragment's outside
+    T.Parallel. Errors: `fragment-index`, `wrong-scope`, `out-of-range`.
     """
     buffer = access.buffer
     # Every thread has a copy of a single element.

@@ -74,7 +74,7 @@ def mark_moment(context: Context) -> Moment:
 
 @contextmanager
 def insert_at(context: Context, moment: Moment) -> Iterator[None]:
-    """Move the statements emitted in the `with` to an earlier moment, and shift the recorded places of later names."""
+    """Move the statements emitted in the `with` to an earlier moment, and shift the indices of later elided names."""
     outer = context.out, context.masks, context.is_parallel, context.guards
     context.out, context.masks = [], list(moment.masks)
     context.is_parallel, context.guards = moment.is_parallel, moment.guards
@@ -186,7 +186,7 @@ def read_element(context: Context, argument: Argument) -> Argument:
 
 
 def read_if_changed_since(context: Context, argument: Argument, moment: Moment) -> Argument:
-    """Return a value as it is, or, if a statement since its moment may have changed it, bound at that moment."""
+    """Return a value as it is, or, if a statement since its moment may have changed it, as a bind inserted there."""
     if not is_changed_since(context, argument.value, moment):
         return argument
     with insert_at(context, moment):
@@ -194,9 +194,7 @@ def read_if_changed_since(context: Context, argument: Argument, moment: Moment) 
 
 
 def settle_argument(context: Context, argument: Argument, moment: Moment) -> Argument:
-    """Return an argument's value as of its moment; a load of a variable still names the variable, which a macro may
-    set.
-    """
+    """Return an argument as of a moment, by a bind inserted there if it changed since; a variable stays assignable."""
     value, now = argument.value, read_if_changed_since(context, argument, moment)
     if now is argument or not isinstance(value, tile.Load) or value.buffer.name not in context.variable_names:
         return now
@@ -204,7 +202,7 @@ def settle_argument(context: Context, argument: Argument, moment: Moment) -> Arg
 
 
 def settle_place(context: Context, access: Access, moment: Moment, span: Span) -> Access:
-    """Return an access with its indices as of the moment, bound there if a later statement may have changed them."""
+    """Return an access with its indices as of a moment, by binds inserted there if they may have changed since."""
     if not any(is_changed_since(context, i.start if isinstance(i, IndexRange) else i, moment) for i in access.indices):
         return access
     with insert_at(context, moment):
@@ -212,7 +210,7 @@ def settle_place(context: Context, access: Access, moment: Moment, span: Span) -
 
 
 def snapshot_lazily(context: Context, value: Value, span: Span) -> Value:
-    """Return a value for a name: an expression with loads is bound only if a later use finds that it may have
+    """Return a value for a name; its loads are bound, at this moment, only if a later use finds that they may have
     changed.
     """
     if isinstance(value, EXPR_TYPES) and _has_loads(value) and context.dispatch.statements:
@@ -221,8 +219,8 @@ def snapshot_lazily(context: Context, value: Value, span: Span) -> Value:
 
 
 def snapshot_value(context: Context, value: Value, span: Span) -> Value:
-    """Return a value for a name, with its expressions bound now; buffer elements can still be assigned to. At compile
-    time, and within an operand that is only selected, it is returned as it is.
+    """Emit binds for the expressions in a value that gets a name, and return it; buffer elements stay assignable. At
+    compile time, and within an operand that is only selected, it is returned as it is.
     """
     if not context.dispatch.statements or context.selection_depth:
         return value  # nothing is read at compile time, and nothing changes within a selected operand
@@ -236,7 +234,7 @@ def snapshot_value(context: Context, value: Value, span: Span) -> Value:
 
 
 def _snapshot_element(context: Context, access: Access, span: Span) -> Access:
-    """Return an access with its indices bound now; an element's value is that of now, loaded when it is first used."""
+    """Return an access with its indices bound now, which gives the element's value of this moment when it is read."""
     placed = _freeze_indices(context, access, span)
     is_element = not access.has_extent or access.is_vector
     if not is_element or access.buffer.scope in ("barrier", "tmem") or access.buffer.name in context.reducers:
@@ -246,8 +244,8 @@ def _snapshot_element(context: Context, access: Access, span: Span) -> Access:
 
 
 def _read_snapshot(context: Context, value: Value, moment: Moment, span: Span, cell: list[Value]) -> Value:
-    """Return a value as of its moment: loaded now if unchanged since and no loop has begun, else bound at the moment.
-    `cell` keeps the bound result for further reads.
+    """Return a value as of its moment: a plain load if unchanged since and not in a newer loop, else a bind inserted
+    there. `cell` keeps the bound result for further reads.
     """
     is_looping = any(is_loop for _, is_loop in context.regions[moment.regions :])
     if not cell and not is_looping and not is_changed_since(context, value, moment):
@@ -259,10 +257,10 @@ def _read_snapshot(context: Context, value: Value, moment: Moment, span: Span, c
 
 
 def _freeze_indices(context: Context, access: Access, span: Span) -> Access:
-    """Return an access whose indices are bound now where they contain loads."""
+    """Emit binds for the indices of an access that contain loads, and return the access to the bound variables."""
 
     def freeze_index(index: tile.Expr | IndexRange) -> tile.Expr | IndexRange:
-        """Return an index, or a range with its start, bound now if it contains loads."""
+        """Return an index, or a range with its start, emitted as a bind if it contains loads."""
         if isinstance(index, IndexRange):
             return replace(index, start=freeze_expression(context, index.start, span))
         return freeze_expression(context, index, span)
@@ -271,12 +269,12 @@ def _freeze_indices(context: Context, access: Access, span: Span) -> Access:
 
 
 def _snapshot_parts(context: Context, value: Value, span: Span, is_place: bool) -> Value:
-    """Return a value with the expressions in all its parts bound now; with `is_place`, elements can still be assigned
-    to.
+    """Emit binds for the expressions in a value's parts, and return it; with `is_place`, its elements stay
+    assignable.
     """
 
     def snapshot_part(part: Value) -> Value:
-        """Return one part bound now: still assignable if `is_place`, else with all its loads done."""
+        """Return one part with its expressions bound; with `is_place` its elements stay assignable."""
         return snapshot_value(context, part, span) if is_place else _read_fully(context, part, span)
 
     match value:
@@ -298,7 +296,9 @@ def _snapshot_parts(context: Context, value: Value, span: Span, is_place: bool) 
 
 
 def _read_fully(context: Context, value: Value, span: Span) -> Value:
-    """Return a value with every load in it bound now, at any depth; of a box, only the indices."""
+    """Emit binds for all loads in a value, at any depth, and return it in terms of them; of a box, only for its
+    indices.
+    """
     if isinstance(value, Access) and value.has_extent and not value.is_vector:
         return _freeze_indices(context, value, span)
     if isinstance(value, Access) and not isinstance(value, SnapshotAccess):

@@ -60,8 +60,8 @@ def bind_view_call(
 
 
 def make_view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Buffer]:
-    """Check a call of T.reshape or T.view, and return a new buffer for the view and the source buffer. Errors: a
-    dynamic source, another number of elements or bytes, an impossible dtype.
+    """Check that T.reshape or T.view keeps all elements or bytes; return a new buffer for the view, and its source.
+    Errors: a dynamic source, another number of elements or bytes, an impossible dtype.
     """
     source = call["src"].value
     if not isinstance(source, tile.Buffer):
@@ -171,7 +171,7 @@ class _ViewRewriter:
     def make_bounds_condition(
         self, seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]
     ) -> tile.Expr | None:
-        """Return the condition that indices are within a view, or None if leaving it also leaves the source.
+        """Return the condition that indices are within a view, or None if no check is needed to stay within it.
 
         Indices out of bounds would address another element of the source.
         """

@@ -84,7 +84,7 @@ class IncompleteKernel(CompileError):
 def elaborate_kernel(
     function: ast.Function, context: Context, params: Callable[[], tuple[Param, ...]], number: int = 0
 ) -> tile.Kernel:
-    """Elaborate launch `number` of a kernel function to a kernel, or raise all its mistakes as `IncompleteKernel`.
+    """Elaborate launch `number` of a function to a kernel, or raise all its mistakes, with what is left of the kernel.
     `params` is called once its statements have run. Without a launch the error has no kernel.
     """
     launch = None
@@ -159,8 +159,8 @@ class _LaunchShape:
 
 
 def _find_launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
-    """Return the `with T.Kernel(…)` of this number, elaborating the statements before it; count all launches. Errors:
-    no launch, statements after the last one.
+    """Return the `with T.Kernel(…)` of this number, counting all; elaborate statements before it, refuse any after.
+    Errors: no launch, statements after the last one.
     """
     launch: ast.With | None = None
     trailing: ast.Stmt | None = None
@@ -338,7 +338,7 @@ def _find_tensor_signature(context: Context, node: ast.Expr) -> Signature | None
 
 
 def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
-    """Return the dtype of a scalar parameter's annotation; refuse bool and narrow types, and what is no dtype."""
+    """Return the dtype of a scalar parameter's annotation; refuse bool, narrow types and anything but a dtype."""
     argument = evaluate.evaluate_argument(context, annotation)
     if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
         refuse_name(argument.value.path, annotation.span)

@@ -417,7 +417,9 @@ def _read_extent(argument: Argument) -> int | tile.Expr:
 
 
 def read_annotations(call: Call) -> list[tuple[str, Argument]]:
-    """Return the names and values of `annotations=`, none if it is absent; refuse what is no dictionary of names."""
+    """Return the names and values of `annotations=`, none if it is absent; refuse anything but a dictionary by
+    names.
+    """
     if "annotations" not in call.arguments or call["annotations"].value is None:
         return []
     value = call["annotations"].value

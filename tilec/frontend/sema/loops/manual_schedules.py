@@ -171,7 +171,7 @@ def _build_schedule(
 
 
 def _read_num_stages(request: ScheduleRequest) -> int | None:
-    """Return `num_stages` of a request, or None if absent; refuse what is no non-negative integer."""
+    """Return `num_stages` of a request, or None if absent; refuse anything but an integer of at least 0."""
     if "num_stages" not in request.arguments:
         return None
     argument = request.arguments["num_stages"]
@@ -400,7 +400,9 @@ class _ScheduleLists:
         return tile.SchedulingHints(producers, groups, sync, arguments["stage"].span)
 
     def read_sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
-        """Return `sync`: for each statement, the numbers of the ones it waits for, which must precede it and write."""
+        """Return `sync`: for each statement, the numbers of the statements it waits for, which must precede it and
+        write.
+        """
         argument = self.request.arguments["sync"]
         waits = self.read_index_lists("sync")
         if len(waits) != len(self.statements):
@@ -430,7 +432,7 @@ class _ScheduleLists:
         return f"statement {number} writes no tile and no tensor"
 
     def warn_of_missing_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
-        """Warn if a statement reads what another writes and `sync` does not make it wait for that one."""
+        """Warn if a statement reads what an earlier one writes, and `sync` does not make it wait for that statement."""
         needed = [find_data_sources(self.statements, i) for i in range(len(self.statements))]
         absent = [(i, j) for i, js in enumerate(needed) for j in js if j not in waits[i]]
         if not absent:

@@ -115,7 +115,7 @@ def expand_schedule_lists(
     scheduling_hints: tile.SchedulingHints,
     parts: tuple[tuple[tile.Stmt, ...], ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tile.SchedulingHints]:
-    """Return stages, orders and hints with each statement's entry repeated for its parts, in order at its place."""
+    """Return stages, orders and hints for the parts of converted `if`s, each with its statement's entry, in order."""
     first_number = [sum(len(p) for p in parts[:i]) for i in range(len(parts))]
     position = [sum(len(parts[j]) for j in range(len(parts)) if order[j] < o) for o in order]
 

@@ -55,8 +55,8 @@ def _get_spelling(path: str) -> registry.Spelling:
 
 
 def elaborate_operation(context: Context, spelling: registry.Spelling, path: str, node: ast.Call) -> None:
-    """Emit a tile operation, with copies or clears it needs, or the stores of one on single elements; check its
-    operands. Errors: a tile operation inside T.Parallel, a wrong scope.
+    """Emit a tile operation with the copies and clears it needs, or an element operation's stores; check its operands.
+    Errors: a tile operation inside T.Parallel, a wrong scope.
     """
     arguments = evaluate.evaluate_arguments(context, node)
     bind = partial(bind_arguments, spelling.signature, *arguments, node.span)

@@ -69,7 +69,7 @@ class _CopyGroupWalker:
         self.warned: set[Span] = set()
 
     def body(self, stmts: tuple[tile.Stmt, ...], groups: CopyGroups) -> tuple[tile.Stmt, ...]:
-        """Return statements with their waits and barriers given awaited tiles, and update the pending `groups` in
+        """Return statements whose waits and barriers list the tiles awaited, and update the pending copy `groups` in
         place.
         """
         above: dict[tile.Buffer, None] = {}  # the shared tiles touched in this list since a barrier

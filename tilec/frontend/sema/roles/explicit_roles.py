@@ -109,8 +109,8 @@ def find_active_warpgroups(context: Context) -> range:
 
 
 def elaborate_role(context: Context, groups: range, work: Callable[[], None], span: Span) -> None:
-    """Emit an `if` on these warpgroups around the statements that `work` elaborates, if there are any. Stages acquired
-    in it must be released in it.
+    """Emit an `if` on these warpgroups around the statements that `work` elaborates as their role, if there are any.
+    Stages acquired in it must be released in it.
     """
     ending = PathNote(span, "the role ends without a release")
     with (
@@ -142,8 +142,9 @@ def get_warpgroup_threads(group: int) -> range:
 
 
 def resolve_block_barrier(context: Context, op: tile.TileOp) -> tile.TileOp:
-    """Return T.sync_threads counting the threads that reach it, or a named barrier of several roles; others unchanged.
-    Where only some warps of a block without roles come here, all of its threads wait for them.
+    """Return a T.sync_threads without its id, and without its count if all threads here arrive; others unchanged. A
+    named barrier that counts more threads than its role has is kept. Where only some warps of a block without roles
+    come here, all of its threads wait for them.
     """
     if not isinstance(op, BlockBarrier) or op.threads is None:
         return op

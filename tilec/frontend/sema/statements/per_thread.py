@@ -96,7 +96,7 @@ def require_uniform(context: Context, expr: tile.Expr, span: Span, what: str) ->
 
 
 def require_known_threads(context: Context, span: Span, what: str) -> None:
-    """Let the whole block run a masked collective statement, by marking its `if`s as shared; refuse unknown masks.
+    """Mark the thread-dependent `if`s around a collective statement as run by the whole block; refuse unknown threads.
     Errors: `thread-dependent`, where it is not known at compile time which threads meet them.
     """
     if not context.is_divergent:
@@ -229,8 +229,8 @@ def freeze_value(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
 
 
 def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
-    """Return an assertion that also passes in threads outside the masks: all masks if its condition differs by thread.
-    Otherwise those of the branches only.
+    """Return an assertion whose condition also holds in all threads that the current masks exclude. If it differs from
+    thread to thread, it also holds in threads past the requested ones.
     """
     condition = op.condition
     masks = tuple(mask.condition for mask in context.masks)
