@@ -82,7 +82,7 @@ def compile(
     try:
         build = driver.build_kernel(file, chosen, driver.Observer())
     except CompileError as error:
-        raise draw_error(_in_words_of_python(error, file), file).with_traceback(None) from None
+        raise draw_error(_reword_for_python(error, file), file).with_traceback(None) from None
     for found in build.warnings:
         warnings.warn(_render_text(found, file), stacklevel=2)
     return Kernel(build.manifest, build.cubin, build, is_emulated=device == "emulator")
@@ -176,12 +176,12 @@ def _read_source(source: object) -> SourceFile:
         return files.read_source(os.fspath(source))
     except CompileError as error:
         (first,) = error.diagnostics
-        if first.code != "no-such-file" or (near := _similar_file(Path(source))) is None:
+        if first.code != "no-such-file" or (near := _find_similar_file(Path(source))) is None:
             raise
         raise CompileError(replace(first, help=f"did you mean {near}?")) from None
 
 
-def _similar_file(path: Path) -> Path | None:
+def _find_similar_file(path: Path) -> Path | None:
     """Return the file in the same folder, with the same suffix, whose name is nearest to a missing one, or None."""
     try:
         beside = [other.name for other in path.parent.iterdir() if other.suffix == path.suffix]
@@ -212,7 +212,7 @@ def draw_error(error: CompileError, source: SourceFile) -> CompileError:
     return located
 
 
-def _in_words_of_python(error: CompileError, source: SourceFile) -> CompileError:
+def _reword_for_python(error: CompileError, source: SourceFile) -> CompileError:
     """Return a `CompileError` whose texts about `-D` constants name arguments of `tilec.compile`; others unchanged."""
     if not any(d.code.endswith("-define") for d in error.diagnostics):
         return error
@@ -426,7 +426,7 @@ class Kernel:
         shared = self._warn_of_shared_memory(arrays)
         # The emulator's launcher copies strided tensors to their layout.
         arguments = emulate.KernelArguments(arrays, scalars)
-        with self._unwritten_reported({n: a for n, a in arrays.items() if n not in shared}):
+        with self._report_unwritten({n: a for n, a in arrays.items() if n not in shared}):
             if self._build is not None:
                 report = emulate.emulate_build(self._build, arguments)
             else:
@@ -448,7 +448,7 @@ class Kernel:
         return shared
 
     @contextmanager
-    def _unwritten_reported(self, arrays: Mapping[str, NDArray[Any]]) -> Iterator[None]:
+    def _report_unwritten(self, arrays: Mapping[str, NDArray[Any]]) -> Iterator[None]:
         """Warn, after the run in the `with`, of output elements that no block wrote, and restore what they held. The
         outputs are filled with poison before.
         """

@@ -45,14 +45,14 @@ def _list_places(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> I
             continue
         for axis, size in enumerate(tensor.shape):
             if name in scalar_names(size):
-                what = f"{_dimension(axis, len(tensor.shape))} of {spelled[tensor.name]}"
-                yield _in_units(what, size)
+                what = f"{_name_axis(axis, len(tensor.shape))} of {spelled[tensor.name]}"
+                yield _add_unit(what, size)
         for axis, size in enumerate(tensor.strides or ()):
             if name in scalar_names(size):
-                yield _in_units(f"stride {axis} of {spelled[tensor.name]}", size)
+                yield _add_unit(f"stride {axis} of {spelled[tensor.name]}", size)
 
 
-def _dimension(axis: int, rank: int) -> str:
+def _name_axis(axis: int, rank: int) -> str:
     """Return what a tensor's axis is called: "elements" of rank 1, "rows" or "columns" of rank 2, else "dimension
     3".
     """
@@ -61,7 +61,7 @@ def _dimension(axis: int, rank: int) -> str:
     return "elements" if rank == 1 else ("rows", "columns")[axis]
 
 
-def _in_units(what: str, size: Size) -> str:
+def _add_unit(what: str, size: Size) -> str:
     """Return `what` with the unit of a size: alone, divided by its factor, or with the formula of the size."""
     match size:
         case str():

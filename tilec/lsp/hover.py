@@ -35,7 +35,7 @@ def describe_place(document: Document, documents: Documents, line: int, column: 
         if file is not None and other is not None:
             parts += _describe_definition(file[0], other)
     parts += _explain_diagnostics(document, line, column)
-    if _is_statement(document, line):
+    if _lies_in_function(document, line):
         parts += _describe_schedules(document, line, column)
     return ("\n\n".join(parts), span) if parts and word else None
 
@@ -86,7 +86,7 @@ def _explain_diagnostics(document: Document, line: int, column: int) -> Iterator
                 yield f"**{found.severity}[{found.code}]** {' '.join(EXPLANATIONS.get(found.code, '').split())}"
 
 
-def _is_statement(document: Document, line: int) -> bool:
+def _lies_in_function(document: Document, line: int) -> bool:
     """Return whether a line lies in a function, lambda or comprehension of the file, and so may have a schedule."""
     return any(is_in_span(scope.span, line, 1) or scope.span.line == line for scope in document.names.scopes[1:])
 

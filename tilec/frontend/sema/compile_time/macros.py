@@ -72,8 +72,8 @@ def _freeze_index(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
 
 
 def run_macro_body(context: Context, statements: tuple[ast.Stmt, ...]) -> values.Value:
-    """Elaborate a macro's statements up to its `return`, also in an `if`, and return its value or None; refuse loops'
-    ones. An `if` that contains a `return` takes the rest of the body into both branches.
+    """Elaborate a macro's statements up to its `return`, also in an `if`, and return its value or None; refuse it in
+    loops. An `if` that contains a `return` takes the rest of the body into both branches.
     """
     for place, statement in enumerate(statements):
         match statement:

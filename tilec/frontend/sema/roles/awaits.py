@@ -101,20 +101,20 @@ class _CopyGroupWalker:
             case CpAsyncArrive():
                 groups.clear()  # any access of the tiles waits for the barrier
             case sync.CommitCopies():
-                self.begin(groups, {})
+                self.add_group(groups, {})
             case tile.TileOp() if is_asynchronous_copy(stmt):
-                self.begin(groups, {stmt.regions[1].buffer: stmt.span})
+                self.add_group(groups, {stmt.regions[1].buffer: stmt.span})
             case tile.For() | tile.While():
-                self.touched(stmt, _find_control_reads(stmt), groups)
+                self.remove_used_tiles(stmt, _find_control_reads(stmt), groups)
                 return self.loop(stmt, groups)
             case tile.If():
-                self.touched(stmt, _find_control_reads(stmt), groups)
+                self.remove_used_tiles(stmt, _find_control_reads(stmt), groups)
                 other = [dict(group) for group in groups]
                 then, orelse = self.body(stmt.then, groups), self.body(stmt.orelse, other)
                 groups[:] = _merge_groups(groups, other)
                 return replace(stmt, then=then, orelse=orelse)
             case _:
-                self.touched(stmt, (*find_reads(stmt), *find_writes(stmt)), groups)
+                self.remove_used_tiles(stmt, (*find_reads(stmt), *find_writes(stmt)), groups)
         return stmt
 
     def loop(self, loop: tile.For | tile.While, groups: CopyGroups) -> tile.For | tile.While:
@@ -126,13 +126,13 @@ class _CopyGroupWalker:
             if [set(group) for group in groups] == [set(group) for group in before]:
                 return replace(loop, body=body)
 
-    def begin(self, groups: CopyGroups, group: dict[tile.Buffer, Span]) -> None:
+    def add_group(self, groups: CopyGroups, group: dict[tile.Buffer, Span]) -> None:
         """Append a copy group as the newest, merging the two oldest while there are more than `most`."""
         groups.append(group)
         while len(groups) > self.most:
             groups[:2] = [groups[0] | groups[1]]
 
-    def touched(self, stmt: tile.Stmt, buffers: tuple[tile.Buffer, ...], groups: CopyGroups) -> None:
+    def remove_used_tiles(self, stmt: tile.Stmt, buffers: tuple[tile.Buffer, ...], groups: CopyGroups) -> None:
         """Remove the tiles that a statement uses from the pending groups, with a warning: no wait stands before it."""
         for group in groups:
             for buffer in [buffer for buffer in group if buffer in buffers]:
