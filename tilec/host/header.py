@@ -45,14 +45,14 @@ def _list_places(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> I
             continue
         for axis, size in enumerate(tensor.shape):
             if name in scalar_names(size):
-                what = f"{_name_axis(axis, len(tensor.shape))} of {spelled[tensor.name]}"
+                what = f"{_dimension(axis, len(tensor.shape))} of {spelled[tensor.name]}"
                 yield _add_unit(what, size)
         for axis, size in enumerate(tensor.strides or ()):
             if name in scalar_names(size):
                 yield _add_unit(f"stride {axis} of {spelled[tensor.name]}", size)
 
 
-def _name_axis(axis: int, rank: int) -> str:
+def _dimension(axis: int, rank: int) -> str:
     """Return what a tensor's axis is called: "elements" of rank 1, "rows" or "columns" of rank 2, else "dimension
     3".
     """
