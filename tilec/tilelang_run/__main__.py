@@ -42,7 +42,7 @@ def run_command() -> int:
 
 def run_script(path: Path, arguments: Sequence[str], machine: kernels.Machine) -> int:
     """Run a script as `__main__` with tilec serving `tilelang`, print an uncaught error, and return the exit code. With
-    the emulator a script that uses torch sees no GPU.
+    the emulator, torch keeps its tensors on the CPU and reports a GPU of the target.
     """
     kernels.MACHINE.target, kernels.MACHINE.device = machine.target, machine.device
     text = path.read_text(encoding="utf-8")

@@ -256,8 +256,8 @@ def _elaborate_function(function: ast.Function, constants: FileEvaluator, warn: 
 def _elaborate_launches(
     function: ast.Function, scope: Scope, constants: FileEvaluator, warn: Warn
 ) -> tuple[Kernel, ...]:
-    """Elaborate each launch of a kernel function to a kernel, repeated until its findings are stable, with its
-    options.
+    """Elaborate each launch of a kernel function to a kernel, repeated until its findings are stable; apply its
+    options. These are the decorator's and the hints'.
     """
     is_eager_kernel = _find_style(function) == "eager"
     outer = constants.context

@@ -171,9 +171,7 @@ def _select_children(parts: list[Child], rule: Rule) -> list[Child]:
 
 def _scan_tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, str, _Extent]]:
     """Yield type, text and extent of each token, with indentation tokens and the end; at an error, a token of no type.
-    No rule accepts that one.
-
-    Where no token matches, or brackets or indentation do not fit, yield a token that no rule accepts.
+    An error is text that is no token, or brackets or indentation that do not fit. No rule accepts that token.
     """
     wrong = "", "", ((1, 1), (1, 1))
     keywords, ignored, with_newlines = tables.keywords, set(tables.ignored), set(tables.with_newlines)

@@ -28,9 +28,8 @@ def parse_file(source: SourceFile, cache_dir: Path | None = None, entry: str | N
 
 
 def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
-    """Parse what can be parsed of a file, without raising syntax errors, and return whether that is the whole.
-
-    This serves name lookup in a text that is being edited. No syntax error is raised.
+    """Parse what can be parsed of a file, without raising syntax errors, and return whether that is the whole. This
+    serves name lookup in a text that is being edited.
     """
     from tilec.frontend.syntax import recover
     from tilec.frontend.syntax.foreign import split_top_level

@@ -230,7 +230,9 @@ def _flatten_decided_ifs(context: Context, statements: tuple[ast.Stmt, ...]) -> 
 
 
 def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
-    """Read T.Kernel's grid, threads and cluster into the context, bind the block indices, and return the grid."""
+    """Read T.Kernel's grid, threads and cluster into the context, bind block indices, record mistakes; return the
+    grid.
+    """
     assert isinstance(launch.context, ast.Call)
     grid: tuple[tile.Extent, ...] = ()
     context.is_launched, context.thread_extents = True, (WARP_THREADS, 1, 1)

@@ -108,8 +108,8 @@ def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Cal
 
 
 def elaborate_while(context: Context, node: ast.While) -> None:
-    """Emit a `while`, or the loop of a tile scheduler; refuse it in T.Parallel, per thread, or if it never ends.
-    Errors: a condition that needs statements.
+    """Emit a `while`, none if it is known to be false; refuse it in T.Parallel, where threads differ, or without an
+    end. The loop of a tile scheduler is one too. Errors: a condition that needs statements.
     """
     per_thread.require_known_threads(context, node.condition.span, "a while")
     if context.is_parallel:

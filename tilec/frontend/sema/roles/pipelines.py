@@ -340,8 +340,6 @@ def is_pipeline_call(context: Context, call: ast.Call) -> bool:
 def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) -> None:
     """Elaborate `with producer.acquire() as tiles:`: acquire a stage, run the body, release it unless the loop is left.
     `with pipe.producer() as producer:` of an input pipeline only names the side.
-
-    For an input pipeline the latter only names the side.
     """
     function = context.value(call.function)
     assert isinstance(function, Method)
@@ -369,9 +367,7 @@ def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) ->
 
 def _enters_stage(handle: PipelineHandle, node: ast.With) -> bool:
     """Return whether `with results.consumer() as result:` acquires a stage: of an output pipeline, unless used as a
-    side. It only names a side for an input pipeline, and where the block uses a method that only a side has.
-
-    It only names a side for an input pipeline, and where the block uses a method that only a side has.
+    side. It is used as a side where the block uses a method that only a side has.
     """
     if handle.pipeline.function != "T.OutputTilePipeline":
         return False
@@ -421,11 +417,8 @@ def add_stage_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argu
 def apply_stage_rules(
     context: Context, op: tile.TileOp, arguments: tuple[list[Argument], dict[str, Argument]]
 ) -> tile.TileOp:
-    """Return an operation, a T.copy into a producer's stage marked to signal its barrier; refuse a consumer's load.
-    Errors: `stage-access`.
-
-    A T.copy from a tensor into a producer's stage may signal the stage's barrier, if the target can do that. Errors:
-    `stage-access`.
+    """Return an operation, a T.copy into a producer's stage marked to signal its barrier; refuse a consumer's load. The
+    copy may signal it, if the target can do that. Errors: `stage-access`.
     """
     given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
     loads = op.copies_from_tensor

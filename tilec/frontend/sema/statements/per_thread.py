@@ -198,8 +198,6 @@ def allocate_local_array(context: Context, name: str, shape: tuple[int, ...], dt
 def bind_thread_value(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
     """Return an expression for a named value: a short one without loads itself, else a bind, or a register copy if
     masked. The register is for loads that may be out of bounds in other threads.
-
-    Short values without loads are substituted, the others are bound, or copied to a register under a mask.
     """
     parts = tuple(tile.walk_expr(value))
     loads = [e for e in parts if isinstance(e, tile.Load)]
@@ -243,10 +241,6 @@ def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T
     """Elaborate by `attempt` again until it adds no findings, then return its result or raise its error. `attempt` adds
     to the given findings. What varies between threads is looked for anew once further `if`s are known to be shared or
     further arrays to be uniform, since less varies then. Only the warnings of the last attempt are passed on.
-
-    `attempt` adds to the given findings. What varies between threads is looked for anew once further `if`s are known to
-    be shared or further arrays to be uniform, since less varies then. Only the warnings of the last attempt are passed
-    on.
     """
     known = Findings()
     while True:
