@@ -13,7 +13,7 @@ from tilec.passes.loop.role_loops import group_statements, map_tiles_to_pipeline
 
 
 def order_roles(assignment: LayoutAssignment, loops: Sequence[PlannedLoop]) -> LayoutAssignment:
-    """Put the statements of explicit roles in the order of their schedules."""
+    """Return the assignment with each explicit role's loop bodies in the order of their schedules."""
     if not assignment.roles or not loops:
         return assignment
     # By role and variable, since roles may share a loop of the kernel.
@@ -21,7 +21,7 @@ def order_roles(assignment: LayoutAssignment, loops: Sequence[PlannedLoop]) -> L
     pipelines = map_tiles_to_pipelines(assignment.kernel)
 
     def order_role(part: RoleAssignment) -> RoleAssignment:
-        """Order the loops of one role."""
+        """Return one role with the bodies of its scheduled loops in schedule order."""
         own = {var: schedule for (role, var), schedule in schedules.items() if role == part.name}
         kernel = part.assignment.kernel
 
