@@ -26,6 +26,7 @@ def order_roles(assignment: LayoutAssignment, loops: Sequence[PlannedLoop]) -> L
         kernel = part.assignment.kernel
 
         def order_loop(stmt: tile.Stmt) -> tile.Stmt:
+            """Return a scheduled loop with its body in schedule order; any other statement as it is."""
             if not isinstance(stmt, tile.For) or stmt.var not in own:
                 return stmt
             parts = release_early(group_statements(stmt.body), pipelines)
