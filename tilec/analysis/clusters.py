@@ -28,8 +28,8 @@ clusters)."""
 
 
 def read_cluster(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int, int]) -> tile.Cluster:
-    """Return the cluster that `cluster_dims=` of a launch gives, or the default; refuse one that the grid is no
-    multiple of."""
+    """Return the cluster of a launch's `cluster_dims=`, or the default; refuse bad sizes, over 8 blocks, or an unfit
+    grid."""
     argument = call["cluster_dims"]
     if argument.value is None:
         argument = Argument(default, call.span)
@@ -144,6 +144,7 @@ def add_grid_counter(
     buffers.append(counter)
 
     def add_counter(stmt: tile.Stmt) -> tile.Stmt:
+        """Return a statement with the counter's name in each T.sync_grid, at any depth."""
         if is_grid_sync(stmt):
             return replace(stmt, counter=counter.name)
         return map_nested_bodies(stmt, lambda body: map_statements(body, add_counter))

@@ -30,7 +30,7 @@ def is_per_thread(expr: tile.Expr) -> bool:
 
 
 def find_scalar_reads(body: tuple[tile.Stmt, ...]) -> frozenset[str]:
-    """Return the tensors and tiles whose elements are indices, conditions or bounds outside elementwise nests."""
+    """Return the names of buffers whose elements are indices, conditions or bounds outside elementwise nests."""
     found: set[str] = set()
     for stmt in body:
         if not isinstance(stmt, tile.Parallel):
@@ -48,7 +48,7 @@ def is_replicated_setting(stmt: tile.Stmt, kernel: tile.Kernel) -> bool:
 
 
 def find_replicated_variables(kernel: tile.Kernel) -> frozenset[str]:
-    """Return the T.alloc_var variables that indices or conditions need and that each role can compute by itself."""
+    """Return the names of T.alloc_var variables that indices or conditions need and each role can compute by itself."""
     made: dict[str, set[str]] = {b.name: set() for b in kernel.buffers if is_variable(b)}
     for stmt, needed in _find_settings(kernel.body, frozenset(), in_pipeline=False):
         for buffer in find_writes(stmt):
@@ -72,7 +72,7 @@ UNKNOWN_SOURCE = "?"  # instead of a tensor's name: a value that a role could no
 def _find_settings(
     body: tuple[tile.Stmt, ...], outer_names: frozenset[str], in_pipeline: bool
 ) -> Iterator[tuple[tile.Stmt, frozenset[str]]]:
-    """Yield each statement that may write, with the names of all buffers that decide its effect."""
+    """Yield each innermost statement with the names of buffers that decide its effect, "?" among them if unknown."""
     for stmt in body:
         match stmt:
             case tile.For() | tile.If() | tile.While():

@@ -52,11 +52,13 @@ def _find_loads(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, list[int
 
 
 def _get_fragment_name(load: tile.Stmt) -> str:
+    """Return the name of the fragment, without stage, that a prefetch loads."""
     assert isinstance(load, Copy) and load.of is not None
     return load.of
 
 
 def _get_prefetch_distance(load: tile.Stmt) -> int:
+    """Return by how many steps a prefetch precedes its use."""
     assert isinstance(load, Copy) and load.prefetch_distance is not None
     return load.prefetch_distance
 

@@ -211,8 +211,8 @@ def is_load(op: tile.TileOp) -> bool:
 
 
 def is_pipelined(loop: tile.For) -> bool:
-    """Return True if the loop is T.Pipelined, not with `num_stages=0`, nor only a wrapper of a pipelined loop.
-    `num_stages=0` switches that off. By default, a loop around a pipelined one is pipelined only if it loads tiles
+    """Return True for T.Pipelined without `num_stages=0`; one around a pipelined loop must have loads or stages of its
+    own. `num_stages=0` switches that off. By default, a loop around a pipelined one is pipelined only if it loads tiles
     itself: else there is nothing to prefetch."""
     if loop.kind != "pipelined" or loop.num_stages == 0:
         return False
@@ -222,7 +222,7 @@ def is_pipelined(loop: tile.For) -> bool:
 
 
 def find_pipelined_loops(body: tuple[tile.Stmt, ...]) -> tuple[tile.For, ...]:
-    """Return the pipelined loops in program order: a loop before those in it."""
+    """Return the pipelined loops among these statements at any depth, in program order: a loop before those in it."""
     return tuple(s for s in tile.walk_statements(body) if isinstance(s, tile.For) and is_pipelined(s))
 
 

@@ -8,5 +8,5 @@ from tilec.ir.tile import Kernel
 
 
 def mark_fast_math(kernel: Kernel) -> Kernel:
-    """Mark the kernel as using approximate functions."""
+    """Return the kernel with "fast-math" among its requests, so that it uses approximate functions."""
     return replace(kernel, asks=tuple(sorted({*kernel.asks, "fast-math"})))

@@ -36,7 +36,7 @@ def find_remote_barriers(kernel: tile.Kernel) -> dict[str, tile.Expr]:
 
 
 def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
-    """Refuse products with use_2cta without clusters of two, beside others, of bad shape, or with factors not by TMA.
+    """Refuse use_2cta products unless clusters have two blocks, all products use it, shapes fit, and TMA fills A and B.
 
     Errors: `bad-cta-pair`."""
     if mistakes.met:  # a product may be missing

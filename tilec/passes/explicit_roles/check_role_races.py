@@ -225,7 +225,8 @@ def _refuse_race(kernel: tile.Kernel, first: _Access, second: _Access) -> NoRetu
 
 
 def _describe_access(access: _Access) -> str:
-    """Describe an access as a label has it: "producer writes it here"."""
+    """Return an access as a label describes it: "producer writes it here", or "the copy that producer begins here
+    …"."""
     role, begun = access.actor
     verb = "writes" if access.footprint.is_write else "reads"
     if not begun:

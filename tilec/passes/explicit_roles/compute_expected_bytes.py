@@ -52,7 +52,8 @@ def _find_filled_tiles(body: tuple[tile.Stmt, ...]) -> Filled:
 def _set_announced_bytes(
     op: tile.Stmt, own_tiles: Filled, other_tiles: Sequence[Filled], target: Target
 ) -> tile.Stmt | tuple[tile.Stmt, ...]:
-    """Return an announcement with the bytes of its TMA copies, or () if no TMA copy fills its stage or pipeline."""
+    """Return a byte announcement with its stage's TMA bytes, () if TMA fills none; refuse one that needs a missing
+    TMA."""
     if not isinstance(op, ExpectTx):
         return op
     elsewhere = [tiles for f in other_tiles for e, tiles in f.items() if e.buffer == op.barrier.buffer]

@@ -51,7 +51,7 @@ def forget_variables(stmt: tile.Stmt, values: Values) -> None:
 
 
 def _replace_variable_loads(expr: tile.Expr) -> tile.Expr:
-    """Replace loads from buffers of T.alloc_var by variables of the same name."""
+    """Return the expression with loads of T.alloc_var buffers replaced by variables of the same name."""
     if isinstance(expr, tile.Load) and is_variable(expr.buffer):
         return tile.Var(expr.buffer.name)
     return map_expressions(expr, _replace_variable_loads)

@@ -103,7 +103,7 @@ class BarrierObserver(Protocol):
 
 
 def list_checkable_roles(assignment: LayoutAssignment, mistakes: ErrorCollector) -> list[Role]:
-    """Return the roles to run barriers of, or none after a refused statement or an error that others follow from."""
+    """Return the explicit roles whose barriers can be run; [] after a refused statement or an error about barriers."""
     statements = tile.walk_statements(assignment.kernel.body)
     # A refused statement may have been an arrival.
     if mistakes.has(*_BARRIER_MISTAKES) or any(map(is_refused, statements)):
@@ -150,6 +150,7 @@ def _find_block_indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]
 
 
 def barrier_name(op: tile.TileOp) -> str:
+    """Return the name of the barrier array that an operation waits or arrives at."""
     assert op.barrier is not None
     return op.barrier.buffer.name
 

@@ -18,7 +18,7 @@ from tilec.support.source import Span
 
 
 def set_consumer_warpgroups(kernel: tile.Kernel, consumer_warpgroups: int) -> tile.Kernel:
-    """Return the kernel with this number of computing warpgroups; refuse one that depends on its threads.
+    """Return the kernel with so many computing warpgroups; refuse if its text or a product depends on the number.
 
     Errors: `bad-consumer-warpgroups`."""
     groups = consumer_warpgroups

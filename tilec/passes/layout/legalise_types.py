@@ -50,7 +50,7 @@ def legalise_types(kernel: tile.Kernel, mistakes: ErrorCollector = RAISE_FIRST) 
 
 
 def _is_packed(buffer: tile.Buffer) -> bool:
-    """Return True if two elements of the buffer share a byte."""
+    """Return True if two elements of the buffer share a byte: four-bit types outside of fragments."""
     return buffer.dtype.per_byte == 2 and buffer.scope != "fragment"
 
 
@@ -210,6 +210,7 @@ def _cast_to_float32(value: tile.Expr) -> tile.Expr:
 
 
 def _replace_type(expr: Any, dtype: DType) -> tile.Expr:
+    """Return the expression with another result type, its operands unchanged."""
     made: tile.Expr = replace(expr, dtype=dtype)
     return made
 
@@ -229,6 +230,7 @@ def _load_code(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr
 
 
 def _legalise_body(body: tuple[tile.Stmt, ...], mistakes: ErrorCollector) -> tuple[tile.Stmt, ...]:
+    """Return the statements in types that the machine has, with placeholders for refused ones."""
     return tuple(_legalise_or_refuse(s, mistakes) for s in body)
 
 
@@ -264,8 +266,8 @@ def _legalise_expressions(stmt: tile.Stmt, values: _ValueLegaliser) -> tile.Stmt
 
 
 def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
-    """Return the nest in types that the machine has, two iterations made one where stored elements share a byte. Where
-    it stores elements that share bytes, each new iteration is two of the old ones."""
+    """Return the nest in types that the machine has, iterations paired where elements share a byte; refuse unpairable
+    ones. Where it stores elements that share bytes, each new iteration is two of the old ones."""
     pairs = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and _is_packed(s.buffer)]
     if not pairs:
         return replace(nest, body=tuple(_legalise_nest_body(nest.body, _ValueLegaliser())))

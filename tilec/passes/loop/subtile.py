@@ -249,9 +249,11 @@ class _NestPart:
 
 
 def _declared_variables(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
+    """Yield the variables that the statements and all nested in them declare."""
     for inner in tile.walk_statements(body):
         yield from tile.declared_variables(inner)
 
 
 def _add_offset(expr: tile.Expr, offset: int) -> tile.Expr:
+    """Return the expression plus the offset; itself for 0."""
     return expr if offset == 0 else tile.Binary("add", expr, tile.int32_const(offset), INT32)

@@ -258,7 +258,7 @@ class Expander:
     def get_tensor_map(
         self, tensor: tile.Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Im2colCorners | None
     ) -> warp.TensorMap:
-        """Return the tensor map for a tensor, box and swizzle, made at its first use."""
+        """Return the program's tensor map for a tensor, box and swizzle, added under a new name at its first use."""
         key = (tensor.name, box, swizzle, corners)
         if key not in self.maps:
             taken = sum(k[0] == tensor.name for k in self.maps)

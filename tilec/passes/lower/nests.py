@@ -93,7 +93,7 @@ def _choose_kept_type(dtype: DType) -> DType:
 
 
 def _group_stores(body: tuple[tile.Stmt, ...]) -> list[list[tile.Store | tile.Print]]:
-    """Group the stores, in program order, into runs that all set registers or all set memory."""
+    """Group a nest's stores and prints, in program order, into runs that all set registers or all set memory."""
     parts: list[list[tile.Store | tile.Print]] = []
     is_of_registers: bool | None = None
     for stmt in tile.walk_statements(body):

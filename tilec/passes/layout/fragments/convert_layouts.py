@@ -113,8 +113,7 @@ def _convert_operation(
 
 
 def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
-    """Return the nest on the staging tile where its accesses conflict, with the copies; refuse one that reads and
-    stores."""
+    """Return the nest with conflicting accesses on the staging tile, and copies; refuse stores beside other reads."""
     buffer, indices = conflict.buffer, conflict.indices
     stores = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and s.buffer == buffer]
     loaded = {e.indices for e in find_loads(nest.body) if e.buffer == buffer}

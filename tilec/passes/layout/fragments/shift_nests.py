@@ -52,7 +52,7 @@ def shift_nest(conflict: LayoutConflict) -> tile.Parallel | None:
         return None
 
     def shift_statement(stmt: tile.Stmt) -> tile.Stmt:
-        """Return the statement with the nest's variables replaced."""
+        """Return a store or `if`, with all in it, with the nest's variables shifted."""
         if isinstance(stmt, tile.If):
             stmt = replace(stmt, condition=shift_expr(stmt.condition))
             return map_nested_bodies(stmt, lambda body: tuple(map(shift_statement, body)))

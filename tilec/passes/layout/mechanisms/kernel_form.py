@@ -38,8 +38,8 @@ class FormChoice:
 
 
 def choose_kernel_form(kernel: tile.Kernel, target: Target, strategy: Strategy) -> FormChoice:
-    """Return the kernel's form, serial, unspecialised or warp-specialised, and why no warps have roles. Errors:
-    `strategy-impossible`."""
+    """Return the kernel's form by strategy and loops, and why no warps have roles; refuse roles that are asked for in
+    vain. Errors: `strategy-impossible`."""
     loops = find_pipelined_loops(kernel.body)
     if not loops:
         return FormChoice("serial", "there is no T.Pipelined loop")

@@ -260,7 +260,8 @@ def refuse_tensor_copy(op: Copy) -> NoReturn:
 
 
 def check_tensor_copy(op: Copy, threads: int) -> None:
-    """Refuse a copy between tensor memory and registers that is no whole fragment, aligned and shared by all warps."""
+    """Refuse a copy between tensor memory and registers unless it is a whole fragment, aligned, that the warps can
+    share."""
     registers, part = op.regions if op.regions[1].buffer.scope == "tmem" else op.regions[::-1]
     fragment, tensor = registers.buffer, part.buffer
     fits = fragment.scope == "fragment" and registers.is_whole and part.extent == fragment.extents

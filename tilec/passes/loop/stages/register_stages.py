@@ -44,8 +44,8 @@ MAX_UNROLLED_STATEMENTS = 32
 def apply_register_stages(
     kernel: tile.Kernel, requests: Sequence[StageRequest], mistakes: ErrorCollector
 ) -> tile.Kernel:
-    """Return the kernel with the loops unrolled that load requested fragments, which get versions; record refusals.
-    Errors: `pipeline-impossible`. A loop that loads fragments with one stage is marked with num_stages=1."""
+    """Unroll the loops that load requested fragments, each step on a version of these; record refused requests. Errors:
+    `pipeline-impossible`. A loop that loads fragments with one stage is marked with num_stages=1."""
     requests = [request for request in requests if request.tile.in_registers]
     inner: dict[tile.Var, dict[str, StageRequest]] = {}
     loops: dict[tile.Var, tile.For] = {}
@@ -151,7 +151,7 @@ def find_loaded_fragment(stmt: tile.Stmt) -> str:
 
 
 def _find_checked_loop(kernel: tile.Kernel, request: StageRequest) -> tile.For:
-    """Return the loop that loads the fragment in each step; refuse a request that it cannot fulfil."""
+    """Return the loop whose steps load the requested fragment; refuse a request for which no loop can be unrolled."""
     name = request.tile.name
     loops = [loop for loop in tile.walk_statements(kernel.body) if isinstance(loop, tile.For)]
     loop = next((loop for loop in loops if any(find_loaded_fragment(s) == name for s in loop.body)), None)

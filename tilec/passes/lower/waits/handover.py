@@ -85,6 +85,7 @@ def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation
         return body
 
     def replace_arrival(op: warp.Operation) -> warp.Operation:
+        """Return an arrival of cp.async copies as one of threads; any other operation as it is."""
         if not isinstance(op, warp.CopiesArrive):
             return op
         return warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span)
@@ -96,6 +97,7 @@ def _fence_waits(body: tuple[warp.Operation, ...], barriers: frozenset[str]) -> 
     """Add a proxy fence behind each wait for one of the barriers."""
 
     def add_fence(op: warp.Operation) -> tuple[warp.Operation, ...]:
+        """Return the operation, with a proxy fence behind a wait for one of the barriers."""
         waits = isinstance(op, warp.BarrierWait) and op.barrier.name in barriers
         return (op, warp.ProxyFence(span=op.span)) if waits else (op,)
 

@@ -42,6 +42,7 @@ def number_operations(
     places = itertools.count()
 
     def number_operation(op: warp.Operation) -> Node:
+        """Return an operation as the node with the next number, with its touches and nested nodes."""
         place = next(places)
         found, queue = find_touches(op, per_warpgroup)
         known = find_owners(op, fixed)

@@ -32,7 +32,7 @@ NeedsPart = Literal["all", "barrier", "fence"] | Queue
 
 
 def drop_part(needs: SyncNeeds, part: NeedsPart) -> SyncNeeds:
-    """Return the needs of an operation without its barrier, fence, or waits of one queue."""
+    """Return the needs of an operation without one part: its barrier, fence, waits of one queue, or all."""
     match part:
         case "all":
             return SyncNeeds()
