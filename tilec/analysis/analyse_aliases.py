@@ -49,8 +49,8 @@ class AliasAnalysis:
 
 
 def analyse_aliases(kernel: tile.Kernel) -> AliasAnalysis:
-    """Return a kernel's alias groups, and each statement's memory effects with the statements it must follow. Nothing
-    uses it but the dump of -O1."""
+    """List each buffer as an alias group, and for each statement its reads, writes and the statements it must follow.
+    Nothing uses it but the dump of -O1."""
     loops = [s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.For) and is_pipelined(s)]
     versioned = {b.name: loop for loop in loops for ring in plan_rings(kernel, loop) for b in ring.buffers}
     buffers = [*(p for p in kernel.params if isinstance(p, tile.Buffer)), *kernel.buffers]

@@ -19,7 +19,7 @@ Product = tuple[tile.Expr, tile.Expr, bool]
 
 
 def contract_products(kernel: tile.Kernel) -> tile.Kernel:
-    """Return the kernel with each product that is added to a float turned into an fma, within one expression."""
+    """Turn each float sum with a product, within one expression, into an fma, which rounds once."""
     body = _contract_body(kernel.body, ())
     return kernel if body is kernel.body else replace(kernel, body=body)
 

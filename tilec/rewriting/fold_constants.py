@@ -22,7 +22,7 @@ from tilec.ir.types import BOOL, DType
 
 
 def fold_constants(kernel: tile.Kernel) -> tile.Kernel:
-    """Return the kernel with constants folded, integer arithmetic simplified, and statements without effect dropped."""
+    """Fold constants and simplify integer arithmetic in a kernel, and drop its statements without effect."""
     body = _fold_body(kernel.body, prune=True)
     return kernel if body is kernel.body else replace(kernel, body=body)
 

@@ -31,7 +31,7 @@ class UniqueNames:
 
 
 def make_names_unique(kernel: tile.Kernel) -> tile.Kernel:
-    """Return the kernel with each variable under a name of its own; itself if nothing is declared twice.
+    """Rename variables that are declared again, so that each has a name of its own; the first one keeps its name.
 
     In program order, the first declaration keeps its name. Return the kernel itself where nothing is declared twice."""
     names = UniqueNames({d.name for d in (*kernel.params, *kernel.buffers, *kernel.block_vars)})

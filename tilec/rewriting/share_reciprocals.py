@@ -23,8 +23,7 @@ Dependences = Mapping[tile.Var, frozenset[tile.Var]]
 
 
 def share_reciprocals(kernel: tile.Kernel) -> tile.Kernel:
-    """Return the kernel with float32 divisions by a divisor that 8 or more elements share as products by
-    reciprocals."""
+    """Replace a float32 division whose divisor 8 or more elements share by a product with the divisor's reciprocal."""
     body = map_statements(kernel.body, _share_in_statement)
     return kernel if body is kernel.body else replace(kernel, body=body)
 

@@ -39,7 +39,7 @@ class _KernelFacts:
 
 
 def assign_role_mechanisms(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
-    """Return the kernel with mechanisms for operations that only roles have, and the version counts of tiles.
+    """Assign mechanisms to operations that only roles have, on tiles of one version, and count the tiles' versions.
 
     Returns the number of versions of each such tile, too. Errors: `unsupported-operand`."""
     announced = (s.barrier.buffer.name for s in tile.walk_statements(kernel.body) if isinstance(s, ExpectTx))

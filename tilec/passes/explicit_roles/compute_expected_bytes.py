@@ -23,7 +23,7 @@ Filled = Mapping[tile.Load, tuple[tile.Buffer, ...]]
 
 
 def compute_expected_bytes(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """Set the bytes that pipeline stages announce to what TMA copies bring; drop announcements without such copies.
+    """Set the bytes that a pipeline stage announces to what TMA brings; drop announcements that TMA does not fulfil.
 
     Roles are split, and copies have mechanisms. Errors: `unsupported-operand`."""
     blocks = [stmt for stmt in kernel.body if isinstance(stmt, tile.If) and guarded_warpgroups(stmt) is not None]

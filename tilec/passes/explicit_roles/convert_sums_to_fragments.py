@@ -27,7 +27,7 @@ from tilec.support.diagnostics import Label, raise_error
 
 
 def convert_sums_to_fragments(kernel: tile.Kernel) -> tile.Kernel:
-    """Turn sums in tensor memory into fragments in a kernel without explicit roles, and clear them before loops.
+    """Turn sums in tensor memory into fragments cleared before their loops, unless the kernel has explicit roles.
 
     Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop."""
     if has_explicit_roles(kernel):

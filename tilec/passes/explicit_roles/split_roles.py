@@ -56,7 +56,7 @@ def has_explicit_roles(kernel: tile.Kernel) -> bool:
 
 
 def split_roles(kernel: tile.Kernel) -> tile.Kernel:
-    """Return the kernel with barriers first, then common statements, then one `if` on warpgroups for each role.
+    """Split the kernel into barriers, common statements, and one block of statements under a condition for each role.
 
     Its barriers come first, then the statements of all warpgroups together, then each role's statements under a
     condition on its warpgroups. A kernel with one role stays as it is. Errors: `cross-role-fragment`,

@@ -18,7 +18,7 @@ from tilec.support.source import Span
 
 
 def set_consumer_warpgroups(kernel: tile.Kernel, consumer_warpgroups: int) -> tile.Kernel:
-    """Return the kernel with so many computing warpgroups; refuse if its text or a product depends on the number.
+    """Set the number of computing warpgroups; refuse it if a statement or a product's shape depends on the number.
 
     Errors: `bad-consumer-warpgroups`."""
     groups = consumer_warpgroups

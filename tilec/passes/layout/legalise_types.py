@@ -32,7 +32,7 @@ from tilec.support.source import Span
 
 
 def legalise_types(kernel: tile.Kernel, mistakes: ErrorCollector = RAISE_FIRST) -> tile.Kernel:
-    """Return the kernel with narrow types stored as bytes and computed as int32 or float32; as it is without any."""
+    """Store elements of types that the machine lacks as bytes, and compute with them as int32 or float32."""
     buffers = [p for p in (*kernel.params, *kernel.buffers) if isinstance(p, tile.Buffer)]
     named = {e.dtype for s in tile.walk_statements(kernel.body) for x in list_expressions(s) for e in tile.walk_expr(x)}
     if not any(dtype in NARROW_TYPES for dtype in (*named, *(b.dtype for b in buffers))):

@@ -82,7 +82,7 @@ def select_mechanisms(
     mistakes: ErrorCollector = RAISE_FIRST,
     tma_loads: bool = True,
 ) -> MechanismSelection:
-    """Choose the kernel's form and a mechanism for each copy and product, recording errors for refused ones.
+    """Choose the kernel's form and a mechanism for each copy and product; record the error of an impossible one.
 
     `tma_loads`: loops without a producer role may load by TMA too."""
     legalise.check_arithmetic(kernel.body, target, mistakes)

@@ -19,7 +19,7 @@ def show_subtile(cut: tile.Subtile) -> str:
 
 
 def apply_requested_subtiles(kernel: tile.Kernel, options: CompileOptions) -> tuple[tile.Kernel, tuple[Decision, ...]]:
-    """Return the kernel with tiles split as the author or a schedule's trace asks, and the decision if one is asked."""
+    """Split tiles into the parts that the kernel or its schedule's trace asks for, and record that decision."""
     by: Decider = "the kernel"
     requested, why = kernel.subtiles, "T.annotate_subtile"
     if not requested and options.schedule is not None:

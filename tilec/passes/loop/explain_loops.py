@@ -14,7 +14,7 @@ from tilec.support.options import CompileOptions
 def explain_loops(
     loops: Sequence[PlannedLoop], options: CompileOptions, decisions: Sequence[Decision], budget: Budget
 ) -> Iterator[Decision]:
-    """Yield decisions about a kernel's scheduled loops: private copies of transposed operands, and a spent budget."""
+    """Report as decisions whether warpgroups copy transposed operands, and whether the search used its whole budget."""
     yield from _explain_operand_transposes([planned.loop for planned in loops], options, decisions)
     if budget.is_spent:
         is_default = options.search_budget == CompileOptions().search_budget

@@ -16,7 +16,7 @@ from tilec.target.table import Target
 
 
 def explain_warps(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> Iterator[Decision]:
-    """Yield the decisions about warps: consumer warpgroups, loading threads, and instructions of products."""
+    """Report as decisions how many warpgroups compute, which threads load, and which instructions products use."""
     yield from _explain_consumer_warpgroups(assignment, options)
     yield from _explain_loads(assignment, options)
     yield from _explain_products(assignment, target)

@@ -13,7 +13,7 @@ from tilec.passes.loop.role_loops import group_statements, map_tiles_to_pipeline
 
 
 def order_roles(assignment: LayoutAssignment, loops: Sequence[PlannedLoop]) -> LayoutAssignment:
-    """Return the assignment with each explicit role's loop bodies in the order of their schedules."""
+    """Put the statements in loops of explicit roles in the order of the loops' schedules."""
     if not assignment.roles or not loops:
         return assignment
     # By role and variable, since roles may share a loop of the kernel.

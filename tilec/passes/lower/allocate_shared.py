@@ -14,7 +14,7 @@ from tilec.target.table import Target
 
 
 def allocate_shared(program: Program, target: Target, switches: EnvironmentSwitches) -> Program:
-    """Return the program with an offset for each shared tile and for the barriers; refuse one that does not fit.
+    """Assign each tile and the barriers an offset in shared memory; refuse a kernel that does not fit.
 
     Tiles lie one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
     these do, and barriers come last. Errors: `shared-memory-overflow`."""

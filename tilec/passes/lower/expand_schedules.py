@@ -49,7 +49,7 @@ from tilec.target.table import Target
 def expand_schedules(
     assignment: LayoutAssignment, loops: Sequence[PlannedLoop], target: Target, arrivals: Arrivals
 ) -> warp.Program:
-    """Return the warp program of a kernel and its loops' schedules: rings, and for each role its operations.
+    """Expand a kernel and its loops' schedules into a warp program: rings, and each role's operations.
 
     `arrivals`: the threads that arrive at the barriers of a block's own rings."""
     scheduled = [planned.scheduled for planned in loops]

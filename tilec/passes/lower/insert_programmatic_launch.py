@@ -24,7 +24,7 @@ from tilec.support.source import NOWHERE, Span
 
 
 def insert_programmatic_launch(program: Program) -> Program:
-    """Add a signal to the next kernel and, with barriers, a wait for the one before; nothing if grid controls exist.
+    """Insert a signal to the next kernel and, with barriers, a wait for the one before, unless the kernel has its own.
 
     Inserts the wait, and the signal to the next kernel. A program with grid barriers stays as it is, too: blocks of the
     next kernel could take the place of blocks that must run at the same time."""

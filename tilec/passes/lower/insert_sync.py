@@ -42,7 +42,7 @@ from tilec.support.records import dataclass
 
 
 def insert_sync(program: warp.Program) -> warp.Program:
-    """Return the program with all waits, proxy fences and barriers that its roles' accesses to memory need."""
+    """Insert all waits, proxy fences and barriers that each role's accesses to memory need."""
     by_async = frozenset(touches.find_async_tiles(program)) if program.explicit_roles else frozenset()
     if program.explicit_roles:
         program = prepare_arrivals(program, by_async)

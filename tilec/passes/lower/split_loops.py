@@ -20,7 +20,7 @@ MAX_THRESHOLDS = 2
 
 
 def split_loops(program: warp.Program) -> warp.Program:
-    """Return the program with steady loops split where a condition on the loop variable changes; one role stays whole.
+    """Split steady loops where a condition on the loop's variable changes, unless the kernel has only one role.
 
     Only where loads have a role of their own: a single role has no registers to spare for what the assembler keeps from
     one piece to the next, and kernels that just fit spill."""

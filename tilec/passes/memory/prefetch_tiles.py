@@ -29,8 +29,8 @@ MAX_SMALL_TILE_BYTES = 4096  # with all versions; larger tiles would take memory
 
 
 def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
-    """Return the kernel with tiles that loops only read, and small ones behind loops, loaded early by TMA. In a serial
-    kernel, all copies by TMA are such."""
+    """Load tiles that loops only read, and small ones read behind loops, early by TMA, in rings of one or two versions.
+    In a serial kernel, all copies by TMA are such."""
     if assignment.form == "serial":
         body = rewrite_statements(assignment.kernel.body, _use_single_version)
         return replace(assignment, kernel=replace(assignment.kernel, body=body))

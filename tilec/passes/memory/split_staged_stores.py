@@ -59,7 +59,7 @@ class StagedStore:
 
 
 def split_staged_stores(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
-    """Return the kernel with stores through shared memory split into chunks of columns, outside pipelined loops."""
+    """Split stores that pass through shared memory into chunks of columns, except in pipelined loops."""
     chunkings = _find_chunkings(assignment)
     if not chunkings:
         return assignment

@@ -14,7 +14,7 @@ from tilec.support.options import CompileOptions
 
 
 def build_problems(state: KernelState) -> KernelState:
-    """Return the state with the scheduling problem of each pipelined loop; only record errors if it is only checked."""
+    """Build the scheduling problem of each pipelined loop; only record errors if the kernel is only checked."""
     if state.is_checked_only:
         from tilec.passes.scheduling.legality import check_loops
 

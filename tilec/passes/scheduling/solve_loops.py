@@ -17,7 +17,7 @@ from tilec.support.options import CompileOptions
 
 
 def solve_loops(state: KernelState) -> tuple[PlannedLoop, ...]:
-    """Return all pipelined loops with schedules, those already explored with their best one at the same interval."""
+    """Schedule each pipelined loop by its trace, its hints or the solver; finish explored ones at the same interval."""
     if state.search.explored is not None:
         planned = tuple(_settle_loop(each, state.options, state.search.budget) for each in state.search.explored)
     else:
