@@ -26,7 +26,8 @@ def is_first_step(load: Copy) -> bool:
 
 def find_fragment_prefetches(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, int, str]]:
     """Yield each fragment prefetch as (load, use it must precede, iterations between, fragment), by statement index.
-    Beside a running wgmma product a load begins behind its issue, so it precedes one use less."""
+    The iterations from load to use are 0 or −1. Beside a running wgmma product a load begins behind its issue, so it
+    precedes one use less."""
     for load, steps, step in _find_loads(statements):
         distance = _get_prefetch_distance(statements[load]) - _has_running_product(statements, load)
         iteration, other = divmod(step - distance, len(steps))

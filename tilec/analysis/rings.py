@@ -118,8 +118,9 @@ def find_sharing_loops(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = Fa
 
 @cache_by_identity(16)
 def find_shared_ring_tiles(kernel: tile.Kernel, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
-    """Return the tiles that several pipelined loops can have in one ring, by name, each with these loops. TMA, which
-    counts bytes, fills it in all of the loops or in none."""
+    """Return the tiles that several pipelined loops can have in one ring, by name, each with these loops. Each loop
+    overwrites the tile before it reads it, and nothing else touches it. TMA, which counts bytes, fills it in all of the
+    loops or in none."""
     loops = [s for s in find_pipelined_loops(kernel.body) if not find_pipelined_loops(s.body)]
     if len(loops) < 2:
         return {}
@@ -212,8 +213,7 @@ def is_load(op: tile.TileOp) -> bool:
 
 def is_pipelined(loop: tile.For) -> bool:
     """Return True for T.Pipelined without `num_stages=0`; one around a pipelined loop must have loads or stages of its
-    own. `num_stages=0` switches that off. By default, a loop around a pipelined one is pipelined only if it loads tiles
-    itself: else there is nothing to prefetch."""
+    own. Otherwise there is nothing to prefetch."""
     if loop.kind != "pipelined" or loop.num_stages == 0:
         return False
     if loop.stage is not None or loop.num_stages is not None:

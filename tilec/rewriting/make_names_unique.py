@@ -33,15 +33,14 @@ class UniqueNames:
 def make_names_unique(kernel: tile.Kernel) -> tile.Kernel:
     """Rename variables that are declared again, so that each has a name of its own; the first one keeps its name.
 
-    In program order, the first declaration keeps its name. Return the kernel itself where nothing is declared twice."""
+    A pass may then write a statement in two places. Return the kernel itself where nothing is declared twice."""
     names = UniqueNames({d.name for d in (*kernel.params, *kernel.buffers, *kernel.block_vars)})
     body = _rename_body(kernel.body, names, {})
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
 def _rename_body(body: tuple[tile.Stmt, ...], names: UniqueNames, renamed: dict[str, str]) -> tuple[tile.Stmt, ...]:
-    """Return statements with repeated declarations renamed, recording new names; the same list if none is. Return the
-    list itself where nothing changes."""
+    """Return statements with repeated declarations renamed, recording new names; the same list if none is."""
     made = list(body)
     for at in range(len(made)):
         stmt = made[at] = _rename_statement(made[at], names, renamed)

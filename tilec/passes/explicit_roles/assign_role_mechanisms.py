@@ -41,7 +41,7 @@ class _KernelFacts:
 def assign_role_mechanisms(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
     """Assign mechanisms to operations that only roles have, on tiles of one version, and count the tiles' versions.
 
-    Returns the number of versions of each such tile, too. Errors: `unsupported-operand`."""
+    Errors: `unsupported-operand`."""
     announced = (s.barrier.buffer.name for s in tile.walk_statements(kernel.body) if isinstance(s, ExpectTx))
     remote, factors, coordinates = find_remote_barriers(kernel), find_factors(kernel), collect_coordinates(kernel)
     versions, facts = find_versioned_tiles(kernel), _KernelFacts(frozenset(announced), remote, factors, coordinates)

@@ -82,7 +82,7 @@ def split_roles(kernel: tile.Kernel) -> tile.Kernel:
 
 def find_split_roles(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
     """Return the roles of a split kernel, each as a kernel with threads from 0; the common one first, () without roles.
-    Each is a kernel that numbers its threads from 0; none where the kernel has no explicit roles."""
+    The others come in the order of their warps."""
     if not has_explicit_roles(kernel):
         return ()
     blocks = [(groups, stmt) for stmt in kernel.body if (groups := guarded_warpgroups(stmt)) is not None]

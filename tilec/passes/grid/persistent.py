@@ -35,9 +35,9 @@ def blocks_at_once(target: Target, cluster: int) -> int:
 
 
 def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
-    """Return why a persistent grid of `at_once` blocks cannot run the kernel's blocks in turn; None if it can. It has
-    to be smaller. Explicit barriers may rely on being new. Block numbers must fit an int32: of grids known at launch
-    only this is assumed, since no memory holds 2^31 tiles, but not that clusters divide them."""
+    """Return why a persistent grid of `at_once` blocks cannot run the kernel's blocks in turn; None if it can. That
+    grid has to be smaller. Explicit barriers may rely on being new. Block numbers must fit an int32: of grids known at
+    launch only this is assumed, since no memory holds 2^31 tiles, but not that clusters divide them."""
     total = _count_all_clusters(kernel)
     walking = at_once // kernel.cluster.blocks
     if isinstance(total, tile.Const) and int(total.value) <= walking:

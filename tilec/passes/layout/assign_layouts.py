@@ -130,8 +130,7 @@ class RoleAssignment:
 def assign_layouts(selection: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:
     """Choose layouts for all fragments and shared tiles, and warp partitions of products that convert the fewest bytes.
 
-    Also choose the warp partition of open products, one after the other, so that fewer bytes pass through shared
-    memory."""
+    Partitions that the kernel leaves open are tried one product after the other."""
     best = assign_fragment_layouts(selection, mistakes)
     for at, product in enumerate(_find_open_products(selection.kernel)):
         if not best.conversions or mistakes.met:
@@ -313,8 +312,8 @@ def find_fragment_uses(nest: tile.Parallel) -> Iterator[FragmentUse]:
     place = {var: i for i, var in enumerate(nest.vars)}
 
     def match_indices(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool) -> FragmentUse:
-        """Return the use with the nest variables that index the fragment, as `i` or, if read, `i // n`; None if no
-        match. `dims` is None if they do not match."""
+        """Return the use with the nest variables that index a fragment, plain or, if read, divided; else with None as
+        dims. Each index is a variable `i` or, where the fragment is read, `i // n`."""
         found: list[tuple[int, int]] = []
         fits = True
         for index, size in zip(indices, buffer.shape, strict=True):
@@ -416,7 +415,7 @@ class _FragmentSolver:
         self.known[buffer.name] = layout, self.known[buffer.name][1]
 
     def has_other_layout(self, buffer: tile.Buffer, layout: Fragment | None) -> bool:
-        """Return True if the buffer's known layout differs from this one, or this one is None. `layout` None is one
+        """Return True if the buffer's known layout differs from this one, or this one is None. A layout of None is one
         that no buffer has."""
         found = self.get(buffer)
         if found is None or layout is None:

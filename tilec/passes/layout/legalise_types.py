@@ -267,7 +267,7 @@ def _legalise_expressions(stmt: tile.Stmt, values: _ValueLegaliser) -> tile.Stmt
 
 def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
     """Return the nest in types that the machine has, iterations paired where elements share a byte; refuse unpairable
-    ones. Where it stores elements that share bytes, each new iteration is two of the old ones."""
+    ones."""
     pairs = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and _is_packed(s.buffer)]
     if not pairs:
         return replace(nest, body=tuple(_legalise_nest_body(nest.body, _ValueLegaliser())))

@@ -267,8 +267,7 @@ class _MechanismSelector:
             )
 
     def select_loop(self, loop: tile.For) -> tile.For:
-        """Return the loop with mechanisms for its statements, which keep their places in a manual schedule. Statements
-        made of one keep its place in a manual schedule."""
+        """Return the loop with mechanisms for its statements, which keep their places in a manual schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
             self.fed_copies |= {IdentityKey(s) for s in self.find_producer_copies(loop)}
         was_in_pipeline, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
@@ -304,9 +303,9 @@ class _MechanismSelector:
         yield from (copy for loop in loads if loop in supported for copy in loads[loop])
 
     def can_load_by_tma(self, loop: tile.For) -> bool:
-        """Return True if one computing thread can issue all loads of the loop by TMA, and wgmma reads the tiles. That
-        pays where wgmma reads the tiles: no other thread spends instructions on them, or waits for other threads'
-        loads. Tiles that threads read, they load themselves."""
+        """Return True if one computing thread can issue all loads of the loop by TMA, and wgmma reads the tiles. Then
+        no other thread spends instructions on them, or waits for other threads' loads. Tiles that threads read, they
+        load themselves."""
         products = (s for s in tile.walk_statements(loop.body) if isinstance(s, Gemm))
         return (
             self.tma_loads
@@ -386,8 +385,8 @@ class _MechanismSelector:
         return next((contiguous_run(placement) * buffer.dtype.bytes for placement in given), CHUNK)
 
     def build_tma_store(self, op: StoredByTma) -> StoredByTma:
-        """Return the operation as a TMA store that waits at once, unless the environment delays such waits. The wait
-        stands where the tile is needed again, or at once if the environment asks for it."""
+        """Return the operation as a TMA store, waited for where the tile is needed again, or at once if the environment
+        asks."""
         stored = replace(op, via="tma_store")
         return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 

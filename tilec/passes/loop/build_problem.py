@@ -457,8 +457,7 @@ class _ProblemBuilder:
         return CompoundCost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
 
     def build_compound_op(self, index: int) -> Op:
-        """Return the op of a statement with inner loops, which holds its units at its end, where they disturb least. It
-        holds its units at its end, where they disturb least."""
+        """Return the op of a statement with inner loops, which holds its units at its end, where they disturb least."""
         stmt, role = self.statements[index], self.roles[index]
         decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
         whole = compute_compound_cost(stmt, decided, self.price_flat)
@@ -543,8 +542,7 @@ class _ProblemBuilder:
         return replace(edge, hand_over=self.target.price("mbarrier").latency)
 
     def count_dependence_latency(self, ops: tuple[Op, ...], i: int, j: int) -> int:
-        """Return the cycles from the issue of op i until op j may issue; products into one accumulator leave no gap.
-        Products into one accumulator leave no gap."""
+        """Return the cycles from the issue of op i until op j may issue; products into one accumulator leave no gap."""
         a, b = self.statements[i], self.statements[j]
         if _find_accumulator(a) is not None and _find_accumulator(a) == _find_accumulator(b):
             return max(use.cycles for use in ops[i].uses)

@@ -41,8 +41,7 @@ def build_answer_buffer(loop: tile.For) -> tile.Buffer:
 
 
 def build_answer_ring(loop: tile.For, kernel: tile.Kernel, by: Arrivals) -> warp.Ring:
-    """Return the ring of answers to tile requests, with 1 arrival until `set_ring_arrivals` knows the roles.
-    `set_ring_arrivals` sets its number of arrivals once the roles are known."""
+    """Return the ring of answers to tile requests, with 1 arrival until `set_ring_arrivals` knows the roles."""
     answer = build_answer_buffer(loop)
     return warp.Ring(
         answer.name, ANSWER_VERSIONS, (answer.name,), answer.bytes, 1, by=by, heard_by=kernel.cluster.blocks

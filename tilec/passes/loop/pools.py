@@ -101,9 +101,8 @@ def count_available_registers(assignment: LayoutAssignment, target: Target) -> i
 
 
 def choose_register_split(assignment: LayoutAssignment, target: Target) -> tuple[int, int] | tuple[None, None]:
-    """Return registers per thread of producer and consumers for setmaxnreg, or None twice if an equal share
-    suffices. None for both where an equal share is enough: the assembler then takes no more than is needed, and more
-    blocks fit."""
+    """Return registers per thread of producer and consumers for setmaxnreg, or None twice if an equal share suffices.
+    With an equal share the assembler takes no more than is needed, and more blocks fit."""
     threads = assignment.kernel.threads + WARPGROUP_THREADS
     alike = min(target.limit("registers_per_sm") // threads // 8 * 8, target.limit("registers_per_thread"))
     if _count_needed_registers(assignment) <= alike:
@@ -122,9 +121,8 @@ def _count_needed_registers(assignment: LayoutAssignment) -> int:
 
 
 def compute_register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
-    """Return registers per thread of the producer warpgroup and of each consumer warpgroup, which gets its surplus. The
-    producer's surplus is divided in setmaxnreg's steps of 8, at most 240 each: an instruction can name no more than
-    255."""
+    """Return registers per thread of the producer warpgroup, few, and of each consumer warpgroup, which share the rest.
+    The rest is divided in setmaxnreg's steps of 8, at most 240 each: an instruction can name no more than 255."""
     few = 40 if consumer_groups <= 2 else 32
     left = target.limit("registers_per_sm") // WARPGROUP_THREADS - few
     return few, min(240, left // consumer_groups // 8 * 8)

@@ -91,7 +91,7 @@ def find_in_flight_products(
 
 def find_contended_registers(product: Stmt, steps: Sequence[Stmt]) -> frozenset[str]:
     """Return the wgmma product's registers that steps with another accumulator access, without prefetched fragments.
-    Prefetched fragments do not count: the assembler follows them where an iteration begins with a product."""
+    The assembler follows these where an iteration begins with a product."""
     registers = {b.name for b in (*find_reads(product), *find_writes(product)) if b.scope in ("fragment", "reducer")}
     others = [find_accesses(s).all_names for s in steps if find_wgmma_accumulator(s) != find_wgmma_accumulator(product)]
     return frozenset(registers).intersection(frozenset().union(*others)) - find_prefetched_fragments(steps)

@@ -31,14 +31,13 @@ class Indivisible(Exception):
 
 
 def split_dimension(kernel: tile.Kernel, subtiled: tile.Buffer, dim: int, parts: int) -> tile.Kernel:
-    """Return the kernel with this dimension, and all related ones, split into `parts` tiles; raise `Indivisible`.
-    Raises `Indivisible`."""
+    """Return the kernel with this dimension, and all related ones, split into `parts`; raise `Indivisible` if it cannot
+    be."""
     return _KernelSplitter(kernel, find_related_dimensions(kernel, (subtiled, dim)), parts).build_kernel()
 
 
 def find_related_dimensions(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
-    """Return the dimension of each tile that must be split with the first; raise `Indivisible` if a tile has two.
-    Raises `Indivisible` if a tile has two."""
+    """Return the dimension of each tile that must be split with the first; raise `Indivisible` if a tile has two."""
     groups = [
         {(stmt_tile, d) for stmt_tile, d in group if stmt_tile.scope != "global"}
         for stmt in tile.walk_statements(kernel.body)
@@ -136,8 +135,7 @@ class _StatementPart:
         self.names = {var: replace(var, name=division.unique.take(var.name)) for var in _declared_variables((stmt,))}
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Return this part of an operation, nest, bind or `if`; raise `Indivisible` for others. Raises
-        `Indivisible`."""
+        """Return this part of an operation, nest, bind or `if`; raise `Indivisible` for others."""
         match stmt:
             case tile.TileOp():
                 return self.rewrite_operation(stmt)

@@ -51,8 +51,7 @@ def _reuse_rings(program: Program) -> tuple[dict[str, int], frozenset[str]]:
 
 
 def _share_memory(program: Program) -> tuple[dict[str, int], frozenset[str]]:
-    """Return the tiles' offsets, rings first, the others sharing memory as their `reuses` allow, and all names. And all
-    tiles."""
+    """Return the tiles' offsets, rings first, the others sharing memory as their `reuses` allow, and all names."""
     in_rings = {name for ring in program.rings for name in ring.buffers}
     rings, end = _stack_tiles([t for t in program.shared if t.buffer.name in in_rings], 0)
     sizes = {t.buffer.name: align_bytes(t.layout.bytes) for t in program.shared}

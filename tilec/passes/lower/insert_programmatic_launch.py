@@ -26,8 +26,8 @@ from tilec.support.source import NOWHERE, Span
 def insert_programmatic_launch(program: Program) -> Program:
     """Insert a signal to the next kernel and, with barriers, a wait for the one before, unless the kernel has its own.
 
-    Inserts the wait, and the signal to the next kernel. A program with grid barriers stays as it is, too: blocks of the
-    next kernel could take the place of blocks that must run at the same time."""
+    A program with grid barriers stays as it is, too: blocks of the next kernel could take the place of blocks that
+    must run at the same time."""
     if any(isinstance(op, GridControl | warp.GridSync) for op in walk_program(program)):
         return program
     tensors = frozenset(p.name for p in program.params if isinstance(p, Buffer))

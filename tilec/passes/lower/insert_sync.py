@@ -154,7 +154,8 @@ class _RoleExecution:
         return self.changed
 
     def prune_needs(self) -> None:
-        """Drop each need without which the role still has no conflict, the last in the text first."""
+        """Drop each need without which the role still has no conflict, the last in the text first. So each trial can
+        start from the recorded state before it."""
         self.is_final = True
         self.outcomes = {}
         self.state = RoleState(self.uses, self.fenced)
@@ -559,7 +560,7 @@ class _RoleExecution:
 
     def release_version(self, node: Node, cursor: warp.Cursor, keeps: bool = False) -> None:
         """Place waits and fences for a ring version before it is passed on, and drop its records unless `keeps`.
-        Whoever touches it next has waited for that: its records are dropped, unless this role `keeps` it for itself."""
+        Whoever touches it next has waited for that."""
         ring = next((r for r in self.rings.values() if r.name == cursor.ring), None)
         if ring is None:
             return  # it has no tiles

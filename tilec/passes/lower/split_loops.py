@@ -22,8 +22,8 @@ MAX_THRESHOLDS = 2
 def split_loops(program: warp.Program) -> warp.Program:
     """Split steady loops where a condition on the loop's variable changes, unless the kernel has only one role.
 
-    Only where loads have a role of their own: a single role has no registers to spare for what the assembler keeps from
-    one piece to the next, and kernels that just fit spill."""
+    A single role has no registers to spare for what the assembler keeps from one piece to the next, and kernels that
+    just fit spill."""
     if len(program.roles) == 1:
         return program
 
@@ -62,8 +62,8 @@ def _split_loop(loop: warp.Loop) -> Iterator[warp.Operation]:
 
 
 def _sort_bounds(bounds: list[tile.Expr]) -> tuple[list[tile.Expr], bool]:
-    """Return thresholds sorted, and True, if they differ by constants; else as they are, and False. Else return them as
-    they are, and False: iterations are right in any order."""
+    """Return thresholds sorted, and True, if they differ by constants; else as they are, and False. Sorted, a value
+    below one is below those after it; else iterations are right in any order."""
     forms = [_find_numerator(bound) for bound in bounds]
     if len({(divisor, form.terms) for divisor, form in forms}) > 1:
         return bounds, False

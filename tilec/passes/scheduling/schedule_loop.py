@@ -89,8 +89,8 @@ def make_cached_solver(
 
 
 def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
-    """Return the loop with a trace's schedule; refuse one that is not valid for the loop, with its violations. Raises
-    if it is illegal: a person may have edited it."""
+    """Return the loop with a trace's schedule; refuse one that is not valid for the loop, with its violations. A person
+    may have edited it."""
     from tilec.passes.scheduling.refusals import describe_placement, find_refusals
     from tilec.sched.model.roles import choose_roles_by_rule, is_valid_assignment, resolve_roles
     from tilec.sched.objective import record_given_schedule

@@ -17,8 +17,8 @@ def extend_layout(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, .
 def distribute_last_dimension(
     dims: tuple[int, ...], layout: Fragment, extents: tuple[int, ...], vector: int
 ) -> Fragment | None:
-    """Return a layout with this one along `dims` and the last dimension divided among threads with copies, or None.
-    None where it does not divide."""
+    """Return a layout with this one along `dims` and the last dimension divided among threads with copies, or None. A
+    thread has runs of at most `vector` elements, neighbouring threads side by side. None where that does not divide."""
     last = len(extents) - 1
     known = drop_unit_dims(layout, len(dims))
     repeating = math.prod(a.size for a in known.threads if a.dim < 0)

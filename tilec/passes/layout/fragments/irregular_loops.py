@@ -109,9 +109,10 @@ ValueTable = dict[tuple[int, int], int]
 def fit_two_variables(
     table: ValueTable, first: tile.Var, second: tile.Var, modulus: int | None, by_cases: bool = False
 ) -> tile.Expr | None:
-    """Return an expression of two variables with a table's values, or None; `by_cases`, always an expression. Without
-    one return None or, `by_cases`, a case for each value of the second variable. The table maps (first, second), both
-    from 0 on, to a value; each first index that it has, it has with second 0."""
+    """Return an expression of two variables with a table's values, or None; `by_cases`, always an expression. It is a
+    sum, a sum modulo a number, or an exclusive or of an expression of each, or, `by_cases`, has a case for each value
+    of the second variable. The table maps (first, second), both from 0 on, to a value; each first index that it has, it
+    has with second 0."""
 
     def combine_fits(op: Literal["add", "xor"], b: dict[int, int], modulus: int | None = None) -> tile.Expr | None:
         """Return the sum or exclusive or of a fit of `column` and one of `b`; None where the first has no closed

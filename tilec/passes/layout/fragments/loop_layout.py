@@ -89,8 +89,8 @@ def build_fitting_table(layout: LoopLayout, threads: int) -> dict[tuple[int, int
 
 
 def _build_digits(layout: LoopLayout, threads: int | None) -> Fragment:
-    """Return a given layout as mixed-radix digits, or raise `_IrregularLayout`; without `threads`, as many as it uses.
-    None: as many threads as it uses."""
+    """Return a given layout as mixed-radix digits, or raise `_IrregularLayout`; without `threads`, for as many as it
+    uses."""
     found = build_iteration_table(layout)
     used, numbers = (1 + max(p[side] for p in found) for side in (0, 1))
     threads = threads or used

@@ -65,9 +65,9 @@ def choose_kernel_form(kernel: tile.Kernel, target: Target, strategy: Strategy) 
 
 
 def _can_fill_multiprocessor(loops: tuple[tile.For, ...]) -> bool:
-    """Return True if a loop has a product, or a store of a shared tile to a tensor: one block then fills a processor.
-    Roles take all of its registers, which products need, and stores that a role of their own may issue. Other kernels
-    hide their latencies behind other blocks."""
+    """Return True if a loop has a product, or a store of a shared tile to a tensor: one block then fills a
+    multiprocessor. Roles take all registers, which products need, and stores that a role of their own may issue. Other
+    kernels hide their latencies behind other blocks."""
     return any(
         isinstance(s, Gemm)
         or (isinstance(s, Copy | AtomicTile) and [r.buffer.scope for r in s.regions] == ["shared", "global"])

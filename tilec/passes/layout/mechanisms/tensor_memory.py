@@ -112,7 +112,7 @@ def allocate_tensor_tiles(
     kernel: tile.Kernel, target: Target, versions: Mapping[str, int]
 ) -> tuple[warp.TensorTile, ...]:
     """Return the place of each tile in tensor memory; loop sums that are made repeatedly get two versions if all fit.
-    Other sums that a loop makes again have two where they fit, so that one is read while the next begins."""
+    So one is read while the next begins. Other tiles have the versions that the kernel names, or one."""
     tiles = [b for b in kernel.buffers if b.scope == "tmem"]
     if not tiles:
         return ()

@@ -67,8 +67,7 @@ MAX_CHECKED_ELEMENTS = 1 << 16  # elements of a tensor whose places are checked 
 
 
 def check_tensor_map(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexMap:
-    """Return the map if it permutes a tensor's elements, else refuse it; of a large tensor, check only a corner. Of a
-    large tensor only a corner is checked."""
+    """Return the map if it permutes a tensor's elements, else refuse it; of a large tensor, check only a corner."""
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
     reached = [value_interval(index, ranges) for index in given.indices]
     if any(low < 0 or high == math.inf for low, high in reached):

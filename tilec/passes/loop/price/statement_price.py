@@ -46,8 +46,8 @@ def price_statement(
     stmt: tile.Stmt, assignment: LayoutAssignment, target: Target, groups: int = 1, replays: Sequence[tile.Bind] = ()
 ) -> tuple[int, int, Uses]:
     """Return, for one of `groups` warpgroups, a statement's issue cycles, latency, and use of slots (cycles, first
-    cycle). The price is for one of `groups` warpgroups; of two branches the longer one counts. `replays` are binds that
-    are evaluated again where the statement uses them (see `analysis.scalar_definitions`)."""
+    cycle). Of two branches the longer one counts. `replays` are binds that are evaluated again where the statement uses
+    them (see `analysis.scalar_definitions`)."""
     if isinstance(stmt, tile.If) and stmt.orelse:
         branches = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
         prices = (price_statement(branch, assignment, target, groups, replays) for branch in branches)

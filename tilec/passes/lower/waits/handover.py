@@ -35,8 +35,9 @@ class Handover:
     def find_demands(
         self, state: RoleState, together: bool, released: Expr | None
     ) -> Iterator[tuple[AccessRecord, Literal["wait", "fence", "barrier"]]]:
-        """Yield, for each recorded access that needs it, the wait, fence or barrier that must precede an arrival.
-        `together`: some threads arrive for all. `released` is the stage that they release, if any."""
+        """Yield, for each recorded access that needs it, the wait, fence or barrier that must precede an arrival. Each
+        is looked for once those before it are placed. `together`: some threads arrive for all. `released` is the stage
+        that they release, if any."""
         for key, record in ((key, record) for key, kept in state.records.items() for record in kept):
             if key[0] in self.fragments:
                 continue
