@@ -20,7 +20,7 @@ def is_fragment_prefetch(stmt: tile.Stmt) -> TypeGuard[Copy]:
 
 
 def is_first_step(load: Copy) -> bool:
-    """Return True if the load fetches the loop's first step of a prefetched fragment."""
+    """Return True if the prefetch loads its fragment for step 0 of the unrolled loop."""
     return load.step == 0
 
 

@@ -158,7 +158,7 @@ class RegionAnalysis:
         return int(first) if first <= last else None
 
     def _bound_iterations(self, a: BoxSide, b: BoxSide) -> Interval:
-        """Return the first and last iteration distance at which side b may reach side a; empty if it never does."""
+        """Return the range of iteration distances at which side b may reach side a: all if unknown, empty if never."""
         if a.fixed != b.fixed:
             return UNKNOWN
         if a.coefficient != b.coefficient:

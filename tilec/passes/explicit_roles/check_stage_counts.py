@@ -151,8 +151,8 @@ class _AcquireCounter:
     def count_body(
         self, body: tuple[tile.Stmt, ...], values: known_values.Values, counts: Counter[PipelineEnd]
     ) -> None:
-        """Add the statements' acquires to `counts` and update `values`; raise `UnknownValue` if loops depend on
-        data."""
+        """Add the statements' acquires to `counts` and update `values`; raise `UnknownValue` or, at a break,
+        `LoopLeft`."""
         for stmt in body:
             match stmt:
                 case tile.For(body=inner) if _affects_counts(inner):

@@ -87,7 +87,8 @@ def locate_tile(
 
 
 def scale_to_clusters(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
-    """Return the raster with its panel size counted in clusters instead of blocks, at least one."""
+    """Return the raster with its panel size counted in clusters instead of blocks, at least one; no panels stay
+    none."""
     return replace(raster, panel=max(raster.panel // cluster[1 if raster.by_rows else 0], 1) if raster.panel else 0)
 
 

@@ -511,7 +511,8 @@ class _FragmentSolver:
             self.spread_between_fragments(op, source, destination)
 
     def spread_between_fragments(self, op: tile.TileOp, source: tile.Buffer, destination: tile.Buffer) -> None:
-        """Give source and destination of a copy one layout: that of tensor memory, or the one either already has."""
+        """Give both sides of a copy one layout, tensor memory's or the known one; raise `LayoutConflict` if
+        impossible."""
         if "tmem" in (source.scope, destination.scope):
             assert isinstance(op, Copy)
             tensor_layout = build_copied_layout(op, self.kernel.threads)

@@ -38,7 +38,8 @@ class InFlightProduct:
         return (at - self.issued - 1) % steps <= (self.waited - self.issued - 1) % steps
 
     def is_running(self, at: int, steps: int) -> bool:
-        """Return whether the product is not even complete at the end of an iteration that begins with step `at`."""
+        """Return whether the product still runs at the end of an iteration that begins with step `at`: a wait would
+        stall."""
         return self.is_in_flight(at, steps) and (at - self.issued - 1) % steps < self.running_steps
 
 

@@ -73,7 +73,7 @@ def _find_contended_tensors(nodes: tuple[Node, ...]) -> frozenset[str]:
 
 
 def _find_tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
-    """Yield the tensors that threads access in a cp.async gather, or write in a nest."""
+    """Yield the tensors that threads read by cp.async in an operation, or write in its nest."""
     match op:
         case warp.CpAsync(source=source):
             yield source.buffer
