@@ -52,8 +52,8 @@ def _ask_for_persistence(state: KernelState, residency: int) -> Question[bool]:
     is_dealt = why_not_dynamically_scheduled(kernel, target) is None
     if not is_dealt and _may_data_skip_loops(kernel):
         skipped = (
-            "only data know which blocks have work: the hardware gives a free multiprocessor the next one, while with a "
-            "static stride some blocks would get much more of it"
+            "only data know which blocks have work: the hardware gives a free multiprocessor the next one, while with "
+            "a static stride some blocks would get much more of it"
         )
         return make_ruled_question("persistent grid", "the compiler", skipped, stays, walks)
     why = "a block loads its next tile while it computes and stores the last"

@@ -27,8 +27,8 @@ from tilec.sched.lower_bounds.bounds import Bound, Bounds, Unschedulable, comput
 from tilec.sched.problem import Problem
 
 TURN_CYCLES = 700
-"""What an iteration in turns takes beyond its lower bound: 450 to 830 cycles in five attention kernels on an H200, where
-warpgroups that stay together take no more than scheduled (causal.tl, flash_attention.tl with heads of 64 and 128;
+"""What an iteration in turns takes beyond its lower bound: 450 to 830 cycles in five attention kernels on an H200.
+Warpgroups that stay together take no more than scheduled there (causal.tl, flash_attention.tl with heads of 64 and 128;
 benchmarks/results/h200-2026-11-26-c30a4ca2/decided.json)."""
 
 

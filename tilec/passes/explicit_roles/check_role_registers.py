@@ -12,7 +12,7 @@ from tilec.target.table import Target
 
 
 def check_role_registers(assignment: LayoutAssignment, target: Target) -> None:
-    """Check that the roles' registers fit the machine.
+    """Refuse a kernel whose roles together request more registers than a multiprocessor has.
 
     A role that asks for more than there are waits for others to release as many, so for ever. Errors:
     `too-many-registers`."""
