@@ -84,9 +84,10 @@ def _mufu_chains(name: str, chains: int, rounds: int) -> str:
 
 
 def _expect_iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Array]:
-    """Return a function to the expected words: MUFU's function applied rounds × trip count times to START."""
+    """Return the function of a run's expected words: MUFU's function applied rounds × trip count times to START."""
 
     def compute_words(run: Run) -> Array:
+        """Return START with the function applied rounds × trip count times, for every thread of every block."""
         x = np.float64(START)
         for _ in range(rounds * run.trip_count):
             x = MUFU[name][2](x)

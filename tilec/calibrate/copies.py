@@ -127,7 +127,7 @@ def _load_latency(box: int) -> str:
 
 
 def _expect_last_box(box: int) -> Callable[[Run], Array]:
-    """Return a function to the expected words: thread 0 has the first word of the last box, the others zero."""
+    """Return the function of a run's expected words: thread 0 has the first word of the last box, the others zero."""
     return lambda run: _word_of_thread_0(run, _memory_word(run, (run.trip_count - 1) * box * WORDS))
 
 
@@ -170,7 +170,7 @@ def _read_stored_word(box: int) -> str:
 
 
 def _expected_fill(run: Run) -> Array:
-    """Return the expected words: thread 0 of each block has the word FILLED, the others zero."""
+    """Return a run's expected words: thread 0 of each block has the word FILLED, the others zero."""
     return _word_of_thread_0(run, FILLED)
 
 
@@ -212,9 +212,10 @@ def _load_stream(box: int, window: int) -> str:
 
 
 def _expect_stream(box: int, window: int) -> Callable[[Run], Array]:
-    """Return a function to the expected words: thread 0 has the first word of the box that slot 0 got last."""
+    """Return the function of a run's expected words: thread 0 has the first word of the box that slot 0 got last."""
 
     def compute_words(run: Run) -> Array:
+        """Return, for thread 0 of each block, the first word of the box that slot 0 got last, and zeros."""
         # Slot 0 holds the first box of the last iteration's issues.
         row = (run.trip_count * SLOTS * run.blocks + np.arange(run.blocks)) * box & window - 1
         return _word_of_thread_0(run, _memory_word(run, row * WORDS))
@@ -259,7 +260,7 @@ def _cp_async_chain() -> str:
 
 
 def _expected_last_copy(run: Run) -> Array:
-    """Return the expected words: each of 128 threads has the first word of its last 16-byte copy."""
+    """Return a run's expected words: each of 128 threads has the first word of its last 16-byte copy."""
     return np.tile(_memory_word(run, (run.trip_count - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
 
 
@@ -313,6 +314,6 @@ def _copy_rows() -> str:
 
 
 def _expected_copy(run: Run) -> Array:
-    """Return the expected words: the first word that each thread copied in the last iteration."""
+    """Return a run's expected words: the first word that each thread copied in the last iteration."""
     place = ((run.trip_count - 1) * run.blocks + np.arange(run.blocks)) * (COPY_BYTES // 4)
     return _memory_word(run, place[:, None] + 4 * np.arange(COPY_THREADS))

@@ -77,10 +77,7 @@ def to_json(measurement: Measurement) -> str:
 
 
 def from_json(text: str, path: str) -> Measurement:
-    """Parse a measurement that `to_json` wrote; raise `bad-measurements`, naming `path`, for any other text.
-
-    Fails with `bad-measurements`.
-    """
+    """Parse a measurement that `to_json` wrote; raise `bad-measurements`, naming `path`, for any other text."""
     try:
         read = schema.read_record(Measurement, schema.check_schema_version(readers.parse_json(text), SCHEMA), "")
     except ValueError as error:
@@ -115,10 +112,7 @@ class Device(Protocol):
     sms: int
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
-        """Return the time of one operation per pair of runs and reading; raise `ProbeFault` if the probe fails.
-
-        Raises `ProbeFault` where it has no figures.
-        """
+        """Return the time of one operation per pair of runs and reading; raise `ProbeFault` if the probe fails."""
 
 
 class Gpu:
@@ -129,7 +123,9 @@ class Gpu:
         self.gpu, self.driver, self.sms = known.name, known.driver, known.sms
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
-        """Measure the probe in a process of its own; raise `ProbeFault` if that fails or takes over a minute."""
+        """Measure the probe in a process of its own and return its slopes; raise `ProbeFault` if it fails or takes a
+        minute.
+        """
         arguments = (probe.name, str(repeats), str(self.sms))
         command, patience = [sys.executable, "-m", "tilec.calibrate.measure", *arguments], PATIENCE_SECONDS
         environment = _child_environment()

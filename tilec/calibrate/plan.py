@@ -66,8 +66,7 @@ class Figures:
         self.sms = measurement.sms
 
     def check(self, key: str, figure: str, took: float, *, is_limit: bool = False, **at: float) -> None:
-        """Record a check, done later: the formula at `key`, for parameters `at`, must be close to the measured figure.
-        """
+        """Record a check, done later: the formula at `key`, for parameters `at`, must be close to the measured figure."""
         self.checks.append(Check(key, figure, took, at, is_limit))
 
     def __getitem__(self, name: str) -> float:
@@ -102,8 +101,7 @@ class Figures:
         return self[name] * self.mhz / self.sm_mhz
 
     def bytes_per_cycle(self, moved: int, name: str) -> float:
-        """Return the whole chip's bytes a cycle, where each multiprocessor moves `moved` bytes an operation of `name`.
-        """
+        """Return the whole chip's bytes a cycle, where each multiprocessor moves `moved` bytes an operation of `name`."""
         return moved * self.sms * 1000 / (self[f"{name} ns"] * self.mhz)
 
 
@@ -219,10 +217,7 @@ def _tma_cells(figures: Figures, name: str, latency: Callable[[int], float], alo
 
 
 def _tma_load_cells(figures: Figures) -> dict[str, Value]:
-    """Return the cells of a tensor load; doubt its rate if the issuing thread was the limit.
-
-    The rate is refused where the issuing thread limits it.
-    """
+    """Return the cells of a tensor load; doubt its rate if the issuing thread was the limit."""
     alone = f"tma.load {copies.LARGE * ROW_BYTES} bytes from l2"
     cells = _tma_cells(
         figures, "tma.load", lambda size: figures.memory_cycles(f"tma.load {size} bytes from dram"), alone, "tp_gnic_rd"

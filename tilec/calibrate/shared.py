@@ -64,7 +64,7 @@ def _address_chase(load: str, step: int, words: int) -> str:
 
 
 def _expect_own_address(step: int) -> Callable[[Run], Array]:
-    """Return a function to the expected words: each lane of the one warp has its number times `step`."""
+    """Return the function of a run's expected words: each lane of the one warp has its number times `step`."""
     return lambda run: np.tile(step * np.arange(32, dtype=np.uint32), (run.blocks, 1))
 
 

@@ -104,7 +104,7 @@ def _clear_accumulators(operand: Operand, count: int) -> str:
 
 
 def _expect_mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callable[[Run], Array]:
-    """Return a function to the expected words: every thread has the total of all accumulators of products of ones."""
+    """Return the function of a run's expected words: the total of all accumulators of products of ones."""
     each = operand.k * rounds
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     return expect_same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trip_count, threads, dtype)

@@ -166,8 +166,8 @@ class _Sweep:
         return max(1, BATCH_REGISTERS // registers)
 
     def locate(self, a: Step) -> None:
-        """Set the source line of the next instructions to the step's, or to the nest's if the step is outside, as in a
-        macro.
+        """Set the line of the next instructions to the step's, or to the nest's if a step comes from elsewhere (a
+        macro).
         """
         nest, own = self.op.span, a.span
         is_inside = own.file == nest.file and nest.line <= own.line <= nest.end_line
@@ -195,8 +195,7 @@ class _Sweep:
         return made
 
     def begin_run(self, register: int) -> _Run:
-        """Return the run of registers from `register` on: each lane's loop variables, and the conditions to be inside.
-        """
+        """Return the run of registers from `register` on: each lane's loop variables, and the conditions to be inside."""
         values = [
             {
                 v: add_exprs(c, tile.int32_const(o))
@@ -494,8 +493,9 @@ class _Sweep:
     def write_values(
         self, a: Assignment, indices: tuple[tile.Expr, ...], values: list[tuple[tile.Expr, int]], run: _Run, lane: int
     ) -> None:
-        """Emit one store of values, each with its lane, to adjacent memory elements from `indices` on, where conditions
-        hold.
+        """Emit one store of values to adjacent memory elements from `indices` on, where the conditions hold.
+
+        Each value comes with its lane.
         """
         buffer = a.store.buffer
         if buffer.scope == "global":
@@ -525,9 +525,7 @@ class _Sweep:
         add_to_part(store, self.state.fragments[store.buffer.name][place], value, guard, self.state)
 
     def combine(self, a: Assignment, run: _Run) -> None:
-        """Emit the atomic operation of a store for all lanes, as many at once as the hardware can; bind the previous
-        value.
-        """
+        """Emit a store's atomic operation for all lanes, as many at once as possible, and bind the previous value."""
         store = a.store
         width = 1
         if not self.may_vary(a.conditions) and store.previous is None:
@@ -621,8 +619,7 @@ class _Sweep:
         return self.scalars.get_operand(substitute_vars(expr, run.values[lane]), self.make_reader(run, lane))
 
     def make_reader(self, run: _Run, lane: int) -> ReadElement:
-        """Return the function that gives the operand of a load in this lane: from registers, or as it was prefetched.
-        """
+        """Return the function that gives the operand of a load in this lane: from registers, or as it was prefetched."""
 
         def read_element(load: tile.Load) -> Operand:
             """Return the operand of a load: a local array's or fragment's register, or the prefetched value."""

@@ -96,10 +96,7 @@ def _emit_paired_integers(first: LaneExpr, second: LaneExpr, dtype: DType, scala
 
 
 def _move_to_upper_half(expr: tile.Expr, lane: LaneExpr, scalars: Scalars) -> Reg:
-    """Return a word with an integer's lower bits in the upper half, merged with the integer's own shift and mask.
-
-    A shift and a mask in the expression are combined with the move.
-    """
+    """Return a word with an integer's lower bits in the upper half, merged with the integer's own shift and mask."""
     word, shift = expr, 0
     mask = None
     if isinstance(expr, tile.Binary) and expr.op == "bitand" and isinstance(expr.b, tile.Const):

@@ -20,8 +20,7 @@ FULL_MASK = Imm(-1)
 
 
 def emit_reduce(op: Reduce, state: State) -> None:
-    """Emit a reduction along a dimension: in registers, across lanes by shuffles, then across warps if they share rows.
-    """
+    """Emit a reduction along a dimension: in registers, across lanes by shuffles, and across warps that share rows."""
     source, destination = state.layouts[op.source.name], state.layouts[op.destination.name]
     kept = _group_kept_registers(source, destination, op.dim)
     with state.scalars.open_scope():
@@ -165,9 +164,7 @@ def _address_scratch(op: Reduce, state: State, thread: tile.Expr, first: int) ->
 
 
 def _list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
-    """Return the indices, one per warp, of the threads that hold parts of this thread's row: itself with other warp
-    digits.
-    """
+    """Return the indices, one per warp, of the threads that hold parts of this thread's row."""
     digits: list[tuple[int, int, int]] = []  # (weight, size, lane part's size)
     below = 1
     for axis in layout.threads:

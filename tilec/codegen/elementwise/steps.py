@@ -79,8 +79,8 @@ def list_steps(nest: tile.Parallel) -> list[Step]:
         values: dict[tile.Var, tile.Expr],
         span: Span,
     ) -> None:
-        """Record a definition if the value reads what the nest writes or is to be computed once; else remember to
-        substitute it.
+        """Record a definition if the nest writes what the value reads, or it is computed once; else keep it to
+        substitute.
         """
         value = tile.substitute_variables(value, values)
         if any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(value)):
@@ -123,8 +123,7 @@ def _substitute_values(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> 
 
 
 def stores_next_element(before: Step, after: Step) -> bool:
-    """Return whether both steps are plain stores under the same conditions, `after` to the element next to `before`'s.
-    """
+    """Return whether both steps are plain stores under the same conditions, `after` to the element next to `before`'s."""
     if not isinstance(before, Assignment) or not isinstance(after, Assignment):
         return False
     one, other = before.store, after.store
