@@ -123,7 +123,7 @@ class Gpu:
         self.gpu, self.driver, self.sms = known.name, known.driver, known.sms
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
-        """Measure the probe in a process of its own and return its slopes; raise `ProbeFault` if it fails or takes a
+        """Return the probe's slopes, measured in a process of its own; raise `ProbeFault` if it fails or takes a
         minute.
         """
         arguments = (probe.name, str(repeats), str(self.sms))

@@ -66,7 +66,7 @@ class Figures:
         self.sms = measurement.sms
 
     def check(self, key: str, figure: str, took: float, *, is_limit: bool = False, **at: float) -> None:
-        """Record a check, done later: the formula at `key`, for parameters `at`, must be close to the measured figure."""
+        """Record a check, done later: the formula at `key`, for parameters `at`, must be near the measured figure."""
         self.checks.append(Check(key, figure, took, at, is_limit))
 
     def __getitem__(self, name: str) -> float:
@@ -101,7 +101,7 @@ class Figures:
         return self[name] * self.mhz / self.sm_mhz
 
     def bytes_per_cycle(self, moved: int, name: str) -> float:
-        """Return the whole chip's bytes a cycle, where each multiprocessor moves `moved` bytes an operation of `name`."""
+        """Return the whole chip's bytes a cycle, if each multiprocessor moves `moved` bytes an operation of `name`."""
         return moved * self.sms * 1000 / (self[f"{name} ns"] * self.mhz)
 
 

@@ -213,7 +213,7 @@ def emit_timed_twice(inner: str) -> str:
 
 
 def emit_fill(size: int, threads: int, word: str, is_async: bool = False) -> str:
-    """Return PTX in which all threads fill `size` bytes of shared memory, each word at %r0 computed by `word` in %r2."""
+    """Return PTX in which all threads fill `size` bytes of shared memory, the word at %r0 computed by `word` in %r2."""
     return f"""    shl.b32 %r0, %thread, 2;
 FILL:
     add.u32 %r1, %smem, %r0;
@@ -228,7 +228,7 @@ FILL:
 
 
 def emit_barriers(count: int) -> str:
-    """Return PTX in which thread 0 initialises `count` mbarriers at %bars, of one arrival each; then all synchronise."""
+    """Return PTX in which thread 0 initialises `count` mbarriers at %bars, of one arrival each; then all meet."""
     inits = "\n".join(f"    @%first mbarrier.init.shared::cta.b64 [%bars+{8 * index}], 1;" for index in range(count))
     return f"{inits}\n    @%first fence.mbarrier_init.release.cluster;\n    bar.sync 0;\n"
 

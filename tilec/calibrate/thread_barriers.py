@@ -32,7 +32,7 @@ def _barrier_rounds() -> str:
 
 
 def _run_two_warps(one: str, other: str) -> str:
-    """Return PTX in which warp 0 runs and times the loop body `one`, and warp 1 the loop body `other`; then all meet."""
+    """Return PTX in which warp 0 runs and times the loop body `one`, and warp 1 the body `other`; then all meet."""
     return f"""    setp.ne.u32 %p1, %warp, 0;
     bar.sync 0;
     @%p1 bra OTHER;

@@ -54,7 +54,7 @@ class Addresses:
         self.strides: dict[str, tuple[int | Reg, ...]] = {}
 
     def get_strides(self, tensor: tile.Buffer) -> tuple[int | Reg, ...]:
-        """Return a tensor's strides in bytes, numbers or registers; emit those known only at launch at the first call."""
+        """Return a tensor's strides in bytes, numbers or registers; the first call emits those known only at launch."""
         if tensor.name in self.strides:
             return self.strides[tensor.name]
         if tensor.strides is not None:

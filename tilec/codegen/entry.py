@@ -100,7 +100,7 @@ class EntryCode:
         return (*make_local_variables(self.builder), *self.builder.list_declarations(), *self.builder.items)
 
     def load_parameters(self) -> None:
-        """Emit the loads of all parameters, the strides of tensors and the addresses of tensor maps, and record them."""
+        """Emit and record the loads of all parameters, the strides of tensors and the addresses of tensor maps."""
         tensors = [p for p in self.program.params if isinstance(p, tile.Buffer)]
         extents = [e for p in tensors for e in (*p.extents, *(p.strides or ())) if not isinstance(e, int)]
         sizes = {part for e in extents for part in tile.walk_expr(e)}
@@ -485,7 +485,7 @@ class EntryCode:
         return self.scalars.test_all(c for index, extent in dimensions for c in self.scalars.list_bounds(index, extent))
 
     def emit_branch(self, op: warp.Branch, state: State, leave: str = "") -> None:
-        """Emit both bodies of a branch; where the condition fails code goes on at `leave`, if given, or the else body."""
+        """Emit both bodies of a branch; if the condition fails, code goes on at `leave`, if given, or the else body."""
         builder = self.builder
         builder.set_location(op.span)
         self.cursors = op.cursors

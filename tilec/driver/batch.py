@@ -162,7 +162,7 @@ def compile_job(job: CompileJob) -> CompileResult:
 
 
 def _compile_observed(job: CompileJob, observer: Observer) -> CompileResult:
-    """Compile or check a job, and return texts, diagnostics and timings; kernel errors are in the result, not raised."""
+    """Compile or check a job, and return texts, diagnostics and timings; kernel errors are returned, not raised."""
     result: driver.Library | None = None
     errors: tuple[Diagnostic, ...] = ()
     try:

@@ -99,7 +99,7 @@ class Library:
 
 
 def build_kernel(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
-    """Compile the file's only kernel to a cubin; raise an error if there is not exactly one, or all its mistakes."""
+    """Compile the file's only kernel, or the one that `options` names, to a cubin; raise all its mistakes."""
     with _observe_compilation(source, options, observer):
         with _collect_all_mistakes(source, options):
             file = engine.advance_kernels(engine.read_file(source, options, observer, is_single=True), observer)
@@ -140,7 +140,7 @@ def check_file(source: SourceFile, options: CompileOptions, observer: Observer) 
 
 
 def plan_kernel(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
-    """Return the file's only kernel with layouts and schedules, without making code."""
+    """Return the file's only kernel, or the one that `options` names, with layouts and schedules but no code."""
     with _observe_compilation(source, options, observer):
         file = engine.read_file(source, options, observer, is_single=True)
         return _make_plan(engine.advance_kernels(file, observer, last=PLAN_PASS).kernels[0])
@@ -154,7 +154,7 @@ def plan_kernels(source: SourceFile, options: CompileOptions, observer: Observer
 
 
 def assign_kernel_layouts(source: SourceFile, options: CompileOptions) -> tuple[LayoutAssignment, Target]:
-    """Return the file's only kernel with its layouts and launched grid, unscheduled, and its target."""
+    """Return the file's only kernel, or the one that `options` names, with layouts but no schedules, and its target."""
     file = engine.read_file(source, options, Observer(), is_single=True)
     (work,) = engine.advance_kernels(file, Observer(), last=LAYOUTS_PASS).kernels
     return work.assignment, work.target
@@ -239,7 +239,10 @@ def build_report(build: Build, sizes: Mapping[str, int] | None = None) -> Report
 
 
 def find_library_loop_codes(library: Library) -> tuple[LoopCode, ...]:
-    """Return the machine code of the scheduled loops of a cubin, with its measured intervals."""
+    """Return the machine code of a cubin's scheduled loops, each with the time of one iteration.
+
+    Returns nothing for a library without kernels.
+    """
     from tilec.driver.machine_code import find_loop_codes as read
 
     works = [planned.work for planned in library.plans]

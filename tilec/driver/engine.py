@@ -269,7 +269,7 @@ def _list_kernel_passes() -> Iterator[tuple[int, KernelPass, Stage]]:
 
 
 def _make_observers(file: FileState, observer: Observer) -> list[Observer]:
-    """Return an observer for each kernel; raise `ambiguous-entry` if several kernels each have a wanted stage's text."""
+    """Return an observer for each kernel; raise `ambiguous-entry` if several kernels have a wanted stage's text."""
     kernels = [state.kernel for state in file.kernels]
     if len(kernels) == 1:
         return [observer]

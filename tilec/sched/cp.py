@@ -59,7 +59,7 @@ class Program:
     def _add_linear(
         self, terms: Iterable[tuple[int, int]], low: int | None, high: int | None, when: Sequence[int] = ()
     ) -> None:
-        """Add low ≤ Σ coefficient · variable ≤ high (None: no limit), enforced only if all literals of `when` are true."""
+        """Add low ≤ Σ coefficient · variable ≤ high (None: no limit), enforced only if all of `when` are true."""
         constraint = self._proto.constraints.add()
         if when:
             constraint.enforcement_literal.extend(when)

@@ -66,7 +66,7 @@ def _name_window_families(problem: Problem, smaller: Sequence[Attempt]) -> list[
 
 
 def _explain_refutations(problem: Problem, smaller: Sequence[Attempt], budget: Budget) -> Sequence[Attempt]:
-    """Return the attempts, with the constraint families that refute each one that the solver refuted last.
+    """Return the attempts; the last ones that the solver refuted get the constraint families that refute them.
 
     No family named is known to be unnecessary. The smaller intervals next to the last one get the same families where
     these, or these and the rings, refute them too.

@@ -299,7 +299,7 @@ class _Tracks:
         return thread
 
     def inside(self, thread: int, name: str, start: int, cycles: int, about: dict[str, int] | None = None) -> None:
-        """Add a slice on a thread, within one that is there already or on a free lane."""
+        """Append the event of a slice on a thread, without looking for a free lane."""
         event = {"ph": "X", "pid": self.process, "tid": thread, "name": name, "ts": start, "dur": cycles}
         self.events.append({**event, "args": about} if about else event)
 

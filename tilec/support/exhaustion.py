@@ -29,7 +29,7 @@ _BY_WORDS = {
 
 
 def find_exhausted_resource(error: BaseException) -> str | None:
-    """Return the resource that ran out and so caused an error, directly or through its causes; None for another error."""
+    """Return the resource that ran out and caused an error, directly or through its causes; None for another error."""
     return next((what for one in _exception_chain(error) if (what := _resource_of_error(one)) is not None), None)
 
 

@@ -129,7 +129,7 @@ class Journal:
 
     @contextmanager
     def _write_transaction(self) -> Iterator[sqlite3.Cursor]:
-        """Yield a cursor in a transaction, which is committed after the block or rolled back; raise `bad-journal`."""
+        """Yield a cursor in a transaction, committed after the block or rolled back; raise `bad-journal` on failure."""
         try:
             cursor = self._base.cursor()
             try:

@@ -115,7 +115,7 @@ def choose_next_batch(
 ) -> Sequence[Point]:
     """Return up to BATCH_SIZE points to try next, of the remaining candidates in the proposer's order.
 
-    The candidates are given best first by the model; those marked `again` come last.
+    The candidates are given best first by the model; those marked `again` come only if no others are left.
     """
     different = [candidate for candidate in remaining if not candidate.again]
     return propose(different or remaining, known)[:BATCH_SIZE]

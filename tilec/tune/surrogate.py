@@ -59,7 +59,7 @@ class Surrogate:
         return [*(self._encode_value(name, given.get(name)) for name in self.names), math.log(self.cycles[point])]
 
     def _encode_value(self, name: str, value: Value | None) -> float:
-        """Return the feature of a knob's value: a scaled number, the index of a word, or UNCHANGED_OPTION if not set."""
+        """Return the feature of a knob's value: a scaled number, a word's index, or UNCHANGED_OPTION if not set."""
         if value is None:
             return UNCHANGED_OPTION
         return _scale_number(value) if _is_number(value) else self.codes[name, str(value)]

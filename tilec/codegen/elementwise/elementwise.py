@@ -195,7 +195,7 @@ class _Sweep:
         return made
 
     def begin_run(self, register: int) -> _Run:
-        """Return the run of registers from `register` on: each lane's loop variables, and the conditions to be inside."""
+        """Return the run of registers from `register` on: each lane's loop variables and conditions to be inside."""
         values = [
             {
                 v: add_exprs(c, tile.int32_const(o))
@@ -619,7 +619,7 @@ class _Sweep:
         return self.scalars.get_operand(substitute_vars(expr, run.values[lane]), self.make_reader(run, lane))
 
     def make_reader(self, run: _Run, lane: int) -> ReadElement:
-        """Return the function that gives the operand of a load in this lane: from registers, or as it was prefetched."""
+        """Return the function that gives the operand of a load in this lane: from registers, or as prefetched."""
 
         def read_element(load: tile.Load) -> Operand:
             """Return the operand of a load: a local array's or fragment's register, or the prefetched value."""

@@ -42,7 +42,7 @@ def read_local(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], state: State
 def write_local(
     buffer: tile.Buffer, indices: tuple[tile.Expr, ...], value: Operand, guard: Reg | None, state: State
 ) -> None:
-    """Emit the move of a value to a local array's element; nothing happens if the guard fails or the index leaves it."""
+    """Emit the move of a value to a local array's element; nothing if the guard fails or the index leaves it."""
     registers, position = state.fragments[buffer.name], _compute_position(buffer, indices)
     fixed = _find_constant(position, state)
     if fixed is not None:

@@ -468,7 +468,7 @@ class Scalars:
         return self.emit_function(fn, [self.ensure_register(v, dtype) for v in values])
 
     def emit_function(self, fn: str, args: list[Reg]) -> Reg:
-        """Emit a function of float32 by its name: an intrinsic, or with fast math approximately; reuse a result."""
+        """Emit a float32 function by its name, an intrinsic or a mathematical one; reuse an earlier equal result."""
         if is_intrinsic(fn):
             return self.reuse_result(fn, args, lambda: emit_intrinsic(fn, args, self.builder))
         return self.reuse_result(fn, args, lambda: MathFunctions(self.builder, self.may_call, self.fast_math)(fn, args))

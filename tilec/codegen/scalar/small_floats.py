@@ -52,7 +52,7 @@ FLOAT8_NAMES = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2"}
 
 
 def emit_widen(builder: Builder, byte: Reg, dtype: DType, instructions: bool) -> Reg:
-    """Emit the conversion of the 8-bit float in a register's low byte to float32, by bits if `instructions` is False."""
+    """Emit the conversion of the 8-bit float in a register's low byte to float32, by bits unless `instructions`."""
     create = builder.create
     if instructions:
         pair = create("b32", f"cvt.rn.f16x2.{FLOAT8_NAMES[dtype]}x2", create("b16", "cvt.u16.u32", byte))

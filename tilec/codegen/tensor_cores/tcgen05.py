@@ -80,7 +80,7 @@ def emit_address_load(program: warp.Program, builder: Builder, scalars: Scalars)
 
 
 def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp_index: Reg) -> None:
-    """Emit the freeing of tensor memory by warp 0, after a named barrier of `threads` and, in a pair, the other block."""
+    """Emit the freeing of tensor memory by warp 0, after a barrier of `threads` and, in a pair, the other block."""
     builder = state.builder
     assert state.tensor is not None
     past = builder.new_label("deallocated")
@@ -397,7 +397,7 @@ _DESCRIPTOR_STRIDE = 8 << 32  # eight lines of 16 bytes are 128 bytes
 
 
 def build_scaled_descriptor(op: warp.TensorMma, scales: warp.Scales, rows: int, columns: int) -> int:
-    """Return the instruction descriptor of a product with block scales, without the scales' positions in their words."""
+    """Return the instruction descriptor of a product with block scales, without the scales' places in their words."""
     a, b = (_TYPES[scales.kind][name] for name in scales.types)
     transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
     powers = int(scales.kind != "mxf4nvf4") << 23  # ue8m0, else ue4m3

@@ -90,7 +90,7 @@ def _list_modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:
 
 
 def _make_uniform(expr: tile.Expr) -> tile.Expr:
-    """Return the expression with warpgroup digits of the thread's index computed from the uniform warp index instead."""
+    """Return the expression with warpgroup digits of the thread's index computed from the uniform warp index."""
     match expr:
         case tile.Binary(op="floordiv", a=a, b=tile.Const(value=threads)) if a == tile.THREAD:
             return tile.Binary("floordiv", matrix.WARP, tile.int32_const(int(threads) // 32), INT32)

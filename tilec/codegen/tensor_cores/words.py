@@ -29,7 +29,7 @@ def count_per_word(buffer: Buffer) -> int:
 def find_word_fragments(
     role: warp.Role, layouts: Mapping[str, Fragment], tensor: Sequence[warp.TensorTile]
 ) -> frozenset[Buffer]:
-    """Return the role's fragments of small floats that only products use, never single elements: held as packed words."""
+    """Return the role's fragments of small floats that only products use, so that they are held as packed words."""
     packed = {tile.buffer for tile in tensor if tile.per_column > 1}
     factors: set[Buffer] = set()
     one_by_one: set[str] = set()

@@ -67,7 +67,7 @@ class ArrayFile:
         return f"{self.path} is not an .npz file of arrays"
 
     def _read_header(self, name: str) -> ArrayHeader:
-        """Return shape and type of an array without its data; raise ValueError for a member that numpy would not write."""
+        """Return shape and type of an array without its data; raise ValueError where numpy would not write it."""
         info = self._members[name]
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"its member '{name}' is compressed by a method that numpy does not use")

@@ -299,7 +299,7 @@ def _list_summing_errors(
 def _count_additions(
     indices: tuple[tile.Expr, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
 ) -> int:
-    """Return how often blocks and iterations may add to the same element: those that its indices do not use."""
+    """Return how often blocks and iterations may add to one element: all whose variable its indices do not use."""
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     blocks = [e if isinstance(e, int) else UNKNOWN_TRIP_COUNT for v, e in grid if not _is_indexed_by(v, indices)]
     around = (loop for loop in loops if isinstance(loop, tile.While) or not _is_indexed_by(loop.var, indices))

@@ -55,7 +55,7 @@ def name_global_element(tensor: str, place: MemoryLocation, per_byte: int = 1) -
 
 
 def _name_shared_element(offset: int, tiles: Sequence[SharedTile]) -> str | None:
-    """Return the tile element at a shared-memory offset, or several if tiles share the memory; None if there is none."""
+    """Return the tile element at a shared-memory offset, or several if tiles share memory; None if no tile has it."""
     names = [name for tile in tiles if (name := _name_tile_element(offset - tile.offset, tile)) is not None]
     if not names:
         return None

@@ -44,7 +44,7 @@ def elaborate_file(file: FileState, observer: Observer) -> FileState:
 
 
 def begin_kernel(kernel: Kernel, file: FileState) -> KernelState:
-    """Return the initial state of a kernel, with nothing decided; raise if it has inline PTX that the options forbid."""
+    """Return the initial state of a kernel, nothing decided; raise an error for inline PTX that the options forbid."""
     options = file.options
     if options.refuse_inline_ptx:
         _refuse_ptx(kernel)

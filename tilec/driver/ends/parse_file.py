@@ -11,7 +11,7 @@ from tilec.support.diagnostics import raise_error
 
 
 def parse_file(file: FileState, observer: Observer) -> FileState:
-    """Parse the file and its imports; raise for another language, or if a tuned kernel has changed since.
+    """Parse the file and its imports; raise an error for another language or a kernel changed since it was tuned.
 
     A file of tile IR is not parsed here.
     """

@@ -62,7 +62,7 @@ _lint_codes: set[str] = set()
 
 
 def register_lint(stage: LintStage[Seen], *codes: str) -> Callable[[LintFunction[Seen]], LintFunction[Seen]]:
-    """Return a decorator that registers a function as a lint of a stage, whose warnings of these codes --lint affects."""
+    """Return a decorator that registers a function as a lint of a stage; --lint affects its warnings of these codes."""
     _lint_codes.update(codes)
     return register_warning(stage)
 

@@ -307,7 +307,7 @@ def _list_orders(problem: Problem, constraints: Sequence[Arc], ii: int) -> Itera
 
 
 def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
-    """Return starts at this II, where ops that fill one ring or wait only for each other are placed together; or None."""
+    """Return starts at this II, ops that fill one ring or wait only for each other placed together; or None."""
     separation = find_all_distances(problem, ii, constraints)
     group = list(range(len(problem.ops)))
     for ring in problem.rings:

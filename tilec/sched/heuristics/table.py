@@ -116,7 +116,7 @@ class ReservationTable:
         return self._count_free_units(use.slot) > 0 and not self._find_full_cycles(use.slot) & bits
 
     def _find_first_clear(self, uses: list[Use], low: int) -> int | None:
-        """Return the earliest start from `low` on where uses that do not overlap fit, by masks; None if there is none."""
+        """Return the earliest start from `low` on where uses that do not overlap fit; None if there is none."""
         ii, every = self.ii, (1 << self.ii) - 1
         barred = 0
         for use in uses:

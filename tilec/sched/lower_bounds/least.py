@@ -142,7 +142,7 @@ class _IntervalProgram(Program):
         return len(self._said) > before
 
     def share_pools(self, limits: Sequence[int | None], without: frozenset[str]) -> None:
-        """Add the depths of rings, by their lifetimes, and that they fit in their pools, unless the limits ensure it."""
+        """Add the depths of rings, by their lifetimes, and that they fit in their pools unless the limits ensure it."""
         rings = [*zip(self.problem.rings, limits, strict=True)]
         for index, pool in enumerate(self.problem.pools):
             deep = [(ring, limit) for ring, limit in rings if ring.pool == index and ring.bytes and limit is not None]
@@ -161,6 +161,6 @@ class _IntervalProgram(Program):
             self._add_linear(taken, None, room)
 
     def least(self, effort: float) -> SolverRun:
-        """Minimise II by raising its lower bound from conflicts, and return the run, whose bound says what is refuted."""
+        """Minimise II by raising its lower bound from conflicts; return the run, whose bound says what is refuted."""
         self._add_objective(((self.ii, 1),))
         return self._run(effort, by_core=True)

@@ -55,7 +55,7 @@ def map_group_leaders(problem: Problem) -> dict[int, tuple[int, int]]:
 
 
 def build_lag_arcs(problem: Problem) -> tuple[Arc, ...]:
-    """Return arcs that keep each group's ops at its lag behind the first group, or less than an interval if undecided."""
+    """Return arcs that keep each group's ops at its lag behind the first group, or within an interval if undecided."""
     found = []
     for first, *others in problem.copies:
         for group, op in enumerate(others, 1):

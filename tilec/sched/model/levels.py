@@ -129,7 +129,7 @@ class LevelSettler:
         furthest = model.within(self.lifetimes)
 
         def is_feasible(most: int) -> bool | None:
-            """Return whether a schedule with this slot pressure exists, and adopt it; None if undecided."""
+            """Return whether a schedule with this slot pressure exists; adopt it if better; None if undecided."""
             limited = _limit_slot_pressure(problem, self.lifetimes, most)
             if paths.has_positive_cycle(problem, ii, paths.build_arcs(limited, compute_depth_limits(problem, ii))):
                 return False

@@ -190,7 +190,7 @@ class Model(Program):
         return self._express_worst(self._limit_held)
 
     def express_carried_pressure(self) -> Terms:
-        """Return terms for the most that values hold of any pool across the end of an interval, adding its constraints."""
+        """Return terms for the most that values hold of any pool across an interval's end, adding its constraints."""
         return self._express_worst(self._carry)
 
     def _express_worst(self, limit: Callable[[int, int, int], None]) -> Terms:
@@ -234,7 +234,7 @@ class Model(Program):
         return tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at)
 
     def express_inversions(self, pairs: Iterable[tuple[int, int]]) -> Terms:
-        """Return terms for the number of pairs (earlier op, later op) that issue the other way round in the interval."""
+        """Return terms for the number of pairs (earlier op, later op) issued the other way round in the interval."""
         terms: list[tuple[int, int]] = []
         for first, second in pairs:
             swapped = self._variable(0, 1)
@@ -249,7 +249,7 @@ class Model(Program):
     # --- constraints ---
 
     def _place(self, from_begin: bool) -> None:
-        """Add the variables of the iteration's begin and each op's start, in reach of the busiest op or of the begin."""
+        """Add variables for the iteration's begin and each op's start, in reach of the busiest op or of the begin."""
         busy_cycles = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
         self._busiest = busy_cycles.index(max(busy_cycles)) if busy_cycles else 0
         # A whole number of intervals, with room for an iteration on both sides.
@@ -297,9 +297,9 @@ class Model(Program):
         return lag
 
     def _separate_by_iterations(self, without: frozenset[str]) -> frozenset[int]:
-        """Add, for pairs of ops that share a one-unit slot, by how many whole intervals they are apart.
+        """Add by how many whole intervals ops that share a one-unit slot are apart; return the slots this suffices for.
 
-        Returns the slots for which that suffices; none if there are too many ops or choices.
+        Returns none if there are too many ops or choices.
         """
         problem, ii = self.problem, self.ii
         if self._distances is None or len(problem.ops) > _MAX_OPS_FOR_ITERATION_CHOICES:
@@ -364,13 +364,13 @@ class Model(Program):
             self._add_cumulative(self._members(intervals), width)
 
     def _members(self, intervals: list[tuple[int, int, int | None]]) -> list[int]:
-        """Add each interval twice, as it is and shifted by −II for the part past the table's end; return their indices."""
+        """Add each interval twice, as it is and shifted by −II for its part past the table; return their indices."""
         return [
             self._add_interval(phase, size, shift, taken) for phase, size, taken in intervals for shift in (0, -self.ii)
         ]
 
     def _add_rings(self, without: frozenset[str]) -> None:
-        """Add a depth for each ring, which covers its lifetime, and that the versions of all rings fit in their pools."""
+        """Add a depth for each ring, which covers its lifetime, and that all rings' versions fit in their pools."""
         longest = self._span + max((op.latency for op in self.problem.ops), default=0)
         enough = max(1, -(-longest // self.ii))
         for ring, most in zip(self.problem.rings, self._most, strict=True):

@@ -30,7 +30,7 @@ def choose_roles_by_rule(problem: Problem) -> Roles:
 
 
 def resolve_roles(problem: Problem, role: Roles) -> Problem:
-    """Return the problem with these chosen roles as uses of their slots and longer edges; unchanged if none are given."""
+    """Return the problem with these chosen roles as uses of slots and longer edges; unchanged if none are given."""
     if not role:
         return problem
     ops = list(problem.ops)
@@ -113,7 +113,7 @@ def balance_roles(problem: Problem) -> Roles:
 def find_fewest_handovers(
     problem: Problem, ii: int, stages: int, start: Sequence[int], effort: float, budget: Budget | None = None
 ) -> tuple[Roles, tuple[int, ...], bool] | None:
-    """Return roles with fewest handed-over values at this II and stages, starts, and if proven; or None.
+    """Return (roles with fewest handed-over values at this II and stages, starts, whether proven), or None.
 
     First candidates are preferred. None if no roles were found.
     """

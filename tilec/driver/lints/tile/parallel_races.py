@@ -124,7 +124,7 @@ class _NestBody:
         return frozenset(found)
 
     def holds(self, conditions: Conditions, point: Iteration) -> bool | None:
-        """Return whether conditions hold in an iteration, None if unknown; those equal in all iterations count as true."""
+        """Return whether conditions hold in an iteration, None if unknown; those equal in all count as true."""
         answers = []
         for condition, wanted in conditions:
             if self.depends_on(condition) & self.extents.keys():

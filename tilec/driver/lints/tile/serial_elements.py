@@ -64,7 +64,7 @@ def _count_elements(nest: list[tile.For]) -> int:
 
 
 def _is_redundant(nest: list[tile.For]) -> bool:
-    """Return whether a nest's body only stores elements, another in each iteration, and reads none of what it writes."""
+    """Return whether a nest's body only stores elements, another in each iteration, and reads nothing it writes."""
     body = nest[-1].body
     stores = [stmt for stmt in tile.walk_statements(body) if isinstance(stmt, tile.Store)]
     if not stores or not all(isinstance(stmt, tile.Parallel) and stmt.extents == (1,) for stmt in body):

@@ -68,7 +68,7 @@ decides it."""
 
 @register_warning(TILE)
 def find_zero_filled_reductions(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each statement that reads beyond a tensor, at the first reduction whose result that spoils."""
+    """Yield a warning for each statement that reads beyond a tensor, at the first reduction whose result it spoils."""
     kernel = work.source_kernel
     ranges: Ranges = {}
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=False):
@@ -264,7 +264,7 @@ class _TailEvaluator:
                 yield _add_number(add_exprs(tail.start, index), 1 - tail.size)
 
     def _implies_bound(self, edge: tile.Expr, condition: tile.Expr, holds: bool, known: list[tile.Expr]) -> bool:
-        """Return whether a condition that is true (`holds`) or false implies `edge` ≤ 0; True if that cannot be told."""
+        """Return whether a condition that is true (`holds`) or false implies `edge` ≤ 0; True if it cannot be told."""
         match condition:
             case tile.Unary(op="not", a=a):
                 return self._implies_bound(edge, a, not holds, known)
