@@ -57,7 +57,7 @@ def _find_section(lines: Sequence[str], table: str) -> range | None:
 
 
 def _replace_value(lines: list[str], section: range, table: str, key: str, entry: str, file: str) -> Change:
-    """Replace in `lines` the value of a key, or the cycles of a slot, and return the change; raise if it is missing."""
+    """Replace a key's value, or a slot's cycles, in `lines` and return the change; raise an error if it is missing."""
     slot = key.removeprefix("uses.")
     pattern = rf'^(\s*\{{ slot = "{re.escape(slot)}", cycles = )("[^"]*"|[\d.]+)(.*)$'
     if slot == key:

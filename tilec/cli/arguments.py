@@ -63,7 +63,7 @@ def expand_response_files(arguments: Sequence[str]) -> tuple[list[str], tuple[st
 
 
 def _expand_words(arguments: Sequence[str], within: tuple[Path, ...], reading: _ResponseFileReader) -> list[str]:
-    """Return the arguments with every `@FILE` replaced by its words; raise if a file of `within` names itself.
+    """Return the arguments with every `@FILE` replaced by its words; raise an error if a file names itself.
 
     `within` are the files that are being read.
     """
@@ -142,7 +142,7 @@ def read_kernel_file(name: str) -> SourceFile:
 
 
 def read_standard_input() -> bytes:
-    """Return all bytes of standard input; raise unless they decode as text."""
+    """Return all bytes of standard input; raise an error unless they decode as text."""
     data = sys.stdin.buffer.read()
     files.decode_text(_STDIN_NAME, data)
     return data

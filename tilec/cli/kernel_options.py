@@ -193,7 +193,7 @@ def _list_major_targets() -> tuple[str, ...]:
 
 
 def _find_native_target() -> tuple[str, ...]:
-    """Return the best target for this machine's GPU, alone in a tuple; raise if there is no GPU or target."""
+    """Return the best target for this machine's GPU, alone in a tuple; raise an error if there is no GPU or target."""
     from tilec.host import runtime
 
     if not runtime.has_gpu():

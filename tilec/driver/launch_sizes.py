@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def launch_sizes(
     manifest: Manifest, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float], path: str = ""
 ) -> dict[str, int]:
-    """Return the sizes that the kernel learns at launch, given or from the arrays' shapes; raise if they do not fit.
+    """Return the sizes that the kernel learns at launch, given or from arrays' shapes; raise an error if they misfit.
 
     An unknown name, a missing size and contradicting sizes are errors.
     """

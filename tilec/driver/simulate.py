@@ -59,7 +59,7 @@ def _simulate_kernel(
     *,
     draws: bool = False,
 ) -> Simulation:
-    """Simulate a compiled kernel's launch with these sizes on tensors of zeros; raise if it has no blocks."""
+    """Simulate a compiled kernel's launch with these sizes on tensors of zeros; raise an error if it has no blocks."""
     arguments = emulate.make_blank_arguments(work.source_kernel, manifest, sizes)
     grid, arguments, _ = emulate.prepare_launch(manifest, arguments)
     if 0 in grid:

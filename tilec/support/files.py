@@ -243,7 +243,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
 
 
 def _overwrite_file(destination: Path, data: bytes) -> None:
-    """Write data to a device or a pipe in place; raise if a regular file has appeared there meanwhile."""
+    """Write data to a device or a pipe in place; raise an error if a regular file has appeared there meanwhile."""
     with os.fdopen(os.open(destination, os.O_WRONLY | os.O_CLOEXEC), "wb") as file:
         if S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FileExistsError(errno.EEXIST, "a regular file has appeared there meanwhile")
@@ -251,7 +251,7 @@ def _overwrite_file(destination: Path, data: bytes) -> None:
 
 
 def _resolve_links(path: Path) -> Path:
-    """Return the file that a symbolic link leads to; raise for a link of another user.
+    """Return the file that a symbolic link leads to; raise an error for a link of another user.
 
     Others may plant links in folders that they can write: only links of this user, of the folder's owner and of root
     are followed.

@@ -69,7 +69,7 @@ def read_tuned(text: str, path: str) -> TunedVariant:
 
 
 def apply_tuned(tuned: TunedVariant, base: CompileOptions, path: str) -> CompileOptions:
-    """Return `base` with a tuned file's constants, options and schedule; raise if it is for another target.
+    """Return `base` with a tuned file's constants, options and schedule; raise an error if it is for another target.
 
     `-D` of the command line overrides the file's constants, the file's options override those of the command line.
     """

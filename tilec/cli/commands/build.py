@@ -538,7 +538,7 @@ _UNSAFE_IN_RULES = frozenset(";&|<>()`\\*?[]~=%:")
 
 
 def _format_make_rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
-    """Return the rule of make `outputs: inputs`; raise for a path with a character that make cannot have."""
+    """Return the rule of make `outputs: inputs`; raise an error for a path with a character that make cannot have."""
     for path in (*outputs, *inputs):
         found = next((sign for sign in path if sign in _UNSAFE_IN_RULES or not sign.isprintable()), None)
         if found is not None:

@@ -143,7 +143,7 @@ def make_cubin_reader(folder: str, machine: Target) -> Callable[[Probe], bytes]:
     sums = {(one.probe, one.file): one.sha256 for one in plan.probes}
 
     def read_cubin(probe: Probe) -> bytes:
-        """Return a probe's cubin from the folder; raise if its checksum is not the plan's."""
+        """Return a probe's cubin from the folder; raise an error if its checksum is not the plan's."""
         name = f"{probe.entry}.cubin"
         cubin = files.read_bytes(str(Path(folder) / name))
         if hashlib.sha256(cubin).hexdigest() != sums.get((probe.name, name)):
@@ -180,7 +180,7 @@ def _measure_machine(machine: Target, cubins: str | None, repeats: int, json_fil
 
 
 def _read_measurement(path: str, target: str) -> Measurement:
-    """Read the measurement that --json wrote to `path`; raise if it is of another target."""
+    """Read the measurement that --json wrote to `path`; raise an error if it is of another target."""
     from tilec.calibrate.measure import from_json
 
     measurement = from_json(files.read_text(path), path)

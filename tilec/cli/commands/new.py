@@ -61,7 +61,7 @@ def _fill_template(text: str, values: dict[str, str]) -> str:
 
 
 def _write_folder(folder: Path, contents: dict[str, bytes]) -> None:
-    """Create a folder with these files, all or nothing; raise if it exists."""
+    """Create a folder with these files, all or nothing; raise an error if it exists."""
     if folder.exists() or folder.is_symlink():
         raise_error("folder-exists", f"{folder} exists already", help="choose another name, or remove it")
     files.make_folder(str(folder))

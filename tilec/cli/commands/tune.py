@@ -298,7 +298,7 @@ def _count_variants(request: SearchRequest, found: SearchResult) -> int:
 
 
 def _report_search(request: SearchRequest, found: SearchResult, work: TrialWork, output: str) -> None:
-    """Write the best trial to the output file, and print the best trials; raise if no variant can be built."""
+    """Write the best trial to the output file, and print the best trials; raise an error if no variant can be built."""
     from tilec.cli.commands.tune_view import compare_with_baseline, format_microseconds, list_refusals, make_best_table
     from tilec.driver import build as driver
     from tilec.target.table import load_target

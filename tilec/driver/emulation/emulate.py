@@ -173,7 +173,7 @@ def _read_tensor(param: tile.Buffer, shape: tuple[int, ...], given: ArrayFile) -
 
 
 def _read_scalar(param: tile.Var, given: ArrayFile) -> int | float:
-    """Return a scalar from a file, converted to the parameter's type; raise if it is absent or does not fit."""
+    """Return a scalar from a file, converted to the parameter's type; raise an error if it is absent or misfits."""
     path, header = given.path, given.headers.get(param.name)
     if header is None:
         raise_error("missing-input", f"{path} has no value for the scalar '{param.name}'")

@@ -62,7 +62,7 @@ def list_outputs(kernel: tile.Kernel, manifest: Manifest) -> list[tile.Buffer]:
 def _load_arrays(
     data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, given: KernelArguments
 ) -> dict[str, Array]:
-    """Return the outputs in an `.npz` file, by name, in storage format; raise if an array is no output or misfits."""
+    """Return an `.npz` file's outputs by name, in storage format; raise an error if one is no output or misfits."""
     from tilec.driver.emulation.array_files import ArrayFile
 
     arrays = ArrayFile(data, path)
@@ -77,7 +77,7 @@ def _load_arrays(
 def _match_outputs(
     names: Collection[str], text: str, kernel: tile.Kernel, manifest: Manifest
 ) -> dict[str, tile.Buffer]:
-    """Return the kernel's outputs by name; raise if `names` is empty or has a name that is no output."""
+    """Return the kernel's outputs by name; raise an error if `names` is empty or has a name that is no output."""
     known = {p.name: p for p in list_outputs(kernel, manifest)}
     if strays := [name for name in names if name not in known]:
         raise_error("bad-expectation", f"{text} has '{strays[0]}', which is not an output of {kernel.name}",
@@ -103,7 +103,7 @@ def _check_array_fits(
 
 
 def _encode_as_stored(array: object, param: tile.Buffer, output: Array, text: str) -> Array:
-    """Return the array in the output's storage format; raise if it does not fit.
+    """Return the array in the output's storage format; raise an error if it does not fit.
 
     Raw bits of types that numpy lacks stay as they are.
     """
@@ -121,7 +121,7 @@ def _encode_as_stored(array: object, param: tile.Buffer, output: Array, text: st
 
 
 def _load_function(path: str, name: str) -> Callable[..., object]:
-    """Run a Python file, its folder importable, and return its function of this name; raise if it has none."""
+    """Run a Python file, its folder importable, and return its function of this name; raise an error if it has none."""
     files.read_source(path)  # reports an unreadable file
     folder = str(Path(path).resolve().parent)
     sys.path.insert(0, folder)
