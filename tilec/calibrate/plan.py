@@ -217,7 +217,7 @@ def _tma_cells(figures: Figures, name: str, latency: Callable[[int], float], alo
 
 
 def _tma_load_cells(figures: Figures) -> dict[str, Value]:
-    """Return the cells of a tensor load; doubt its rate if the issuing thread was the limit."""
+    """Return the cells of a tensor load and record their checks; doubt its rate if the issuing thread was the limit."""
     alone = f"tma.load {copies.LARGE * ROW_BYTES} bytes from l2"
     cells = _tma_cells(
         figures, "tma.load", lambda size: figures.memory_cycles(f"tma.load {size} bytes from dram"), alone, "tp_gnic_rd"
@@ -234,7 +234,7 @@ SMALL_LOADS = f"tma.load throughput, boxes of {copies.SMALL * ROW_BYTES} bytes"
 
 
 def _tma_store_cells(figures: Figures) -> dict[str, Value]:
-    """Return the cells of a tensor store, whose latency ends when shared memory may be written again."""
+    """Return the cells of a tensor store, whose latency ends once shared memory was read; record their checks."""
 
     def measure_store(size: int) -> float:
         """Return the measured cycles until the store of `size` bytes has read shared memory."""
@@ -245,21 +245,21 @@ def _tma_store_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _cp_async_cells(figures: Figures) -> dict[str, Value]:
-    """Return the latency formula of cp.async in bytes, from the measured copy from DRAM."""
+    """Return the latency formula of cp.async in bytes, from the measured copy from DRAM, and record its check."""
     took = figures.memory_cycles("cp.async of 2048 bytes from dram")
     figures.check("latency", "cp.async of 2048 bytes from dram", took, bytes=2048)
     return {"latency": f"{_as_text(took - 2048 / 64)} + bytes / 64"}
 
 
 def _ld_global_cells(figures: Figures) -> dict[str, Value]:
-    """Return the latency formula of a global load in bytes, from the measured chain of loads from DRAM."""
+    """Return the latency formula of a global load in bytes, from a measured chain of loads, and record its check."""
     took = figures.memory_cycles("ld.global latency from dram")
     figures.check("latency", "ld.global latency from dram", took, bytes=4)
     return {"latency": f"{_as_text(took)} + bytes / 64"}
 
 
 def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
-    """Return the occupancy formulas of a shared-memory access, and its latency if `chain_bytes` is not 0."""
+    """Return formulas of a shared access's occupancy and, unless `chain_bytes` is 0, latency; record their checks."""
     rate = _as_text(shared.SM_BYTES / figures[f"{name} throughput"])
     cells: dict[str, Value] = {"uses.lsu": f"bytes / {rate}", f"uses.{port}": f"bytes / {rate}"}
     for key in cells:
@@ -272,7 +272,7 @@ def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) 
 
 
 def _issue_formula(figures: Figures) -> str:
-    """Return the formula, linear in `count`, of the cycles in which a warpgroup issues that many wgmma products."""
+    """Return the formula, linear in `count`, of a warpgroup's cycles to issue wgmma products; record its checks."""
     few, many = figures[f"wgmma issue {tensor.FEW}"], figures[f"wgmma issue {tensor.MANY}"]
     for count, took in ((tensor.FEW, few), (tensor.MANY, many)):
         figures.check("issue", f"wgmma issue {count}", took, count=count)
@@ -283,14 +283,17 @@ def _issue_formula(figures: Figures) -> str:
 
 
 def _drain_formula(figures: Figures, form: str) -> str:
-    """Return the formula of wgmma's latency: its occupancy, and the measured cycles until accumulators are readable."""
+    """Return the formula of wgmma's latency, occupancy plus measured cycles to drain, and record its check."""
     each, alone = figures[f"wgmma.{form} bf16 n128"], figures[f"wgmma.{form} alone n128"]
     figures.check("latency", f"wgmma.{form} alone n128", alone, occupancy=each)
     return f"occupancy + {_as_text(alone - each)}"
 
 
 def _wgmma_ss_cells(figures: Figures) -> dict[str, Value]:
-    """Return occupancy, issue and latency formulas of wgmma with A in shared memory, which limits narrow products."""
+    """Return occupancy, issue and latency formulas of wgmma with A in shared memory; record their checks.
+
+    Shared memory limits narrow products.
+    """
     rate = 256 / figures["wgmma.ss bf16 n256"]
     # Narrow products wait for their operands: 64 rows of A and n of B, 32 bytes each.
     port = np.median([(64 + n) * 32 / figures[f"wgmma.ss bf16 n{n}"] for n in (8, 16, 32)])
@@ -305,7 +308,10 @@ def _wgmma_ss_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _wgmma_rs_cells(figures: Figures) -> dict[str, Value]:
-    """Return occupancy, issue and latency formulas of wgmma with A in registers, whose transfer limits narrow ones."""
+    """Return occupancy, issue and latency formulas of wgmma with A in registers; record their checks.
+
+    The transfer of A limits narrow products.
+    """
     rate, floor = 128 / figures["wgmma.rs bf16 n128"], _as_text(figures["wgmma.rs bf16 n8"])
     for n in (8, 128):
         figures.check("uses.tc_and_mma", f"wgmma.rs bf16 n{n}", figures[f"wgmma.rs bf16 n{n}"], count=1, n=n)
@@ -318,7 +324,7 @@ def _wgmma_rs_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _mma_cells(figures: Figures) -> dict[str, Value]:
-    """Return occupancy, issue and latency formulas of mma.sync from its measured throughput and latency."""
+    """Return occupancy, issue and latency formulas of mma.sync from measured figures, and record their checks."""
     each, chain = figures["mma.sync bf16 throughput"], figures["mma.sync bf16 latency"]
     taken = f"count * {_as_text(each)} / min(4, warps)"
     for key in ("uses.tc_and_mma", "issue"):
@@ -328,7 +334,7 @@ def _mma_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _mufu_cells(figures: Figures) -> dict[str, Value]:
-    """Return occupancy, issue and latency formulas of transcendental functions, from the figures of ex2."""
+    """Return occupancy, issue and latency formulas of transcendental functions, measured on ex2; record checks."""
     each = figures["ex2 throughput"]
     taken = f"elements * {_as_text(each)} / 128"
     # Each link of the chain changes the sign first, which takes what a multiply-add takes.

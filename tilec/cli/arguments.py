@@ -104,10 +104,10 @@ _STDIN_NAME = "<stdin>"
 
 
 def find_kernel_files(names: Sequence[str]) -> dict[str, bool]:
-    """Map every file of these names, folders and patterns, once, to whether it came from a folder or pattern.
+    """Map each kernel file to whether a folder or pattern named it; raise an error for a folder or pattern without any.
 
     A folder stands for all kernel files in it and below. An existing file is taken as it is, even if its name has the
-    form of a pattern. A folder or pattern without any is refused.
+    form of a pattern.
     """
     found: dict[str, bool] = {}
     for name in names:

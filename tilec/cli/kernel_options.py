@@ -112,9 +112,10 @@ def _format_help(spec: Option) -> str:
 
 
 def make_compile_options(given: dict[str, Any], target: str | None = None) -> CompileOptions:
-    """Return the `CompileOptions` for the command line's values, for `target` or the only one named.
+    """Return the `CompileOptions` of the command line for one target; raise a usage error for clashing options.
 
-    Former spellings get a warning. --tuned adds its file's constants, options and schedule.
+    The target is `target` or the only one named. Former spellings get a warning. --tuned adds its file's constants,
+    options and schedule.
     """
     if target is None:
         target, *others = parse_target_names(given)
@@ -215,7 +216,10 @@ _TARGET_WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
 
 
 def parse_target_names(given: dict[str, Any]) -> tuple[str, ...]:
-    """Return the targets that --target and --target-file name, each once, words such as `all` expanded."""
+    """Return the targets that --target and --target-file name, each once; raise a usage error for a bad name.
+
+    Words such as `all` are expanded.
+    """
     names = [name.strip() for name in given["target"].split(",")]
     if "" in names:
         fail_usage(f"--target {given['target'] or repr('')} has an empty name: write --target sm_80,sm_90a")

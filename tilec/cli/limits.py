@@ -32,7 +32,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def _parse_size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """Return the bytes of a size such as 500M; raise a usage error for another text or without Linux."""
+    """Return the bytes of a size such as 500M, None for None; raise a usage error for another text or without Linux."""
     if value is None:
         return None
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:I?B)?", value.upper())
@@ -44,7 +44,7 @@ def _parse_size(context: click.Context, parameter: click.Parameter, value: str |
 
 
 def _check_seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Return the seconds of --time-limit; raise a usage error where the system cannot set limits."""
+    """Return the seconds of --time-limit, None without; raise a usage error where the system cannot set limits."""
     if value is not None:
         _check_possible(context, parameter)
     return value

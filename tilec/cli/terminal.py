@@ -78,7 +78,7 @@ class _StatusLine:
                 self._shown = ""
 
     def before(self, text: str) -> None:
-        """Erase the status line before another writer's `text`, and note whether the text ends at the start of a line.
+        """Erase the status line before another writer's `text` and note if that ends a line; not in a forked process.
 
         A forked process has no line, and its copy of the lock may never be released.
         """

@@ -204,9 +204,9 @@ def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterat
 
 
 def build_reports(library: Library, sizes: Mapping[str, int] | None = None) -> tuple[Report, ...]:
-    """Predict the performance of each kernel of a cubin; `sizes` are its launch-time sizes, else assumed.
+    """Predict each kernel's performance at `sizes`, else assumed ones; raise `wrong-launch` if one has no blocks.
 
-    Without them the prediction says what it assumes.
+    Without sizes the prediction says what it assumes.
     """
     from math import prod
 

@@ -47,10 +47,9 @@ def check_kernels(source: SourceFile, options: CompileOptions, observer: Observe
 def advance_kernel(
     state: KernelState, observer: Observer, *, behind: str | None = None, last: str | None = None
 ) -> KernelState:
-    """Run one kernel through the passes after `behind`, up to `last`, and return its state.
+    """Run a kernel through the passes after `behind`, up to `last`; raise an error if -O ends before that.
 
-    By default through all. A withdrawn choice starts again at its row; a level without code ends with an error beyond
-    it.
+    By default through all. A withdrawn choice starts again at its row.
     """
     first = 0 if behind is None else _POSITIONS[behind]
     end = len(PIPELINE) if last is None else _POSITIONS[last]

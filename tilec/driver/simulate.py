@@ -101,7 +101,7 @@ def simulate_ptx(
     blocks: int = 0,
     draws: bool = False,
 ) -> Simulation:
-    """Simulate a kernel of a PTX file, assembled to learn its registers, on the machine that `target` names."""
+    """Simulate a PTX file's kernel, assembled to learn its registers; raise `wrong-launch` if it cannot be launched."""
     name = emulate_ptx.find_entry(source, entry)
     machine = load_target(target)
     reports = assemble_module(source.text, machine.ptx_target).entries

@@ -69,7 +69,7 @@ def solve_problem(
     scheduler: Scheduler = "exact",
     most: int | None = None,
 ) -> Solution:
-    """Return the best schedule, with what is proven of it; raise `Unschedulable` if no II admits one.
+    """Return the best schedule found, by heuristics only if asked or serial; raise `Unschedulable` if no II has one.
 
     `effort` scales how long to search before a proof is given up, charged to the budget. Heuristics try no interval
     above `most` cycles.

@@ -271,9 +271,9 @@ def _link_owner(path: Path) -> int:
 
 @contextmanager
 def _block_ending_signals() -> Iterator[None]:
-    """Block the signals that end the command during the block, so that all outputs are replaced, or none.
+    """Block the ending signals during the block; one that arrived all the same is raised at the end.
 
-    A signal that arrived all the same is raised at the end.
+    So all outputs are replaced, or none.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:

@@ -100,7 +100,7 @@ def open_staging(folder: Path) -> Iterator[Staging]:
 
 
 def _make_private(parent: int) -> tuple[str, int]:
-    """Make and lock a private folder with a random name; return the name and an open handle."""
+    """Make and lock a private folder with a random name; return name and open handle, or raise FileExistsError."""
     for _ in range(_MOST_TRIES):
         name = f".tilec-{os.urandom(8).hex()}"
         try:

@@ -45,7 +45,7 @@ class Journal:
             raise
 
     def _open(self, about: Mapping[str, str]) -> None:
-        """Open or make the database; check `about` against that of an existing one, or write it into a new one."""
+        """Open or make the database; write `about` into a new one, or raise an error if an existing one has another."""
         with self._readable():
             self._base = sqlite3.connect(self.path, isolation_level=None)
             tables = {name for (name,) in self._base.execute("SELECT name FROM sqlite_master")}

@@ -29,9 +29,9 @@ PATIENCE_SECONDS = 120
 
 
 def measure_cubin(cubin: bytes) -> tuple[float, str]:
-    """Return the kernel's milliseconds on this machine's GPU and that GPU's name, timed in a process of its own.
+    """Return a kernel's milliseconds and its GPU's name, timed in another process; raise RuntimeError if that fails.
 
-    Raises `RuntimeError` with the process's message if it fails.
+    The error has the process's message.
     """
     command = [sys.executable, "-m", "tilec.tune.measure"]
     with hold_machine_lock(Path(tempfile.gettempdir()) / "tilec-measures.lock"):

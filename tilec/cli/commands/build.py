@@ -50,7 +50,7 @@ JOINED_STAGES = ("ptx", "cubin")
 
 
 def _parse_kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Kind, ...] | None:
-    """Return the kinds of output that --emit lists, each once; raise a usage error for an unknown one."""
+    """Return the kinds of output that --emit lists, each once, None without; raise a usage error for a bad one."""
     if value is None:
         return None
     wanted = dict.fromkeys(value.split(","))
@@ -61,7 +61,7 @@ def _parse_kinds(context: click.Context, parameter: click.Parameter, value: str 
 
 
 def _check_stop_after(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the value of --stop-after; raise a usage error, with the nearest name, if it is no stage or pass."""
+    """Return the value of --stop-after, None without it; raise a usage error if no stage or pass is called so."""
     if value is not None and value not in STAGES:
         from difflib import get_close_matches
 
@@ -199,7 +199,7 @@ def _build_kernels(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Check the options, compile every kernel for every target, write the output files and print what is asked.
+    """Check options, raising an error if they clash, compile each kernel for each target, write files and print.
 
     --print-pipeline prints and compiles nothing.
     """
@@ -405,9 +405,9 @@ def _plan_outputs(
     stop_after: str | None,
     level: int,
 ) -> OutputPlan:
-    """Return kind, target and path of each output of a kernel file, from -o, --emit, --stop-after and -O.
+    """Return kind, target and path of each output of a kernel file; raise a usage error if -o names another kind.
 
-    With `--stop-after` alone there are none: the stage is printed.
+    -o, --emit, --stop-after and -O decide. With `--stop-after` alone there are none: the stage is printed.
     """
     end = LAST_STAGE.get(level, "cubin")
     named_kind = None if is_folder or output is None else _find_kind_by_suffix(output)

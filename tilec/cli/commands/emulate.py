@@ -156,10 +156,9 @@ def _emulate_kernel(
     sizes: dict[str, int],
     given: dict[str, Any],
 ) -> None:
-    """Compile a kernel, run its PTX on the emulator, print the verdict on each output, and write its files.
+    """Compile a kernel, run its PTX on the emulator, print each output's verdict, write files; raise faults as errors.
 
-    `judges`: whether to compare with the kernel run by numpy, and the value of --expect. Faults and differences are
-    errors.
+    `judges`: whether to compare with the kernel run by numpy, and the value of --expect. Differences are errors too.
     """
     from tilec.driver import build as driver
     from tilec.driver.emulation import emulate, expected
@@ -203,7 +202,10 @@ def _emulate_kernel(
         def compare_with_reference(
             reference: emulate.KernelArguments, by: str, named: Iterable[str] | None = None
         ) -> None:
-            """Print how each output, or each of those named, compares with the reference; add errors to `wrong`."""
+            """Print how outputs compare with the reference and add errors to `wrong`; raise an error if none compares.
+
+            `named` limits them to those of these names.
+            """
             compared = emulate.compare_arguments(
                 build.kernel, build.manifest, arguments, reference, written, are_inputs_finite=finite
             )
@@ -256,7 +258,7 @@ def _emulate_ptx(
 
 @contextmanager
 def _track_progress(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that notes how many blocks are done and draws a progress bar; say so if interrupted."""
+    """Yield a function that notes how many blocks are done and draws a progress bar; end the command if interrupted."""
     reached = 0
 
     def note_progress(done: int, total: int) -> None:

@@ -64,9 +64,9 @@ def read_problems(text: str, path: str) -> tuple[list[Problem], bool]:
 
 
 def _solve_and_show(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> Solution:
-    """Solve and explain a problem, print one JSON line or tables, and return the solution.
+    """Return the solution of a problem, printed with its explanation; raise `unschedulable` if there is none.
 
-    A problem without a schedule is the error `unschedulable`.
+    It is printed as one JSON line or as tables.
     """
     began = time.monotonic()
     try:

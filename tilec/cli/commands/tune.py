@@ -163,9 +163,9 @@ class SearchRequest:
 def _build_space(
     source: SourceFile, base: CompileOptions, space_file: str
 ) -> tuple[Space, tuple[str, ...], Point, tuple[str, ...]]:
-    """Return the search space, the stage-count constants, the file as written as a point, and what is left out.
+    """Return the space, stage constants, the file as a point and what is left out; raise an error if empty or huge.
 
-    The source learns its imports. A space that is too large or empty is refused.
+    The stage constants are those that count stages. The source learns its imports.
     """
     from tilec.driver.observer import Observer
     from tilec.frontend.imports import read_imports

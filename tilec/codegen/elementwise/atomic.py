@@ -35,7 +35,7 @@ def _has_instruction(store: Store, target: Target) -> bool:
 
 
 def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | None, state: State) -> Reg | None:
-    """Emit the store's atomic operation on elements from `address` on; return the previous value if it is wanted.
+    """Emit the store's atomic operation on elements from `address` on; return the previous value, or None if unwanted.
 
     It acts where the guard holds. The previous value is wanted if the store has a variable for it (0 where the guard
     does not hold).

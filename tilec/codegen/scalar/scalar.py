@@ -569,7 +569,7 @@ def _is_power_of_two(value: int) -> bool:
 
 
 def _spell_type(dtype: DType) -> str:
-    """Return the PTX name of a type of at least 32 bits, such as `f32` or `u64`."""
+    """Return the PTX name of a type, such as `f32` or `u64`; a narrower integer counts as 32 bits."""
     if dtype.is_float:
         return f"f{dtype.bits}"
     return f"{'s' if dtype.kind == 'int' else 'u'}{max(dtype.bits, 32)}"

@@ -263,9 +263,9 @@ def emulate_ptx_text(
 def prepare_launch(
     manifest: Manifest, arguments: KernelArguments
 ) -> tuple[tuple[int, int, int], KernelArguments, dict[str, Array]]:
-    """Return the grid, the arguments with workspaces and tensor strides, and the dense originals of strided tensors.
+    """Return the grid, arguments with workspaces and strides, and dense originals; raise `wrong-input` if one misfits.
 
-    The caller copies results back into those originals.
+    The caller copies results back into those originals of strided tensors.
     """
     shapes = {name: array.shape for name, array in arguments.tensors.items()}
     sizes = launch_sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.size_scalars()})

@@ -146,9 +146,9 @@ def emulate_ptx_file(
     progress: Callable[[int, int], None] | None = None,
     options: RunOptions | None = None,
 ) -> Report:
-    """Run one kernel of a PTX file on the emulator, and return the report, with the run's faults.
+    """Return the report, with faults, of a PTX file's kernel run on the emulator; raise an error if it cannot start.
 
-    Raises `CompileError` for bad text, a bad launch or unsupported features.
+    Bad text, a bad launch and unsupported features are errors.
     """
     name = find_entry(source, entry)
     try:

@@ -32,9 +32,9 @@ Reference = Callable[[tile.Kernel, "Manifest", "KernelArguments"], dict[str, Arr
 
 
 def load_reference(text: str) -> Reference:
-    """Return a function that computes the expected outputs of a run, as `FILE.npz` or `FILE.py:FUNCTION` gives them.
+    """Return a function that computes expected outputs by `FILE.npz` or `FILE.py:FUNCTION`; raise an error otherwise.
 
-    The file is read at once.. || Other text is refused.
+    The file is read at once.
     """
     path, _, name = text.rpartition(":")
     if path.endswith(".py") and name.isidentifier():
@@ -140,7 +140,10 @@ def _load_function(path: str, name: str) -> Callable[..., object]:
 def _call_function(
     function: Callable[..., object], text: str, kernel: tile.Kernel, manifest: Manifest, given: KernelArguments
 ) -> dict[str, Array]:
-    """Call the user's function with the arguments that it names, and return its outputs by name, in storage format."""
+    """Return the user's function's outputs by name; raise `bad-expectation` if they or its parameters misfit.
+
+    It is called with the arguments that it names.
+    """
     values: dict[str, object] = dict(given.scalars)
     for param in kernel.params:
         if isinstance(param, tile.Buffer):

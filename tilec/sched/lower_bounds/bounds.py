@@ -202,9 +202,9 @@ def _check_self_overlap(problem: Problem, slot: int) -> None:
 def _find_cycle_bound(
     problem: Problem, constraints: Sequence[paths.Arc], kind: Literal["recurrence", "ring"]
 ) -> Bound | None:
-    """Return the bound by cycles of dependences: the smallest II without a positive one; None without.
+    """Return the bound by cycles of dependences, None without; raise `Unschedulable` for one in an iteration.
 
-    It is found in few rounds: each cycle gives a larger II. Raises `Unschedulable` for a cycle within an iteration.
+    It is the smallest II without a positive cycle, found in few rounds: each cycle gives a larger II.
     """
     ii, culprit = 1, None
     while cycle := paths.relax_arcs(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1]:
@@ -284,9 +284,9 @@ def _prefilter_begins(windows: Sequence[tuple[int, int, int]], width: int) -> li
 
 
 def _find_ring_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
-    """Return the bound by a pool's room for its rings' versions; None if they fit.
+    """Return the bound by a pool's room for its rings; None if they fit; raise `Unschedulable` if they never do.
 
-    Raises `Unschedulable` if one version of each is too much.
+    One version of each must fit.
     """
     spec = problem.pools[pool]
     rings = [index for index, ring in enumerate(problem.rings) if ring.pool == pool]
@@ -319,9 +319,9 @@ def _find_ring_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int)
 
 
 def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
-    """Return the bound by a pool's room for its values, of which one that lives L cycles has L / II copies; or None.
+    """Return the bound by a pool's room for its values, or None; raise `Unschedulable` if they never fit.
 
-    Raises `Unschedulable` if values that live at the same time do not fit.
+    A value that lives L cycles has L / II copies.
     """
     spec = problem.pools[pool]
     values = [value for value in problem.values if value.pool == pool and value.amount]
