@@ -113,7 +113,7 @@ def count_ring_bytes(problem: Problem, ii: int, start: Sequence[int]) -> int:
 
 
 def list_pressure_pools(problem: Problem) -> list[int]:
-    """Return the pools with values whose use counts as pressure."""
+    """Return the pools that have values and `spare` set: their use counts as pressure."""
     return [pool for pool in sorted({value.pool for value in problem.values}) if problem.pools[pool].spare]
 
 

@@ -115,7 +115,10 @@ class LevelSettler:
         return (*(level.value for level in levels[:-1]), tuple(start))
 
     def settle_slot_pressure(self) -> None:
-        """Minimise the longest distance from an op to a dependent op of its iteration, and limit it from then on."""
+        """Minimise and then limit the longest distance from an op to a dependent one; record whether that is proven.
+
+        Both are of one iteration.
+        """
         problem, ii = self.problem, self.ii
         constraints = paths.build_arcs(problem, compute_depth_limits(problem, ii))
         distances_from = {
@@ -150,7 +153,7 @@ class LevelSettler:
         self.proofs.append(is_proven)
 
     def settle_ring_bytes(self) -> None:
-        """Minimise the bytes that all versions of all rings take, and limit them from then on."""
+        """Minimise and then limit the bytes of all versions of all rings, and record whether that is proven."""
         problem, ii = self.problem, self.ii
         lifetimes = find_min_lifetimes(problem, ii, problem.rings)
         least = sum(max(1, -(-life // ii)) * ring.bytes for life, ring in zip(lifetimes, problem.rings, strict=True))
@@ -172,9 +175,7 @@ class LevelSettler:
         express: Callable[[Model], Terms],
         measure: Callable[[Problem, int, Sequence[int]], int],
     ) -> None:
-        """Minimise one pressure of values, and limit it in the model from then on; there is nothing to do without
-        pools.
-        """
+        """Minimise and then limit one pressure of values; record whether it is proven least: so without pools."""
         if not objective.list_pressure_pools(self.problem):
             self.proofs.append(True)
             return
@@ -184,7 +185,10 @@ class LevelSettler:
         self.proofs.append(is_proven)
 
     def settle_order(self, model: Model) -> None:
-        """Minimise inversions, and limit them from then on: by cores, which prove soon or never, then by search."""
+        """Minimise inversions, limit them in the model, and record whether that is proven.
+
+        It is tried by cores, which prove soon or never, then by search.
+        """
         pairs_of_role = self.pairs
         expression = model.express_inversions(pairs_of_role)
         is_proven = objective.count_inversions(pairs_of_role, self.ii, self.start) == 0
@@ -196,7 +200,7 @@ class LevelSettler:
         self.proofs.append(is_proven)
 
     def settle_starts(self, model: Model) -> None:
-        """Move each op, in order, as early as the settled levels and the earlier ops allow.
+        """Move each op, in order, as early as settled levels and earlier ops allow; record whether that is proven.
 
         So equally good schedules give one result. Once a proof takes too long, keep the order found and move each op as
         early as it allows.
