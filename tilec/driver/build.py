@@ -51,12 +51,14 @@ class Plan:
 
     @property
     def trace(self) -> str:
-        """Return the schedule trace, which explains decisions and schedules."""
+        """Return the schedule trace as text (JSON), which explains decisions and schedules."""
         return format_trace(self.work)
 
     def explain_schedules(self) -> Plan:
-        """Return the plan with proofs that no loop has a better schedule. This is slow; `format_trace` does it
-        otherwise."""
+        """Return the plan with a proof for each loop that no better schedule exists.
+
+        This is slow; `format_trace` does it otherwise.
+        """
         from tilec.sched.explain import explain_solution
 
         loops = []
@@ -82,7 +84,7 @@ class Build:
 
     @property
     def trace(self) -> str:
-        """Return the schedule trace, as `Plan.trace` does."""
+        """Return the schedule trace as text (JSON), which explains decisions and schedules."""
         return format_trace(self.work)
 
 
@@ -98,7 +100,7 @@ class Library:
 
 
 def build_kernel(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
-    """Compile the file's only kernel to a cubin."""
+    """Compile the file's only kernel, or the one that `options` names, to a cubin; raise all its mistakes."""
     with _observe_compilation(source, options, observer):
         with _collect_all_mistakes(source, options):
             file = engine.advance_kernels(engine.read_file(source, options, observer, is_single=True), observer)
@@ -110,7 +112,7 @@ def build_kernel(source: SourceFile, options: CompileOptions, observer: Observer
 
 
 def build_library(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
-    """Compile every kernel of the file, or the one that `options` names, into one cubin."""
+    """Compile every kernel of the file, or the one that `options` names, into one cubin; raise all mistakes."""
     with _observe_compilation(source, options, observer):
         with _collect_all_mistakes(source, options):
             file = engine.advance_kernels(engine.read_file(source, options, observer), observer)
@@ -130,39 +132,42 @@ def load_kernels(source: SourceFile, options: CompileOptions, observer: Observer
 
 
 def check_file(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
-    """Raise all errors that the file has before anything is solved. Levels without code stop at tile IR."""
+    """Raise all errors that the file has before anything is solved; do nothing if there are none.
+
+    Levels without code stop at tile IR.
+    """
     with _observe_compilation(source, options, observer):
         engine.check_kernels(source, options, observer)
 
 
 def plan_kernel(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
-    """Choose layouts and schedules for the file's only kernel."""
+    """Return the file's only kernel, or the one that `options` names, with layouts and schedules but no code."""
     with _observe_compilation(source, options, observer):
         file = engine.read_file(source, options, observer, is_single=True)
         return _make_plan(engine.advance_kernels(file, observer, last=PLAN_PASS).kernels[0])
 
 
 def plan_kernels(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Plan, ...]:
-    """Choose layouts and schedules for every kernel of the file."""
+    """Return every kernel of the file with layouts and schedules, without making code."""
     with _observe_compilation(source, options, observer):
         file = engine.read_file(source, options, observer)
         return tuple(_make_plan(work) for work in engine.advance_kernels(file, observer, last=PLAN_PASS).kernels)
 
 
 def assign_kernel_layouts(source: SourceFile, options: CompileOptions) -> tuple[LayoutAssignment, Target]:
-    """Return the file's only kernel with its layouts and launched grid, unscheduled, and its target."""
+    """Return the file's only kernel, or the one that `options` names, with layouts but no schedules, and its target."""
     file = engine.read_file(source, options, Observer(), is_single=True)
     (work,) = engine.advance_kernels(file, Observer(), last=LAYOUTS_PASS).kernels
     return work.assignment, work.target
 
 
 def _make_plan(work: KernelState) -> Plan:
-    """Return the plan of a kernel whose loops are scheduled."""
+    """Return a kernel's state, with its loops scheduled, as a `Plan`."""
     return Plan(work.source_kernel, work.assignment, work.target, work.loops, work.decisions, work)
 
 
 def _make_library(file: FileState) -> Library:
-    """Return the linked file as a library with manifests and plans."""
+    """Return the linked file as a `Library`, with the manifests read from its PTX module."""
     from tilec.ir.manifest import manifests_in_module
 
     manifests, plans = manifests_in_module(file.module), tuple(map(_make_plan, file.kernels))
@@ -171,7 +176,7 @@ def _make_library(file: FileState) -> Library:
 
 @contextmanager
 def _observe_compilation(source: SourceFile, options: CompileOptions, observer: Observer) -> Iterator[None]:
-    """Show progress, unless the caller already does, and apply the lint option at the end."""
+    """Name the file in progress messages unless the caller did, and apply the lint option to warnings at the end."""
     is_ours = not observer.of
     if is_ours:
         observer.of = f"{Path(source.path).name} for {target_stem(options.target)}"
@@ -186,7 +191,7 @@ def _observe_compilation(source: SourceFile, options: CompileOptions, observer: 
 
 @contextmanager
 def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterator[None]:
-    """Replace the first error by all errors of the file: compilation to code stops at the first."""
+    """Replace the first error of a compilation by all errors that a check of the file finds."""
     try:
         yield
     except CompileError as first:
@@ -202,8 +207,11 @@ def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterat
 def build_reports(
     library: Library, sizes: Mapping[str, int] | None = None, contents: Contents | None = None
 ) -> tuple[Report, ...]:
-    """Predict each kernel of a cubin. `sizes` are those that kernels learn at launch, `contents` those of tensors that
-    decide how often loops run: without them the prediction says what it assumes."""
+    """Predict each kernel's performance at `sizes`, else assumed ones; raise `wrong-launch` if one has no blocks.
+
+    `contents` are those of tensors that decide how often loops run. Without sizes and contents the prediction says what
+    it assumes.
+    """
     from math import prod
 
     from tilec.driver.launch_sizes import launch_sizes
@@ -237,7 +245,7 @@ def build_reports(
 
 
 def build_report(build: Build, sizes: Mapping[str, int] | None = None, contents: Contents | None = None) -> Report:
-    """Predict the one kernel that was built."""
+    """Predict the performance of the one kernel that was built; `sizes` are its launch-time sizes, else assumed."""
     library = Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_make_plan(build.work),))
     return build_reports(library, sizes, contents)[0]
 
@@ -258,7 +266,10 @@ def _check_contents(library: Library, contents: Contents) -> None:
 
 
 def find_library_loop_codes(library: Library) -> tuple[LoopCode, ...]:
-    """Return the machine code of the scheduled loops of a cubin, with its measured intervals."""
+    """Return the machine code of a cubin's scheduled loops, each with the time of one iteration.
+
+    Returns nothing for a library without kernels.
+    """
     from tilec.driver.machine_code import find_loop_codes as read
 
     works = [planned.work for planned in library.plans]

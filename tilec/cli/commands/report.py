@@ -100,7 +100,7 @@ def _parse_contents(text: str) -> tuple[str, int | tuple[int, ...]]:
 
 
 def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, Any]) -> None:
-    """Print each kernel's predicted time for each target, and write pages with an index if asked."""
+    """Compile each kernel for each target, print its predicted time, and write the HTML pages and index if asked."""
     targets, html = parse_target_names(given), wanted.html
     with report_mistakes(None):
         jobs: list[tuple[SourceFile, CompileOptions, str | None]] = []
@@ -126,14 +126,14 @@ def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, An
 
 
 def _get_page_path(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bool) -> str:
-    """Return the path of a page: `html` itself, or in that folder under the names of kernel file and target."""
+    """Return the path of a kernel's page: `html` itself, or in that folder, named by kernel file and target."""
     if not (of_kernels or of_targets or html.endswith("/")):
         return html
     return str(Path(html) / f"{Path(kernel).stem}{f'.{target_stem(target)}' if of_targets else ''}.html")
 
 
 def _get_index_path(html: str | None, places: Sequence[str | None]) -> str | None:
-    """Return the path of the index of several pages; a kernel called `index` keeps its page."""
+    """Return the path of the index of several pages, which avoids a page called `index`; None for fewer pages."""
     if html is None or len(places) < 2:
         return None
     place = str(Path(html) / "index.html")
@@ -143,7 +143,7 @@ def _get_index_path(html: str | None, places: Sequence[str | None]) -> str | Non
 def _report_page(
     source: SourceFile, options: CompileOptions, page: str | None, wanted: _Wanted, rows: list[IndexRow]
 ) -> dict[str, bytes]:
-    """Print the report, add the kernels' rows of the index, and return the page to write, if any, by its path."""
+    """Compile and print the report, append the kernels' rows to `rows`, and return the page by its path, if any."""
     from tilec.driver import build as driver
 
     observer = driver.Observer()
@@ -171,7 +171,7 @@ def _report_page(
 
 
 def make_report_tables(report: Report) -> Iterator[RenderableType]:
-    """Yield the predicted time of a kernel, what bounds it, and the levels of its loops."""
+    """Yield tables of a kernel's predicted time, what bounds it, its roofline, and the levels of its loops."""
     time = report.at(report.predicted)
     yield Text(
         f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {report.counted_blocks}{report.assumption}",
@@ -208,7 +208,7 @@ def make_report_tables(report: Report) -> Iterator[RenderableType]:
 
 
 def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[RenderableType]:
-    """Yield the simulated counters of each kernel, under the names of Nsight Compute."""
+    """Simulate each kernel and yield a table of its counters under Nsight Compute's names, or why there is none."""
     from tilec.driver.simulate import simulate_library
     from tilec.simulate.counters import compute_counters, format_amount
 
@@ -223,7 +223,7 @@ def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[Re
 
 
 def make_loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
-    """Yield the loops of a kernel in machine code, one row for each role, beside their solved interval."""
+    """Yield a table of a kernel's loops in machine code, by role, beside the solved interval; nothing without loops."""
     from tilec.driver.machine_code import describe_wait, merge_waits_by_line
 
     table = create_table(
