@@ -99,7 +99,7 @@ def compile_variant(case: Mapping[str, Any], label: str, gpu: str | None) -> tup
     try:
         options = replace(gpu_cases.options_of(words, constants), gpu=gpu)
         built = driver.build_kernel(source, options, driver.Observer())
-        report = driver.build_report(built, sizes)
+        report = driver.build_report(built, sizes, gpu_cases.gpu_inputs.known_contents(kernel, constants))
     except (CompileError, gpu_cases.click.ClickException):
         return None
     return gpu_cases.describe_decisions(built), report.at(report.predicted)

@@ -44,7 +44,7 @@ from tilec.passes.choices.question import (
 )
 from tilec.passes.cost.estimate import find_deciding_axes
 from tilec.passes.cost.kernel import BlockWalk, build_loop_nest, build_machine, find_innermost_loops
-from tilec.passes.cost.launch_time import LaunchTimer, list_launch_forms
+from tilec.passes.cost.launch_time import LaunchForm, LaunchTimer, list_launch_forms
 from tilec.passes.grid.cta_pair_products import pair_products
 from tilec.passes.grid.rasterisation_order import has_own_order
 from tilec.passes.layout.assign_layouts import LayoutAssignment
@@ -130,22 +130,22 @@ def _ask_for_cluster(
         return choose_none(
             "no adjacent blocks of a grid with an even extent load the same tile at the same time", *fitting.values()
         )
-    return _weigh_pair(assignment, axis, tiles, target, walks)
+    form = next((form for form in list_launch_forms(assignment, target) if form.is_persistent == walks), None)
+    if form is None:
+        return choose_none("no block seems to fit a multiprocessor", *fitting.values())
+    return _weigh_pair(assignment, axis, tiles, target, form)
 
 
 def _weigh_pair(
-    assignment: LayoutAssignment, axis: str, tiles: str, target: Target, walks: bool
+    assignment: LayoutAssignment, axis: str, tiles: str, target: Target, form: LaunchForm
 ) -> Question[tile.Cluster]:
     """Ask whether pairs along an axis, which share these tiles, launch in less time than blocks without a cluster."""
     alone, paired = _build_candidate(tile.NO_CLUSTER), _build_candidate(PAIRS[axis])
-    forms = [form for form in list_launch_forms(assignment, target) if form.is_persistent == walks]
-    if not forms:
-        return make_ruled_question("cluster", "the compiler", "no block seems to fit a multiprocessor", alone, paired)
     multicasting = mark_multicast(_set_pair_cluster(assignment, axis))
 
     def count_cycles(cluster: tile.Cluster) -> int:
         considered = assignment if cluster == tile.NO_CLUSTER else multicasting
-        return LaunchTimer(considered, target).predict_cycles(forms[0])
+        return LaunchTimer(considered, target).predict_cycles(form)
 
     def explain_outcome(outcome: Outcome) -> str:
         need = f"adjacent blocks along {axis} need the same {tiles}"

@@ -24,7 +24,7 @@ from tilec.passes.cost.known_values import (
     assume_contents,
     find_scalar_store,
 )
-from tilec.passes.cost.model import Level, LoopCost, Machine, OccupancyLimits, predict_level_times
+from tilec.passes.cost.model import Clock, Level, LoopCost, Machine, OccupancyLimits, predict_level_times
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop, loops_to_schedule
 from tilec.passes.loop.price.product_steps import price_product_steps
@@ -107,13 +107,10 @@ class BlockWalk:
         whole: Iterable[tile.For],
         sizes: Mapping[str, int] | None = None,
         contents: Contents | None = None,
-        *,
-        is_role: bool = False,
     ) -> None:
         """`sizes` are those that the kernel learns at launch, and `contents` those of tensors that decide how often
-        loops run, where they are known: others are assumed. A role of the kernel's author runs beside others
-        (`is_role`), and waits for them by barriers, not for what it starts itself."""
-        self.assignment, self.target, self.is_role = assignment, target, is_role
+        loops run, where they are known: others are assumed."""
+        self.assignment, self.target = assignment, target
         params = (p for p in assignment.kernel.params if isinstance(p, tile.Var))
         self.sizes = {p: sizes[p.name] for p in params if p.name in sizes} if sizes else {}
         self.given = contents or {}
@@ -128,7 +125,7 @@ class BlockWalk:
         if self.assignment.roles:
             by_name = {var.name: size for var, size in self.sizes.items()}
             roles = [
-                BlockWalk(part.assignment, self.target, (), by_name, self.given, is_role=True).walk_block(place)
+                RoleWalk(part.assignment, self.target, (), by_name, self.given).walk_block(place)
                 for part in self.assignment.roles
             ]
             slots = dict.fromkeys(slot for role in roles for slot in role.held)
@@ -171,7 +168,7 @@ class BlockWalk:
                     self.walk_body(inside, known.copy(), found)
                 case _:
                     price = self.price_statement(stmt)
-                    found.around += price.busy if self.is_role and is_asynchronous(stmt) else price.cycles
+                    found.around += self.count_cycles(stmt, price)
                     self.add_price(price, 1, found)
 
     def walk_loop(self, loop: tile.For, known: KnownValues) -> BlockCost:
@@ -243,11 +240,24 @@ class BlockWalk:
         together = self.count_loading_blocks(stmt)
         return StatementPrice(cycles + after, issue, loaded * (together + 1) // (2 * together), total)
 
+    def count_cycles(self, stmt: tile.Stmt, price: StatementPrice) -> int:
+        """Return the cycles from the beginning of a statement to that of the next one: until its result is there."""
+        return price.cycles
+
     def count_loading_blocks(self, stmt: tile.Stmt) -> int:
         """Return how many blocks load the tile together. Each reads its share, but every byte still goes to each of
         them: on an H200 pairs are worth about half of the reads that they save."""
         axes = stmt.multicast if isinstance(stmt, Copy) else ""
         return count_multicast_blocks(self.assignment.kernel.cluster.extents, axes)
+
+
+class RoleWalk(BlockWalk):
+    """A walk through one of the roles of a kernel's author: it runs beside others, and waits for them by barriers, not
+    for the results of what it starts."""
+
+    def count_cycles(self, stmt: tile.Stmt, price: StatementPrice) -> int:
+        """Return the cycles from the beginning of a statement to that of the next one."""
+        return price.busy if is_asynchronous(stmt) else price.cycles
 
 
 def _list_leading_binds(loop: tile.For) -> list[tile.Bind]:
@@ -484,3 +494,10 @@ def count_tensor_bytes(buffer: tile.Buffer, sizes: Mapping[str, int] | None = No
     extents = (extent_to_size(extent) for extent in buffer.extents)
     shape = (max(evaluate_size(extent, sizes or {}), 0) for extent in extents if extent is not None)
     return math.prod(shape) * buffer.dtype.bits // 8
+
+
+def read_clock(target: Target) -> Clock:
+    """Return the clocks that a target's file gives."""
+    limits = {limit.name: limit.value for limit in target.limits}
+    names = ("light_clock_mhz", "free_clock_mhz")
+    return Clock(limits["clock_mhz"], limits["tensor_clock_mhz"], *(limits.get(name, 0) for name in names))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from typing import Literal
 
 from tilec.analysis.trip_count import find_strides
 from tilec.ir import tile
@@ -19,6 +20,9 @@ from tilec.support.records import dataclass
 
 Contents = Mapping[str, int | tuple[int, ...]]
 """The elements of tensors by the tensors' names: one value that all of them have, or each in row-major order."""
+Corner = Literal["first", "last"]
+CORNERS: tuple[Corner, ...] = ("first", "last")
+"""The blocks of a grid for which a loop's bounds are looked at."""
 MOST = 1 << 30
 """No length that is assumed exceeds this."""
 
@@ -107,7 +111,7 @@ def assume_contents(kernel: tile.Kernel, sizes: Mapping[tile.Var, int], given: C
     variable."""
     found: dict[str, int] = {}
     for loop, tensors in _find_loops_bounded_by_tensors(kernel):
-        limits = [extent // abs(by) * loop.step for by, extent in find_strides(loop) if by]
+        limits = [-(-extent // abs(by)) * loop.step for by, extent in find_strides(loop) if by]
         for name in tensors if limits else ():
             if name in given:
                 continue
@@ -142,7 +146,7 @@ def _find_largest(
 
     def stops_inside(value: int) -> bool | None:
         known = KnownValues({**given, name: value}, dict(sizes))
-        stops = [_find_stop(kernel, loop, known.copy(), last) for last in (False, True)]
+        stops = [_find_stop(kernel, loop, known.copy(), corner) for corner in CORNERS]
         return None if None in stops else all(stop is not None and stop <= limit for stop in stops)
 
     if stops_inside(MOST) is not False:
@@ -154,8 +158,9 @@ def _find_largest(
     return low
 
 
-def _find_stop(kernel: tile.Kernel, wanted: tile.For, known: KnownValues, last: bool) -> int | None:
+def _find_stop(kernel: tile.Kernel, wanted: tile.For, known: KnownValues, corner: Corner) -> int | None:
     """Return where a loop stops in the first block and the first iterations of the loops around it, or in the last."""
+    last = corner == "last"
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=False):
         if last and not isinstance(extent, int):
             return None

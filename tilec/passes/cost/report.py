@@ -10,7 +10,6 @@ from typing import Literal
 
 from tilec.ir.tile import For, Stmt, TileOp, walk_statements
 from tilec.passes.cost.block_time import BlockTimer
-from tilec.passes.cost.clock import Clock, read_clock
 from tilec.passes.cost.kernel import (
     COMPUTE_SLOTS,
     TENSOR_SLOT,
@@ -20,12 +19,14 @@ from tilec.passes.cost.kernel import (
     build_machine,
     count_moved_bytes,
     find_innermost_loops,
+    read_clock,
     read_occupancy_limits,
     sample_blocks,
 )
 from tilec.passes.cost.known_values import Contents
 from tilec.passes.cost.model import (
     SCHEDULERS,
+    Clock,
     Launch,
     LevelTime,
     Machine,
@@ -89,6 +90,7 @@ class Report:
     gpu: str = ""
     tensor_share: float = 0.0
     clock: Clock = Clock(1, 1)
+    launch_cycles: int = 0
     assumes_sizes: bool = False
     assumed: tuple[tuple[str, int], ...] = ()
 
@@ -151,7 +153,7 @@ class Report:
     @property
     def is_a_bound(self) -> bool:
         """True if the prediction is the roofline itself, and says nothing about how near a kernel comes."""
-        return self.roofline > 0 and self.achieved >= 0.995
+        return self.roofline > 0 and self.roofline >= 0.995 * (self.predicted.cycles - self.launch_cycles)
 
     @property
     def gap(self) -> str:
@@ -255,6 +257,7 @@ def build_report(
         target.gpu,
         min(_count_held_cycles(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, 1), 1.0),
         read_clock(target),
+        where.launch_cycles,
         assumes_sizes,
         tuple(sorted(of_levels.assumed.items())),
     )
