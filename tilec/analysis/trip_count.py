@@ -33,7 +33,10 @@ def build_trip_count(loop: tile.For) -> tile.Expr:
 
 
 def estimate_trip_count(loop: tile.For) -> int:
-    """Return a guess of a loop's trip count: half of what the extents that it indexes allow, or 16 without any."""
+    """Return a guess of a loop's trip count: half of what the extents that it indexes allow, or 16 without any.
+
+    All numbers up to the most that stays inside are taken to be equally likely.
+    """
     most = [-(-extent // abs(by)) for by, extent in find_strides(loop) if by]
     return max(1, min(most) // 2) if most else UNKNOWN_TRIP_COUNT
 

@@ -58,12 +58,12 @@ def report(
     sizes: tuple[str, ...],
     contents: tuple[str, ...],
     watch: bool,
-    verbose: bool,
     **given: Any,
 ) -> None:
     """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
     if given["opt_level"] < 2:
         fail_usage("a report needs a cubin: compile with -O2 or -O3")
+    del given["verbose"]  # there is no assembler's report here
     if len(kernels) * len(parse_target_names(given)) > 1:
         for option in (name for name in ("schedule", "tuned") if given[name] is not None):
             fail_usage(f"--{option} needs a single kernel file and a single target")
@@ -77,8 +77,8 @@ def report(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Where pages go, whether kernels are simulated too, the sizes that they are launched with, and what is known of
-    the contents of tensors."""
+    """The place of pages, whether kernels are simulated too, the sizes that they are launched with, and the known
+    contents of tensors."""
 
     html: str | None
     counters: bool

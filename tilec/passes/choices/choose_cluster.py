@@ -26,6 +26,7 @@ loops' intervals, as where loads of tiles take longer than products.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -124,37 +125,46 @@ def _ask_for_cluster(
         )
         return choose_none(why, *fitting.values())
     uneven = {"xyz"[axis] for axis in find_deciding_axes(kernel)}
-    shared = {axis: _find_shared_tiles(assignment, axis) for axis in fitting if axis not in uneven}
-    axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
-    if not size:
+    found = {axis: _find_shared_tiles(assignment, axis) for axis in fitting if axis not in uneven}
+    # The axis along which blocks share the larger tile is tried first: x if both are equal.
+    shared = {axis: tiles for axis, (size, tiles) in sorted(found.items(), key=lambda one: -one[1][0]) if size}
+    if not shared:
         return choose_none(
             "no adjacent blocks of a grid with an even extent load the same tile at the same time", *fitting.values()
         )
     form = next((form for form in list_launch_forms(assignment, target) if form.is_persistent == walks), None)
     if form is None:
         return choose_none("no block seems to fit a multiprocessor", *fitting.values())
-    return _weigh_pair(assignment, axis, tiles, target, form)
+    return _weigh_pairs(assignment, shared, target, form)
 
 
-def _weigh_pair(
-    assignment: LayoutAssignment, axis: str, tiles: str, target: Target, form: LaunchForm
+def _weigh_pairs(
+    assignment: LayoutAssignment, shared: Mapping[str, str], target: Target, form: LaunchForm
 ) -> Question[tile.Cluster]:
-    """Ask whether pairs along an axis, which share these tiles, launch in less time than blocks without a cluster."""
-    alone, paired = _build_candidate(tile.NO_CLUSTER), _build_candidate(PAIRS[axis])
-    multicasting = mark_multicast(_set_pair_cluster(assignment, axis))
+    """Ask whether pairs launch in less time than blocks without a cluster. `shared` names the tiles that the blocks of
+    a pair share, by the pair's axis."""
+    alone = _build_candidate(tile.NO_CLUSTER)
+    pairs = {axis: _build_candidate(PAIRS[axis]) for axis in shared}
 
     def count_cycles(cluster: tile.Cluster) -> int:
-        considered = assignment if cluster == tile.NO_CLUSTER else multicasting
+        axis = next((axis for axis in shared if PAIRS[axis] == cluster), None)
+        considered = assignment if axis is None else mark_multicast(_set_pair_cluster(assignment, axis))
         return LaunchTimer(considered, target).predict_cycles(form)
 
     def explain_outcome(outcome: Outcome) -> str:
-        need = f"adjacent blocks along {axis} need the same {tiles}"
-        saved = 1 - outcome.prices.get(paired.answer, 0) / max(outcome.prices[alone.answer], 1)
-        if outcome.chosen == paired.answer:
-            return f"{need}, and loading them once saves {show_share(saved)} of the time by the model"
-        return f"{need}, but loading them once saves less than {show_share(float(LEAST_GAIN))} of the time by the model"
+        axis = next((axis for axis, one in pairs.items() if one.answer == outcome.chosen), None)
+        if axis is None:
+            needs = "; ".join(f"adjacent blocks along {axis} need the same {tiles}" for axis, tiles in shared.items())
+            return (
+                f"{needs}: loading them once saves less than {show_share(float(LEAST_GAIN))} of the time by the model"
+            )
+        saved = 1 - outcome.prices[outcome.chosen] / max(outcome.prices[alone.answer], 1)
+        need = f"adjacent blocks along {axis} need the same {shared[axis]}"
+        return f"{need}: loading them once saves {show_share(saved)} of the time by the model"
 
-    return Question("cluster", (alone, paired), price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN)
+    return Question(
+        "cluster", (alone, *pairs.values()), price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN
+    )
 
 
 def _estimate_cache_load(assignment: LayoutAssignment, target: Target) -> float:

@@ -73,14 +73,14 @@ def _ask_for_roles(state: KernelState, explore: Explorer) -> Question[KernelStat
         return make_ruled_question("roles", "the command line", "--pipeline-strategy warp-specialize", by_role)
     why = "a producer warp prefetches tiles by TMA"
     alike = Candidate(_ALIKE, lambda: None, "--pipeline-strategy unspecialize")
-    as_usual = make_ruled_question("roles", "the compiler", why, by_role, alike)
+    by_rule = make_ruled_question("roles", "the compiler", why, by_role, alike)
     if options.opt_level < DECIDING_LEVEL:
-        return as_usual
+        return by_rule
     if not all(map(_is_plain_product, loops)):
-        return _weigh_launches(state, by_role, partial(_assign_alike_layouts, state, explore), why) or as_usual
+        return _weigh_launches(state, by_role, partial(_assign_alike_layouts, state, explore), why) or by_rule
     expected = _predict_as_written(state)
     if expected is None or expected.iterations < MIN_ROUNDS * expected.stages:
-        return as_usual
+        return by_rule
 
     def count_cycles(considered: KernelState) -> int | None:
         found = expected if considered is state else _predict_as_written(considered)

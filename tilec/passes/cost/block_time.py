@@ -1,5 +1,7 @@
 """The time of one block of a kernel among those that share its multiprocessor, put together from its parts: its start,
-the statements around its pipelined loops, the loops, and what a producer warp hides."""
+the statements around its pipelined loops, the loops, and what a producer warp hides.
+
+Built kernels are reported by it, and decisions about launches are priced by it, so that both say the same."""
 
 from __future__ import annotations
 

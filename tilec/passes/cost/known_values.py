@@ -29,7 +29,7 @@ MOST = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """What is known at a statement: the values of `variables`, of `scalars` (fragments of one element, by name), and
+    """The values that are known at a statement: of `variables`, of `scalars` (fragments of one element, by name), and
     the `contents` of tensors."""
 
     contents: Contents
