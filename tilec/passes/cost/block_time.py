@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilec.ir.tile import For
-from tilec.passes.cost.kernel import COMPUTE_SLOTS, BlockCost, BlockWalk, LoopNest, build_loop_nest, count_nest_cycles
+from tilec.passes.cost.kernel import SHARED_SLOTS, BlockCost, BlockWalk, LoopNest, build_loop_nest, count_nest_cycles
 from tilec.passes.cost.model import Machine
 from tilec.support.identity import IdentityKey
 
@@ -45,7 +45,7 @@ class BlockTimer:
         blocks of the multiprocessor keep the busiest computing slot: the statements around a block's loops hide behind
         other blocks' waits, but not behind their computing."""
         loops = sum(times * count_loop(loop, trip_count, neighbours) for loop, trip_count, times in block.loops)
-        computing = neighbours * max(block.held.get(slot, 0) for slot in COMPUTE_SLOTS)
+        computing = neighbours * max(block.held.get(slot, 0) for slot in SHARED_SLOTS)
         return BLOCK_START + max(block.around + loops - self._count_hidden_cycles(block), computing)
 
     def _count_hidden_cycles(self, block: BlockCost) -> int:

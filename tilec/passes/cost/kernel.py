@@ -43,8 +43,10 @@ SMEM_PORT = "shared memory port"
 128 bytes a cycle. On an H200 a SwiGLU product reads 84 and writes 42, and its tensor cores are busy two thirds of the
 time (benchmarks/results/h200-2026-11-26/profiles.json)."""
 SMEM_SLOTS = ("tp_smem_rd", "tp_smem_wr")
-COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu", SMEM_PORT)
-"""The slots that compute, or bring operands from shared memory; all others bring tiles."""
+COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu")
+"""The slots that compute; all others bring operands."""
+SHARED_SLOTS = (*COMPUTE_SLOTS, SMEM_PORT)
+"""The slots that the blocks of a multiprocessor share, and that no wait of one leaves to the others."""
 _LOAD_KINDS = ("tma.load", "cp.async", "ld.global")
 _TRANSFER_SLOTS = ("tp_gnic_rd",)
 

@@ -22,7 +22,7 @@ from tilec.passes.cost.estimate import (
     find_stage_options,
 )
 from tilec.passes.cost.kernel import (
-    COMPUTE_SLOTS,
+    SHARED_SLOTS,
     BlockCost,
     BlockWalk,
     build_machine,
@@ -85,7 +85,7 @@ class LaunchTimer:
     @property
     def least_cycles(self) -> int:
         """The cycles below which no form of the launch stays: the busiest computing slot, and memory."""
-        held = {slot: sum(block.held.get(slot, 0) for block in self.blocks) for slot in COMPUTE_SLOTS}
+        held = {slot: sum(block.held.get(slot, 0) for block in self.blocks) for slot in SHARED_SLOTS}
         computing = max(held.values()) * self.ctas // (len(self.blocks) * self.sms)
         return max(computing, predict_blocks([], replace(self.launch, ctas=0), self.machine).memory)
 
