@@ -21,7 +21,7 @@ COUNTED = {
     "files under 60 lines": 51,
     "files in folders of more than 20": 0,
     "functions with seven parameters or more": 46,
-    "boolean parameters": 283,
+    "boolean parameters": 282,
 }
 """At most so many of each. Whoever makes one fewer writes the new number here; nobody writes a larger one."""
 

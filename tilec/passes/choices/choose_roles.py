@@ -26,7 +26,7 @@ from tilec.passes.choices.question import (
     ask_question,
     make_ruled_question,
 )
-from tilec.passes.cost.estimate import DoesNotFit, StageOption, predict_by_stages
+from tilec.passes.cost.estimate import DoesNotFit, StageOption, estimate_residency, predict_by_stages
 from tilec.passes.cost.launch_time import LaunchTimer, list_launch_forms
 from tilec.passes.loop.build_problem import build_ready_problems
 from tilec.passes.state import LAYOUTS_ROW, Explorer, KernelState
@@ -122,8 +122,10 @@ def _weigh_launches(
     def count_cycles(considered: KernelState) -> int | None:
         if considered is state:
             return expected
+        # Alone on its multiprocessor a block has nobody to hide its waits.
         other = _time_launches(considered)
-        return None if other is None else _price_launches(other)
+        residency = estimate_residency(state.assignment, state.target)
+        return None if other is None else _price_launches(other, residency + 1)
 
     def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen == by_role.answer:
@@ -149,9 +151,10 @@ def _time_launches(state: KernelState) -> LaunchTimer | None:
     return LaunchTimer(state.assignment, state.target, intervals)
 
 
-def _price_launches(timer: LaunchTimer) -> int | None:
-    """Return the cycles of the kernel in the form that takes fewest; None where no block fits."""
-    forms = list_launch_forms(timer.assignment, timer.target)
+def _price_launches(timer: LaunchTimer, blocks: int = 1) -> int | None:
+    """Return the cycles of the kernel's fastest form with this many blocks a multiprocessor or more; None without
+    any."""
+    forms = [form for form in list_launch_forms(timer.assignment, timer.target) if form.together >= blocks]
     return min(map(timer.predict_cycles, forms), default=None)
 
 

@@ -41,9 +41,11 @@ class BlockTimer:
         return count_nest_cycles(self.get_nest(loop, trip_count), neighbours)
 
     def count_block_cycles(self, count_loop: LoopCycles, block: BlockCost, neighbours: int) -> int:
-        """Return the cycles of a block whose loops take as long as `count_loop` says, but at least those for which the
-        blocks of the multiprocessor keep the busiest computing slot: the statements around a block's loops hide behind
-        other blocks' waits, but not behind their computing."""
+        """Return the cycles of a block whose loops take as long as `count_loop` says, with so many `neighbours`.
+
+        It takes at least those for which the blocks of the multiprocessor keep the busiest shared slot: the statements
+        around a block's loops hide behind other blocks' waits, but not behind their computing.
+        """
         loops = sum(times * count_loop(loop, trip_count, neighbours) for loop, trip_count, times in block.loops)
         computing = neighbours * max(block.held.get(slot, 0) for slot in SHARED_SLOTS)
         return BLOCK_START + max(block.around + loops - self._count_hidden_cycles(block), computing)
