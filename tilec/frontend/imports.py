@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def read_imports(module: ast.Module, source: SourceFile, cache_dir: Path | None = None) -> Mapping[str, ast.Module]:
-    """Parse all files that a module imports, transitively, into a map by relative path; their texts join `source`.
-
-    Spans name the file.
+    """Parse all files that a module imports, transitively, into a map by relative path; add their texts to
+    `source.imported`. Spans name the file. A relative import that fails raises an error; another one that does is left
+    out.
     """
     found: dict[str, ast.Module] = {}
     _follow_imports(module, "", source, cache_dir, found, ())
@@ -41,8 +41,8 @@ def _follow_imports(
     found: dict[str, ast.Module],
     chain: Sequence[tuple[str, Span]],
 ) -> None:
-    """Parse the files that a module imports, recursively, into `found`; refuse cycles and paths outside the folder.
-    `chain` has the imports that led here, each with the file it is in.
+    """Parse the files that a module imports, recursively, into `found`; refuse bad relative imports, skip other bad
+    ones. `chain` has the imports that led here, each with the file it is in.
     """
     for node in find_imports(module.body):
         longer_chain = (*chain, (importer, node.span))

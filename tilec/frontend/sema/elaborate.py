@@ -345,7 +345,9 @@ def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Sc
 def _evaluate_decorator_keyword(
     function: ast.Function, name: str, constants: FileEvaluator, scope: Scope
 ) -> Argument | None:
-    """Return the value of a keyword of a function's decorators, evaluated in `scope`, or None if none has it."""
+    """Return a keyword's value, evaluated in `scope`, from the function's first decorator that has it; None if none
+    has.
+    """
     for decorator in function.decorators:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.name == name:

@@ -61,7 +61,9 @@ class Defines:
         return value
 
     def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
-        """Return the -D value of a compile-time parameter, or else its default; refuse one with neither."""
+        """Return the -D value of a compile-time parameter, or else its default, and record its name; refuse one with
+        neither.
+        """
         if node.kind:
             raise_error("unsupported-syntax", "the parameters of a kernel's function have names", node.span)
         self.known[node.name] = None
@@ -91,7 +93,8 @@ class Defines:
                 return raise_error("bad-define", title, help="write one list, name or lambda")
 
     def check_all_used(self) -> None:
-        """Raise `unknown-define`, with the nearest name, for a -D whose name the file does not define."""
+        """Raise `unknown-define`, with the nearest name, for a -D that names no constant or parameter evaluated so far.
+        """
         for name in self.given:
             if name in self.known:
                 continue
@@ -181,8 +184,8 @@ class FileEvaluator:
         return True
 
     def _bind_foreign(self, name: str, span: Span, mistake: Callable[[], Diagnostic]) -> None:
-        """Bind a name of a host program to its -D value, or else to an error that is reported where a kernel uses
-        it.
+        """Bind a host program's name to its -D value (in the compiled file only), or else to an error reported at its
+        use.
         """
         if name in self.defines and self.is_kernel_file and not self.path:
             self.defines.known[name] = None
@@ -290,7 +293,9 @@ class FileEvaluator:
             context.scope.bind(alias, host_names.resolve_host_name(meaning), name.span)
 
     def _import_files(self, context: Context, node: ast.Import) -> None:
-        """Run the files of a relative import and bind the names or whole files that it imports."""
+        """Run the files of a relative import and bind its names or whole files; raise an error without text for a
+        missing file.
+        """
         for name, file, submodule in list_import_paths(node, self.path):
             alias = name.alias or name.name
             if (path := self._read(file)) is not None:

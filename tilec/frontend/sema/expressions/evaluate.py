@@ -271,7 +271,7 @@ def _narrow_index(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.
 
 
 def _fits_int32(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> bool:
-    """Return whether a 64-bit expression must fit int32: a cast from a narrower integer, or by its variables'
+    """Return whether a 64-bit expression must fit int32: cast from a narrower integer but uint32, or by variables'
     ranges.
     """
     source = expr.a.dtype if isinstance(expr, tile.Cast) else None

@@ -308,7 +308,7 @@ def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
 
 
 def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
-    """Return the result of one comparison of two operands, including `in`, `not in`, `is` and `is not`."""
+    """Return the result of one comparison, also by `in` and `not in`; `is` holds for equal values of the same type."""
     for side in (left, right):
         if not isinstance(side.value, range):
             context.budget.look(side.value, side.span)

@@ -20,8 +20,8 @@ from tilec.support.source import Span
 
 
 def is_distributed_element(context: Context, access: Access) -> bool:
-    """Return whether an access is one fragment element, outside T.Parallel and roles, held by only some threads.
-    Variables and reducers are excluded.
+    """Return whether an access is one element of a fragment, outside T.Parallel and roles. Elements of variables and
+    reducers, and vectors, are excluded.
     """
     buffer = access.buffer
     is_element = buffer.lanes == 1 and not access.has_extent

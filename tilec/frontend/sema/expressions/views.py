@@ -245,8 +245,8 @@ class _ViewRewriter:
         return *loads, op.with_regions(tuple(regions)), *stores
 
     def map_box(self, region: tile.Region) -> tile.Region | None:
-        """Return the source's box with the same elements in the same order as a view's box, or None if there is
-        none.
+        """Return the source's box with the same elements in the same order as a view's, or None; other regions as they
+        are.
         """
         source = self.views.get(region.buffer.name)
         if source is None:

@@ -47,7 +47,8 @@ _MEANINGLESS_CONFIGS = (
 
 
 def read_pass_configs(configs: Argument, warn: Warn) -> Iterator[tile.KernelOption]:
-    """Yield the compiler options that a dictionary of pass configs turns on; warn of keys unknown or without effect."""
+    """Yield the options that a dictionary of pass configs turns on (None: none); warn of unknown and some unused keys.
+    """
     if not isinstance(configs.value, Dictionary):
         if configs.value is not None:
             found = describe_value(configs.value)
@@ -106,7 +107,8 @@ def find_outputs(kernel: tile.Kernel, out_idx: Argument, own_tensors: Collection
 
 
 def apply_options(kernel: tile.Kernel, asks: Iterable[tile.KernelOption]) -> tile.Kernel:
-    """Return the kernel with these options set; `without-tma` instead marks each copy statement."""
+    """Return the kernel with these options instead of its own; `without-tma` is not kept, but marks copies and im2cols.
+    """
     options = set(asks)
     if "without-tma" in options:
         kernel = replace(kernel, body=rewrite_statements(kernel.body, _disable_tma))

@@ -60,7 +60,9 @@ class EagerKernel:
         )
 
     def params(self) -> tuple[Param, ...]:
-        """Return the kernel's parameters: the header's, in order, then the tensors of T.empty as declared."""
+        """Return the kernel's parameters: those of the header that have a type so far, in order, then the tensors of
+        T.empty.
+        """
         return (*(p for p in self.inputs.values() if p is not None), *self.results)
 
     # ---- the header --------------------------------------------------------------------------------------------------

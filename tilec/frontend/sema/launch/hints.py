@@ -162,7 +162,9 @@ def _check_layout_shape(buffer: tile.Buffer, shape: tuple[int, ...], entry: Dict
 
 
 def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: DictionaryEntry) -> int:
-    """Return a tile's swizzle width in bytes: the requested one, which must divide its rows, or the widest possible."""
+    """Return a tile's swizzle width in bytes, 0 for none: the requested one, if its rows allow it, or the widest
+    possible.
+    """
     possible = (*list_swizzle_widths(buffer), 0)
     if swizzle.width is None:
         return possible[0]

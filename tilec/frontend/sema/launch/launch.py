@@ -159,8 +159,8 @@ class _LaunchShape:
 
 
 def _find_launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
-    """Return the `with T.Kernel(…)` of this number, counting all; elaborate statements before it, refuse any after.
-    Errors: no launch, statements after the last one.
+    """Return the `with T.Kernel(…)` of this number, counting all; elaborate what stands before it, refuse any after the
+    last. Errors: no launch, statements after the last one.
     """
     launch: ast.With | None = None
     trailing: ast.Stmt | None = None
@@ -264,7 +264,7 @@ def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
 
 
 def elaborate_parameters(context: Context, function: ast.Function) -> tuple[Param, ...]:
-    """Bind a kernel function's typed parameters and return them; record a mistake and poison its name."""
+    """Bind a kernel function's typed parameters and return them, but mistaken ones, which are recorded and poisoned."""
     params: list[Param] = []
     for node in function.params:
         try:

@@ -142,8 +142,8 @@ def elaborate_while(context: Context, node: ast.While) -> None:
 
 
 def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Emit the loop of range, T.serial, T.unroll or T.Pipelined, with its schedule; inside T.Parallel repeat its
-    body.
+    """Emit the loop of range, T.serial, T.unroll or T.Pipelined, with its schedule; inside T.Parallel repeat its body.
+    T.Pipelined is refused there.
     """
     kind, signature = SEQUENTIAL_LOOPS[path]
     if context.is_parallel and kind != "pipelined":

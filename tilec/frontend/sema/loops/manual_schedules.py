@@ -450,7 +450,8 @@ class _ScheduleLists:
 
     def read_asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
         """Return, by `async_stages` or `async_producers`, whether each statement must be asynchronous; None without
-        them. Errors: a stage without statements, a flag on what cannot be asynchronous.
+        them. Of both, `async_producers` counts; `async_stages` means only the loads of shared tiles in its stages.
+        Errors: a stage without statements, a flag on what cannot be asynchronous.
         """
         arguments = self.request.arguments
         found = None

@@ -143,8 +143,8 @@ def mask_own_iterations(context: Context, bounds: LoopHeader, common: LoopHeader
 
 
 def unroll_register_loop(loop: tile.For) -> tile.For:
-    """Return a short serial loop marked to be unrolled if its variable indexes a local array; others unchanged.
-    Registers cannot be addressed by a variable.
+    """Return a serial loop of up to 64 iterations marked to be unrolled if its variable indexes a local array; others
+    as is. Registers cannot be addressed by a variable. Loops with tile operations are not marked.
     """
     stmts, trip_count = list(tile.walk_statements(loop.body)), get_static_trip_count(loop)
     is_short = trip_count is not None and trip_count <= MAX_UNROLLED_ITERATIONS

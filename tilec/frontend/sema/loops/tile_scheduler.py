@@ -123,7 +123,8 @@ def find_loop_scheduler(context: Context, node: ast.While) -> TileScheduler | No
 
 def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
     """Emit the loop `while s.valid():` as a serial loop over waves, whose body is skipped for tiles past the end.
-    Errors: a missing `s.init(…)` before it, or `s.next_tile()` at its end.
+    Afterwards the scheduler has no start, and needs another `s.init(…)`. Errors: a missing `s.init(…)` before it, or
+    `s.next_tile()` at its end.
     """
     if not scheduler.is_stateful or scheduler.start is None or scheduler.now is not None:
         _refuse_misplaced("s.init(…) is missing before this loop", scheduler, node.condition.span)
