@@ -99,7 +99,9 @@ MAX_WARPGROUPS = 8
 
 
 def find_active_warpgroups(context: Context) -> range:
-    """Return the range of warpgroups that run the current statement; empty if the block is not whole warpgroups."""
+    """Return the range of warpgroups that run the current statement; empty if the block is not whole warpgroups. Before
+    the number of threads is known, these are all possible ones.
+    """
     if context.role is not None:
         return context.role
     if not context.has_threads:

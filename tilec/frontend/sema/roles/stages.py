@@ -36,8 +36,8 @@ def acquire_stage(
     context: Context, handle: PipelineHandle, span: Span, returns: bool = False, ready: tile.Expr | None = None
 ) -> PipelineStage:
     """Emit the wait for a side's next stage and the step of its counters, and return the stage, recorded as taken. If
-    `ready` is the result of `try_acquire` for this stage, the wait is skipped where it is true. Errors:
-    `pipeline-role`, `pipeline-deadlock`.
+    `ready` is the result of `try_acquire` for this stage, the wait is skipped where it is true. `returns`: the end of a
+    `with` releases the stage. Errors: `pipeline-role`, `pipeline-deadlock`.
     """
     made, side, role = handle.pipeline, handle.side, _require_role(context, handle, span)
     held = context.ledger.held()
@@ -117,7 +117,7 @@ def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: S
 def _emit_wait(
     context: Context, handle: PipelineHandle, index: tile.Expr, parity: tile.Expr, span: Span, unless: tile.Expr | None
 ) -> None:
-    """Emit a side's wait for the stage at this index and parity, skipped where `unless` holds."""
+    """Emit a side's wait for the stage at this index and parity, skipped where `unless` holds (None: never skipped)."""
     element, end = tile.Load(_get_awaited_barriers(handle), (index,)), (handle.pipeline.name, handle.side)
     context.out.append(AwaitBarrier(element, parity, acquires=end, unless=unless, span=span))
 

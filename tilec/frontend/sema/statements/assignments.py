@@ -134,7 +134,9 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
 
 
 def elaborate_annotated_assign(context: Context, node: ast.AnnotatedAssign) -> None:
-    """Elaborate `a: dtype = value`: bind the name to the value converted to the dtype; refuse a missing value."""
+    """Elaborate `a: dtype = value`: bind the name to the value converted to the dtype; refuse a missing value. Python's
+    `int`, `float` and `bool` convert nothing.
+    """
     if node.value is None:
         raise_error("missing-value", "a declaration needs a value", node.span, help="write `name: T.int32 = value`")
     annotation = evaluate.evaluate_argument(context, node.annotation)
