@@ -450,7 +450,7 @@ class Kernel:
     @contextmanager
     def _report_unwritten(self, arrays: Mapping[str, NDArray[Any]]) -> Iterator[None]:
         """Warn, after the run in the `with`, of output elements that no block wrote, and restore what they held. The
-        outputs are filled with poison before.
+        outputs are filled with poison before. Those not contiguous, or of a narrow dtype, are left out.
         """
         from tilec.driver.emulation.compare import shows_poison
 

@@ -67,7 +67,9 @@ def _import_line(labels: list[Label], source: SourceFile) -> int:
 
 
 def _message_text(found: Diagnostic, shown: Label | None) -> str:
-    """Return a diagnostic's message: its title, the shown label's text, notes and help, a line each."""
+    """Return a diagnostic's message, a line each: title, text of the shown label (None: of the primary one), notes,
+    help.
+    """
     label = shown if shown is not None else found.primary
     lines = [found.title, *([label.text] if label is not None and label.text else [])]
     lines += [f"note: {note}" for note in found.notes]
@@ -84,8 +86,8 @@ def _convert_location(label: Label, source: SourceFile, uri: str, units: CodeUni
 
 
 def find_fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tuple[Diagnostic, Span, str]]:
-    """Yield each diagnostic with a fix, the span of its wrong text and the replacement, if that text occurs there
-    once.
+    """Yield each diagnostic of this file with a fix, the span of the wrong text, which occurs there once, and its
+    replacement.
     """
     for one in found:
         if one.fix is None or one.primary is None or one.primary.span.file:

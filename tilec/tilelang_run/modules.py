@@ -39,7 +39,9 @@ class ServedModule(ModuleType):
 
 
 def make_tuned_function(func: Any = None, configs: Any = None, **_: object) -> Any:
-    """Wrap a `JITFunction`, as `@tilelang.autotune` does, to use its first configuration without measuring."""
+    """Wrap a `JITFunction`, as `@tilelang.autotune` does, to use its first configuration without measuring. For None,
+    return a decorator that does so.
+    """
 
     def wrap_function(function: Any) -> Any:
         """Wrap a `JITFunction` with the configurations; raise `TypeError` for anything else."""

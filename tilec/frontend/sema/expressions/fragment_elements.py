@@ -32,7 +32,9 @@ def is_distributed_element(context: Context, access: Access) -> bool:
 
 
 def store_element(context: Context, access: Access, value: Callable[[tile.Expr], Argument], span: Span) -> None:
-    """Emit a nest over the whole fragment that sets the accessed element to `value` of its old content."""
+    """Emit a nest over the whole fragment that sets the accessed element to `value` of its old content. Errors: an
+    index or a value that differs from thread to thread.
+    """
     if not context.guards:
         check_element(context, access.buffer, access.indices, span)
     per_thread.require_known_threads(context, span, f"setting an element of {access.buffer.name}")

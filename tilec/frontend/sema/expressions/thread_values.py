@@ -18,7 +18,8 @@ from tilec.support.source import Span
 
 def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
     """Emit a call of a warp- or block-wide function and return its result; refuse a block-wide one that some threads
-    skip. A warp-wide one under a condition is refused in T.Parallel; elsewhere it takes the condition as its mask.
+    skip. A warp-wide one under a condition is refused in T.Parallel; elsewhere it is over the threads that meet the
+    condition.
     """
     function = WARP_FUNCTIONS[call.name]
     if context.is_parallel and (function.is_block_wide or context.guards):

@@ -87,7 +87,9 @@ def read_buffer_entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[t
 
 
 def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
-    """Record the layouts that T.annotate_layout gives in `hints.layouts`; refuse a second one for a buffer."""
+    """Record layouts of T.annotate_layout in `hints.layouts`, those of tensors in `hints.tensors`; refuse a second of a
+    tile.
+    """
     for buffer, entry in read_buffer_entries(hints, call, "layout_map"):
         if buffer in hints.layouts:
             first = Label(hints.layouts[buffer].span, "first here")

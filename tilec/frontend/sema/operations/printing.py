@@ -133,8 +133,8 @@ def _split_linear_index(index: tile.Expr, buffer: tile.Buffer) -> tuple[tile.Exp
 def _print_value(
     context: Context, head: str, before: tuple[tile.Expr, ...], value: tile.Expr, span: Span
 ) -> tuple[tile.Stmt, ...]:
-    """Return the statements that print `head` and one value: a line, or for a bool an `if` for each of true and
-    false.
+    """Return the statements that print a value after the printf format `head` of the values `before`; a bool by two
+    `if`s.
     """
     dtype = value.dtype
     head += f"dtype={_C_NAMES.get(dtype.name, dtype.name)} value="
@@ -155,7 +155,9 @@ def _choose_conversion(dtype: DType) -> tuple[str, DType]:
 
 
 def _make_line(context: Context, text: str, values: tuple[tile.Expr, ...], span: Span) -> tile.Print:
-    """Make the print statement of one line of text, with block and thread indices in front of its values."""
+    """Make the print statement of a line with the printf format `text`; block and thread indices come before its
+    values.
+    """
     blocks: list[tile.Expr] = [var for var, _ in context.blocks]
     blocks += [tile.int32_const(0)] * (3 - len(blocks))
     threads = [as_expr(Argument(thread_values.compute_thread_index(context, dim), span)) for dim in range(3)]

@@ -61,7 +61,9 @@ def acquire_stage(
 
 
 def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> tile.Var:
-    """Emit a test, by one thread, of whether a side's next stage is ready, and return its result for the whole role."""
+    """Emit a test, by one thread, of whether a side's next stage is ready, and return its result for the whole role.
+    The result is recorded for the next acquire of this side.
+    """
     made, side = handle.pipeline, handle.side
     _require_role(context, handle, span)
     index, parity = _read_stage_and_parity(context, made, side, span)
