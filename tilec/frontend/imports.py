@@ -108,8 +108,8 @@ def _is_only_folder(path: str, source: SourceFile) -> bool:
 
 
 def _read_import(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> ast.Module:
-    """Read and parse an imported file, record its text in `source.imported`, and set its nodes' spans to that file.
-    `at` is the import, for errors.
+    """Read and parse an imported file, or raise why not; record its text in `source.imported`, and make its spans name
+    it. `at` is the import, for errors.
     """
     place = Path(source.path).parent / path
     _check_inside_folder(place, at, source)

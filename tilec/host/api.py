@@ -527,8 +527,8 @@ def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None
 
 
 def _stream_handle(stream: object, values: Any) -> int:
-    """Return the CUDA handle of a stream: a number, or one of torch, cupy or cuda.core; the arrays' current one for
-    None.
+    """Return a stream's CUDA handle: of a number, of torch, cupy or cuda.core, of the arrays for None; raise for
+    others.
     """
     if stream is None:
         return _current_stream(values)

@@ -116,7 +116,9 @@ class JITKernel:
         return [self.parameters().index(name) for name in self.outputs]
 
     def __call__(self, *args: object, **named: object) -> Any:
-        """Run the kernel. Raises `TypeError` or `ValueError` where the arguments do not fit."""
+        """Run the kernel on its inputs and return its outputs; raise `TypeError` or `ValueError` where arguments do not
+        fit.
+        """
         wanted = [name for name in self.parameters() if name not in self.outputs and name not in named]
         if len(args) > len(wanted):
             listed = ", ".join(wanted)
@@ -295,8 +297,8 @@ class JITFunction:
         return {**others, **known, **dict(zip(positional, args, strict=True))}
 
     def _compile_given(self, given: Mapping[str, object]) -> JITKernel:
-        """Compile the kernel for arguments by name: the function itself, the one inside it, or the one that it
-        returns.
+        """Compile the kernel for arguments by name: the function, the one in it, or the one it returns; raise
+        `TypeError` for none.
         """
         if self.is_kernel:
             constants = {n: v for n, v in given.items() if n in self.signature.parameters and not self._is_runtime(n)}

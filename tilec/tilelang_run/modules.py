@@ -101,8 +101,8 @@ class AutoTuner:
         return self
 
     def run(self, *_: object, **__: object) -> kernels.JITKernel:
-        """Compile the first configuration and return its kernel, with a latency of nan; a line says nothing was
-        tuned.
+        """Compile the first configuration and return its kernel, with a latency of nan, and say so; raise `TypeError`
+        without one.
         """
         profiler.say_once(f"nothing was tuned: the first of {len(self.configs)} configurations is taken")
         made = self.kernel(**self.configs[0])

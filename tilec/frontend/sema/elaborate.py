@@ -144,8 +144,8 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
 
 
 def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
-    """Return the function of `entry`, or the only kernel function, and the launch number of a name like `main_2`. The
-    number counts from 0, and is None without one. Errors: `unknown-entry`, `no-kernel`, `ambiguous-entry`.
+    """Return the function of `entry`, or the only kernel function, and the launch number in a name as `main_2`; else
+    refuse. The number counts from 0, and is None without one. Errors: `unknown-entry`, `no-kernel`, `ambiguous-entry`.
     """
     kernels = {f.name: f for f in _find_kernels(module)}
     if entry is not None:
@@ -256,8 +256,8 @@ def _elaborate_function(function: ast.Function, constants: FileEvaluator, warn: 
 def _elaborate_launches(
     function: ast.Function, scope: Scope, constants: FileEvaluator, warn: Warn
 ) -> tuple[Kernel, ...]:
-    """Elaborate each launch of a kernel function to a kernel, repeated until its findings are stable; apply its
-    options. These are the decorator's and the hints'.
+    """Elaborate each launch of a function to a kernel, until its findings are stable, with options; refuse an eager
+    `out_idx`. The options are the decorator's and the hints'.
     """
     is_eager_kernel = _find_style(function) == "eager"
     outer = constants.context

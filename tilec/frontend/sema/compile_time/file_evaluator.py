@@ -79,8 +79,8 @@ class Defines:
         return self.given[node.name] if parsed is None else parsed.value
 
     def _parse_text_value(self, context: Context, name: str) -> Argument | None:
-        """Evaluate a -D text that is a list, tuple, lambda, None or `T.` name; return None for any other value.
-        Examples: `-D sizes=[64, 128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Errors: `bad-define`.
+        """Evaluate a -D text that is a list, tuple, lambda, None or `T.` name; refuse several values; None for any
+        other value. Examples: `-D sizes=[64, 128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Errors: `bad-define`.
         """
         text = self.given[name]
         if not isinstance(text, str) or not _PYTHON_TEXT.fullmatch(text):

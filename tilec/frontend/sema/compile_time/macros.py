@@ -125,8 +125,8 @@ def _run_both_branches(
     orelse: tuple[ast.Stmt, ...],
     node: ast.If,
 ) -> values.Value:
-    """Elaborate both branches of a macro's run-time `if`: emit their effects as an `if`, or select between their
-    values. Both at once are refused.
+    """Elaborate both branches of a macro's run-time `if`: emit an `if` of their effects, or select a value; refuse both
+    at once.
     """
     where = node.condition.span
     with context.guarded(), context.ledger.split_paths(where) as paths:

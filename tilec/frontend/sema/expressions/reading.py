@@ -169,8 +169,8 @@ def _may_change(context: Context, stmt: tile.Stmt, read: set[str]) -> bool:
 
 
 def read_element(context: Context, argument: Argument) -> Argument:
-    """Turn an indexed buffer into a load of its element, a vector's lanes or a broadcast; return other values as they
-    are. Errors: those of `check_access`, and a barrier's element.
+    """Turn an indexed buffer into a load, a vector's lanes or a broadcast; other values stay; refuse barriers and bad
+    accesses. Errors: those of `check_access`, and a barrier's element.
     """
     access, span = argument.value, argument.span
     if not isinstance(access, Access) or (access.has_extent and not access.is_vector):

@@ -50,7 +50,7 @@ def check_launched(context: Context, span: Span) -> None:
 
 
 def evaluate_thread_value(context: Context, call: Call) -> Value:
-    """Return the value of a thread, block or cluster function, such as T.get_thread_binding, inside T.Kernel."""
+    """Return the value of a thread, block or cluster function, as T.get_thread_binding; refuse it outside T.Kernel."""
     check_launched(context, call.span)
     name = call.name.removeprefix("T.")
     match name:

@@ -81,8 +81,8 @@ def elaborate_wide_store(context: Context, call: Call) -> None:
 def store_vector(
     context: Context, access: Access, argument: Argument, span: Span, holds: tile.Expr | None = None
 ) -> None:
-    """Emit the stores of a vector's lanes, or of one number in all lanes, to a vector element or slice. `holds` is an
-    optional condition.
+    """Emit stores of a vector, or of one number in all lanes, to a vector element or slice; refuse another number of
+    lanes. `holds` is an optional condition.
     """
     places, value, dtype = _list_element_indices(context, access, span, "written"), argument.value, access.buffer.dtype
     if not isinstance(value, Lanes):

@@ -45,7 +45,9 @@ from tilec.support.source import Span
 def bind_view_call(
     path: str, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span
 ) -> Arguments:
-    """Bind a call of T.reshape or T.view; one of T.Tensor(shape, dtype, tile.data) is bound as a call of T.view."""
+    """Bind a call of T.reshape or T.view, or T.Tensor(shape, dtype, tile.data) as one of T.view; refuse it without
+    `data`.
+    """
     if path in VIEWS:
         return bind_arguments(VIEWS[path].signature, positional, keywords, span)
     call = bind_arguments(AT_DATA[path], positional, keywords, span)

@@ -108,8 +108,8 @@ class EagerKernel:
                 raise_error("missing-define", f"{node.id} has no value", node.span, help=way_out)
 
     def _bind_parameter(self, function: ast.Function, node: ast.Parameter, is_declared: bool) -> None:
-        """Bind a header parameter by its type, or to a -D value or default; one that the body declares is only noted.
-        Errors: `duplicate-definition`, `missing-define`.
+        """Bind a header parameter by its type or to its value, or note one that the body declares; refuse repeated and
+        unknown ones. A value is given by -D or is the default. Errors: `duplicate-definition`, `missing-define`.
         """
         name = node.name
         if name in self.inputs or name in self.context.scope.names:

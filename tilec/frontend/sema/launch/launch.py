@@ -120,8 +120,8 @@ def _add_refused_statement(kernel: tile.Kernel) -> tile.Kernel:
 def _build_kernel(
     function: ast.Function, context: Context, shape: _LaunchShape, params: Callable[[], tuple[Param, ...]]
 ) -> tile.Kernel:
-    """Build the kernel from the elaborated statements: views, reducers, pipelines and pointers are resolved, hints
-    applied. It warns of unused parameters, and adds parameters for sizes.
+    """Build the kernel from the elaborated statements, with views, reducers, pipelines and hints resolved; record
+    mistakes. It warns of unused parameters, and adds parameters for sizes. `context.out` is changed.
     """
     context.out[:] = finish_pipelines(context.out, context.pipelines, context.cluster, context.mistakes)
     context.out[:] = resolve_cluster_masks(tuple(context.out), shape.block_vars, context.cluster)
@@ -159,8 +159,8 @@ class _LaunchShape:
 
 
 def _find_launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
-    """Return the `with T.Kernel(…)` of this number, counting all; elaborate what stands before it, refuse any after the
-    last. Errors: no launch, statements after the last one.
+    """Return the `with T.Kernel(…)` of this number; elaborate what stands before it; refuse its absence, or code after
+    the last. `context.launches` counts all.
     """
     launch: ast.With | None = None
     trailing: ast.Stmt | None = None
@@ -356,7 +356,7 @@ def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
 
 
 def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
-    """Return the one to three extents of the grid in a T.Kernel call; one block without any."""
+    """Return the one to three extents of the grid in a T.Kernel call, one block without any; refuse more."""
     if not call.variadic:
         return (1,)
     if len(call.variadic) > 3:

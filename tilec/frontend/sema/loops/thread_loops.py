@@ -24,8 +24,8 @@ MAX_UNROLLED_ITERATIONS = 64  # iterations of a loop over the registers of an ar
 
 
 def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
-    """Emit a nest, distributed over the threads, or run by each thread if it uses what differs from thread to thread.
-    Errors: `thread-dependent`, for a T.Parallel that cannot be distributed.
+    """Emit a nest, distributed over threads, or run by each if values differ; refuse a T.Parallel that cannot be
+    distributed. Errors: `thread-dependent`.
     """
     everything = tuple(tile.walk_statements(made.body))
     kept = [s for s in everything if not is_random_draw(context, s)]

@@ -39,7 +39,9 @@ _PLACE_FORMAT = "BlockIdx=(%d, %d, %d), ThreadIdx=(%d, %d, %d)"
 
 
 def elaborate_print(context: Context, call: Call) -> None:
-    """Emit the statements of T.print: a line for a message or value, or a loop over a whole tile's elements."""
+    """Emit the statements of T.print: a line for a message or value, or a loop over a whole tile; refuse other
+    arguments.
+    """
     message, value = call["msg"].value, call["obj"].value
     if isinstance(value, str) and not message:
         message, value = value, None
@@ -71,8 +73,9 @@ def _emit_for_threads(context: Context, statements: tuple[tile.Stmt, ...], span:
 
 
 def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> None:
-    """Emit the loop in which one thread prints a tile or tensor, or every thread its local array. A fragment is copied
-    to shared memory first. Errors: inside T.Parallel, a barrier, tensor memory.
+    """Emit the loop in which one thread prints a tile or tensor, or every thread its local array; refuse it in
+    T.Parallel. A fragment is copied to shared memory first. Errors also: a barrier, tensor memory, a thread outside the
+    block.
     """
     if context.is_parallel:
         title = f"T.print of the whole {buffer.name} is not allowed inside {context.nest_name}"

@@ -96,9 +96,8 @@ class _PartsRewriter:
         return replace(op, parts=parts, kind=reducer.kind, everywhere=reducer.everywhere)
 
     def end_reduction(self, op: FinalizeReducer, reducer: Reducer) -> tile.TileOp:
-        """Return the operation that combines a reducer's partial results, and record that the reduction is no longer
-        open. The reducer has the result unless the operation has another destination. Errors: a reduction that is not
-        open.
+        """Return the operation that combines a reducer's partial results, and record its end; refuse a reduction not
+        open. The reducer has the result unless the operation has another destination.
         """
         self.check_begun(reducer, op.span, "start it with T.reducer_init")
         del self.begun[reducer.result.name]

@@ -35,9 +35,9 @@ def make_variable(context: Context, name: str, value: int, span: Span) -> tile.B
 def acquire_stage(
     context: Context, handle: PipelineHandle, span: Span, returns: bool = False, ready: tile.Expr | None = None
 ) -> PipelineStage:
-    """Emit the wait for a side's next stage and the step of its counters, and return the stage, recorded as taken. If
-    `ready` is the result of `try_acquire` for this stage, the wait is skipped where it is true. `returns`: the end of a
-    `with` releases the stage. Errors: `pipeline-role`, `pipeline-deadlock`.
+    """Emit the wait for a side's next stage and step its counters; return the recorded stage; refuse one more than
+    there are. If `ready` is the result of `try_acquire` for this stage, the wait is skipped where it is true.
+    `returns`: the end of a `with` releases the stage. Errors: `pipeline-role`, `pipeline-deadlock`.
     """
     made, side, role = handle.pipeline, handle.side, _require_role(context, handle, span)
     held = context.ledger.held()
@@ -61,8 +61,8 @@ def acquire_stage(
 
 
 def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> tile.Var:
-    """Emit a test, by one thread, of whether a side's next stage is ready, and return its result for the whole role.
-    The result is recorded for the next acquire of this side.
+    """Emit a test, by one thread, of whether a side's next stage is ready, and return its result; refuse it outside a
+    role. The result is for the whole role, and is recorded for the next acquire of this side.
     """
     made, side = handle.pipeline, handle.side
     _require_role(context, handle, span)
@@ -145,7 +145,9 @@ def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span)
 
 
 def release_stage(context: Context, stage: PipelineStage, span: Span) -> None:
-    """Record the release of a stage in the ledger, and emit the arrival at its barrier by all threads of the role."""
+    """Record a stage's release in the ledger, and emit the arrival of the role's threads; refuse it where some are
+    masked.
+    """
     per_thread.require_all_threads(context, span, f"releasing a stage of {stage.pipeline.name}")
     context.ledger.release(stage.taken, span, context.role)
     end = stage.pipeline.name, stage.side

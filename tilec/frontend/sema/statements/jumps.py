@@ -133,8 +133,8 @@ def _bind_condition(context: Context, name: str, value: tile.Expr, span: Span) -
 
 
 def _flatten_branch(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
-    """Return a branch's statements without the branch: binds masked by its condition, the others under an `if` on it.
-    Statements of inner branches keep their own guard, which implies this one. Errors: `_EscapedAtomicResult`.
+    """Return a branch's statements without it: binds masked, others under an `if`; raise an error if an atomic result
+    escapes. Statements of inner branches keep their own guard, which implies this one. Errors: `_EscapedAtomicResult`.
     """
     flat: list[tile.Stmt] = []
     atomic_results: set[tile.Expr] = set()
