@@ -399,7 +399,9 @@ def _pointer_type(tensor: TensorInfo) -> str:
 
 
 def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Function:
-    """Return the C function that loads the variant for the current context's GPU, or newer PTX, or fails."""
+    """Return the C function that loads the variant for the context's GPU, or the PTX of `portable` (None: none), or
+    fails.
+    """
     choices, images = [], []
     for i, (target, manifest) in enumerate(variants):
         major, minor = parse_capability(target)

@@ -250,7 +250,7 @@ def code_actions(desk: AnswerContext, document: Document, params: types.CodeActi
 async def formatting(
     desk: AnswerContext, document: Document, params: types.DocumentFormattingParams
 ) -> list[types.TextEdit] | None:
-    """Answer a formatting request: one edit that replaces the text, or none if it is formatted or has changed
+    """Answer a formatting request: one edit of the whole text, or an empty list if it is formatted or has changed
     meanwhile.
     """
     from tilec.frontend.syntax.formatting import format_kernel

@@ -26,8 +26,8 @@ HARMLESS_CODES = frozenset({"no-kernel"})
 def convert_diagnostics(
     found: Iterable[Diagnostic], source: SourceFile, uri: str, units: CodeUnits, site: str | None
 ) -> list[types.Diagnostic]:
-    """Convert diagnostics to the protocol's, dropping repeated ones. Scheduling a kernel finds again what checking it
-    has found. Codes link to `site`.
+    """Convert diagnostics to the protocol's, without repeated ones, their codes linked to `site` (None: not linked).
+    Scheduling a kernel finds again what checking it has found. Codes link to `site`.
     """
     return [_convert_diagnostic(one, source, uri, units, site) for one in dict.fromkeys(found)]
 
@@ -35,7 +35,9 @@ def convert_diagnostics(
 def _convert_diagnostic(
     found: Diagnostic, source: SourceFile, uri: str, units: CodeUnits, site: str | None
 ) -> types.Diagnostic:
-    """Convert one diagnostic to the protocol's; one in an imported file is shown at the line that imports it."""
+    """Convert a diagnostic to the protocol's, linked to `site` if given; one of an imported file to the line of the
+    import.
+    """
     labels = [label for label in (found.primary, *found.secondary) if label is not None and label.span.line > 0]
     # An error in another file is shown at the line of this file through which it is reached.
     shown = next((label for label in labels if not label.span.file), None)

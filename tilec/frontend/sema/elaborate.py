@@ -48,7 +48,8 @@ def elaborate_entry(
     files: Mapping[str, ast.Module] = _NO_FILES,
     machine: Machine = _ANY_MACHINE,
 ) -> Kernel:
-    """Elaborate the kernel that `entry` names, or the file's only one, to tile IR; refuse an ambiguous choice.
+    """Elaborate the kernel that `entry` names (None: the file's only one) to tile IR; refuse an unknown or ambiguous
+    choice.
 
     `defines` replace constants of the file, `warn` receives its warnings, `files` are those that it may import.
     """
@@ -188,8 +189,8 @@ def _elaborate_functions(
     bound: BindingListener | None = None,
     is_whole: bool = True,
 ) -> tuple[Kernel, ...]:
-    """Run the file's top, elaborate the kernels of these functions and return them; raise all mistakes together. Given
-    `collected`, they stay there. `is_whole`: no single launch of several is chosen.
+    """Run the file's top, and elaborate and return these functions' kernels; raise all mistakes together, or add to
+    `collected`. `is_whole`: no single launch of several is chosen.
     """
     mistakes = collected or ErrorCollector()
     arguments = {p.name for f in functions if _find_style(f) != "bare" for p in list_parameters(f)}
@@ -309,8 +310,8 @@ def _elaborate_factory(function: ast.Function, constants: FileEvaluator, warn: W
 
 
 def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Scope | None = None) -> Function:
-    """Call a factory with -D values or defaults, then any factory that it returns, up to a kernel function; refuse
-    others.
+    """Call a factory with -D values or defaults, then any factory that it returns, and return the kernel; refuse
+    others. Mistakes in the values are recorded. `enclosing` is the scope around it, the file's for None.
     """
     context, defines = constants.context, constants.defines
     scope = Scope(enclosing or constants.scope, factory.name, is_function=True)

@@ -133,8 +133,8 @@ class FileEvaluator:
         bound: BindingListener | None = None,
         is_kernel_file: bool = True,
     ) -> None:
-        """Set up the evaluation of one file. Of a file that `is_kernel_file` every mistake counts; of others, those
-        that a kernel meets.
+        """Set up the evaluation of one file; None makes new `mistakes`, and a new table `ran` of the scopes of imported
+        files. Of a file that `is_kernel_file` every mistake counts; of others, those that a kernel meets.
         """
         self.defines, self.files, self.path, self.is_kernel_file = defines, files, path, is_kernel_file
         self.ran: dict[str, Scope] = {} if ran is None else ran
@@ -265,7 +265,9 @@ class FileEvaluator:
                 mutation.assign_item(self.context, target, argument)
 
     def _replace_constant(self, name: str, file_value: Value, span: Span) -> Value:
-        """Return the -D value of a constant if the compiled file defines it and -D names it, else the file's value."""
+        """Return a constant's -D value if the compiled file defines it and no factory's parameter has its name, else
+        the file's. Its name is recorded as one that -D could replace.
+        """
         if self.path:
             return file_value
         self.defines.known[name] = None

@@ -29,7 +29,9 @@ _REFERENCE_TYPES = (values.Member("T.Ref"), values.Member("T.Var"))
 def resolve_reference_arguments(
     context: Context, macro: ast.Function, positional: list[Argument], keywords: dict[str, Argument]
 ) -> tuple[list[Argument], dict[str, Argument]]:
-    """Return a macro call's arguments, with those of `T.Ref` parameters replaced by references."""
+    """Return a macro call's arguments, with those of `T.Ref` parameters replaced by references; refuse what cannot be
+    set.
+    """
     names = {p.name for p in macro.params if _is_reference(context, p.annotation)}
     count = len(macro.params)
     placed = [

@@ -130,8 +130,8 @@ def make_index_map(context: Context, call: Call) -> IndexMap:
 def _apply_lambda(
     context: Context, call: Call, key: str, variables: tuple[tile.Var, ...], copy_var: tile.Var | None = None
 ) -> Value:
-    """Call a layout's lambda on index variables, with the copy's number for one parameter more; refuse another number
-    of them. Refused is also a value that is no function.
+    """Call a layout's lambda on index variables, and on `copy_var` for one parameter more; refuse another number of
+    parameters. Refused is also a value that is no function.
     """
     function = call[key].value
     if not isinstance(function, Function):

@@ -248,8 +248,8 @@ def _snapshot_element(context: Context, access: Access, span: Span) -> Access:
 
 
 def _read_snapshot(context: Context, value: Value, moment: Moment, span: Span, cell: list[Value]) -> Value:
-    """Return a value as of its moment: a plain load if unchanged since and not in a newer loop, else a bind inserted
-    there. `cell` keeps the bound result for further reads.
+    """Return a value as of its moment: a load if unchanged and in no newer loop, else a bind inserted there, kept in
+    `cell`.
     """
     is_looping = any(is_loop for _, is_loop in context.regions[moment.regions :])
     if not cell and not is_looping and not is_changed_since(context, value, moment):

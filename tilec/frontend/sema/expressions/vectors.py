@@ -81,8 +81,8 @@ def elaborate_wide_store(context: Context, call: Call) -> None:
 def store_vector(
     context: Context, access: Access, argument: Argument, span: Span, holds: tile.Expr | None = None
 ) -> None:
-    """Emit stores of a vector, or of one number in all lanes, to a vector element or slice; refuse another number of
-    lanes. `holds` is an optional condition.
+    """Emit stores of a vector, or one number, to a vector element or slice, where `holds`; refuse another number of
+    lanes. Without `holds` they are unconditional.
     """
     places, value, dtype = _list_element_indices(context, access, span, "written"), argument.value, access.buffer.dtype
     if not isinstance(value, Lanes):
@@ -100,7 +100,7 @@ def store_vector(
 
 
 def snapshot_vector(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
-    """Return a vector unaffected by later stores: its lanes copied to variables or a local array if they read elements.
+    """Return a vector unaffected by later stores: if its lanes read elements, copied to variables or a new local array.
     Inside T.Parallel these are variables.
     """
     held = value.origin or value

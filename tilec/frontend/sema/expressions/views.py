@@ -218,7 +218,7 @@ class _ViewRewriter:
         return self.rewrite_statement(self.expand_elements(op))
 
     def work_on_copies(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
-        """Run an operation on tile copies of the views, loaded before it and stored after it; refuse views of
+        """Run an operation on copies of the views, loaded before and stored after it, added to `made`; refuse views of
         tensors.
         """
         effects = registry.get_operation(op.name).effects(op)

@@ -68,8 +68,8 @@ class EagerKernel:
     # ---- the header --------------------------------------------------------------------------------------------------
 
     def read_header(self, function: ast.Function) -> None:
-        """Bind the header's parameters: as tensors and scalars if typed there or in the body, else to -D values or
-        defaults.
+        """Bind the header's parameters: as tensors or scalars if typed, there or in the body, else to values; record
+        mistakes.
         """
         self.last = frozenset(_find_last_returns(function.body))
         declared = {

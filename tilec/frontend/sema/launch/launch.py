@@ -288,7 +288,9 @@ def _bind_typed_parameter(context: Context, node: ast.Parameter) -> Param:
 
 
 def bind_parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> Param:
-    """Bind a name to a new tensor, pointer or scalar parameter, as its annotation says, and return that."""
+    """Bind a name to a new tensor, pointer or scalar parameter by its annotation, and return that; refuse other
+    annotations.
+    """
     buffer = read_tensor_type(context, annotation, name, span)
     if buffer is not None:
         param: Param = replace(buffer, name=context.unique.take(name))

@@ -432,7 +432,9 @@ class _ScheduleLists:
         return f"statement {number} writes no tile and no tensor"
 
     def warn_of_missing_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
-        """Warn if a statement reads what an earlier one writes, and `sync` does not make it wait for that statement."""
+        """Warn of the first statement that reads what an earlier one writes without waiting for that statement by
+        `sync`.
+        """
         needed = [find_data_sources(self.statements, i) for i in range(len(self.statements))]
         absent = [(i, j) for i, js in enumerate(needed) for j in js if j not in waits[i]]
         if not absent:

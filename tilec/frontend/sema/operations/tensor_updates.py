@@ -21,7 +21,7 @@ from tilec.support.source import Span
 
 
 def try_fill_tensor(context: Context, op: tile.TileOp, path: str) -> bool:
-    """Emit a fill of a tensor in global memory as a nest of stores; return False for any other operation."""
+    """Emit a fill of a tensor in global memory as a nest of stores, checked; return False for any other operation."""
     if not isinstance(op, Fill) or op.tile.buffer.scope != "global":
         return False
     variables = _make_variables(context, op.tile)

@@ -35,9 +35,9 @@ def make_variable(context: Context, name: str, value: int, span: Span) -> tile.B
 def acquire_stage(
     context: Context, handle: PipelineHandle, span: Span, returns: bool = False, ready: tile.Expr | None = None
 ) -> PipelineStage:
-    """Emit the wait for a side's next stage and step its counters; return the recorded stage; refuse one more than
-    there are. If `ready` is the result of `try_acquire` for this stage, the wait is skipped where it is true.
-    `returns`: the end of a `with` releases the stage. Errors: `pipeline-role`, `pipeline-deadlock`.
+    """Emit the wait for a side's next stage, skipped where `ready`; step its counters; return the stage; refuse one too
+    many. `ready` counts if it is the result of the last `try_acquire` for this stage. `returns`: the end of a `with`
+    releases the stage. The stage is recorded as taken. Errors: `pipeline-role`, `pipeline-deadlock`.
     """
     made, side, role = handle.pipeline, handle.side, _require_role(context, handle, span)
     held = context.ledger.held()
@@ -61,8 +61,8 @@ def acquire_stage(
 
 
 def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> tile.Var:
-    """Emit a test, by one thread, of whether a side's next stage is ready, and return its result; refuse it outside a
-    role. The result is for the whole role, and is recorded for the next acquire of this side.
+    """Emit a test, by one thread, of whether a side's next stage is ready; record and return its result; refuse it
+    without role. The result is for the whole role, and the next acquire of this side may use it.
     """
     made, side = handle.pipeline, handle.side
     _require_role(context, handle, span)

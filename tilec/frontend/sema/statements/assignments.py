@@ -100,8 +100,8 @@ def _warn_of_rebound_tensor(context: Context, name: str, argument: Argument, spa
 
 
 def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DType | None, span: Span) -> values.Value:
-    """Return the value to bind to a name: Python values, buffers and constants as they are, others by an emitted bind.
-    With `dtype` the value is converted to it.
+    """Return the value to bind to a name: Python values and constants as they are, others by a bind, converted if
+    `dtype`. Buffers and boxes stay as they are. Names without a bind are recorded.
     """
     value = argument.value
     if dtype is None and isinstance(value, values.Lanes):

@@ -158,7 +158,9 @@ def _can_stand_unguarded(context: Context, stmt: tile.Stmt) -> bool:
 
 
 def _mask_bind(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
-    """Return a bind that gives 0 where `holds` is false, if it reads memory; other statements as they are."""
+    """Return a bind, recorded in `context.spread`, that gives 0 where `holds` is false if it reads memory; others as
+    they are.
+    """
     if not isinstance(stmt, tile.Bind) or stmt.var in context.spread:
         return stmt
     context.spread.add(stmt.var)
