@@ -85,7 +85,8 @@ def _check_chain_length(chain: Sequence[tuple[str, Span]], span: Span) -> None:
 
 
 def _find_possible_files(node: ast.Import, source: SourceFile) -> list[str]:
-    """Return the existing files, without the kernel itself, that an import without a leading dot may mean, often none.
+    """Return the existing files, without the kernel itself, that an import without a leading dot may mean, often
+    none.
     """
     folder = Path(source.path).parent
     top = (node.module or node.names[0].name).split(".")[0]

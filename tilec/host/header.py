@@ -390,7 +390,8 @@ def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
 
 
 def _pointer_type(tensor: TensorInfo) -> str:
-    """Return the C type of a pointer to a tensor: const for an input, `void *` for scratch memory and unknown elements.
+    """Return the C type of a pointer to a tensor: const for an input, `void *` for scratch memory and unknown
+    elements.
     """
     if tensor.role in ("workspace", "zeroed"):
         return "void *"

@@ -277,7 +277,8 @@ class JITFunction:
         return [self.compile(**each) if isinstance(each, dict) else self.compile(*each) for each in configs]
 
     def _take_tuned(self, named: Mapping[str, object]) -> dict[str, object]:
-        """Return the first tuning configuration's arguments, replaced by the named ones, and those by `__tune_params`.
+        """Return the first tuning configuration's arguments, replaced by the named ones, and those by
+        `__tune_params`.
         """
         given = dict(named)
         tuned = given.pop("__tune_params", {})
@@ -426,7 +427,8 @@ def _check_target(target: object) -> None:
 
 
 def mark_macro(function: Callable[..., object] | None = None, **_: object) -> Any:
-    """Wrap a function as a `Macro`, in place of TileLang's decorator `@T.macro`; for None return the decorator itself.
+    """Wrap a function as a `Macro`, in place of TileLang's decorator `@T.macro`; for None return the decorator
+    itself.
     """
     return mark_macro if function is None else Macro(_read_definition(function))
 

@@ -93,7 +93,8 @@ class Defines:
                 return raise_error("bad-define", title, help="write one list, name or lambda")
 
     def check_all_used(self) -> None:
-        """Raise `unknown-define`, with the nearest name, for a -D that names no constant or parameter evaluated so far.
+        """Raise `unknown-define`, with the nearest name, for a -D that names no constant or parameter evaluated so
+        far.
         """
         for name in self.given:
             if name in self.known:

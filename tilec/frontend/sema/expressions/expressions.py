@@ -96,7 +96,8 @@ def _evaluate_sequence(context: Context, node: ast.Tuple | ast.List) -> Value:
 
 
 def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
-    """Evaluate `{key: value, …}` to a `Dictionary`, entries in the order of the text; refuse pipeline stages as values.
+    """Evaluate `{key: value, …}` to a `Dictionary`, entries in the order of the text; refuse pipeline stages as
+    values.
     """
     pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
     keys, values = [], evaluate.PendingValues(context)
@@ -330,7 +331,8 @@ def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Ar
 
 
 def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
-    """Evaluate `and` or `or`, skipping the right side if the left one decides; refuse side effects in it at run time.
+    """Evaluate `and` or `or`, skipping the right side if the left one decides; refuse side effects in it at run
+    time.
     """
     left = arithmetic.as_condition(evaluate.evaluate_operand(context, node.left))
     if isinstance(left, bool) and left == (node.op == "or"):
@@ -379,7 +381,8 @@ def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
 
 
 def _evaluate_item(context: Context, owner: tuple[Value, ...] | str | range | Dictionary, node: ast.Subscript) -> Value:
-    """Return an item or slice of a tuple, string, range or dictionary at a compile-time index; refuse several indices.
+    """Return an item or slice of a tuple, string, range or dictionary at a compile-time index; refuse several
+    indices.
     """
     if len(node.indices) != 1:
         raise_error("wrong-argument", "a tuple is indexed by one number known at compile time", node.span)

@@ -358,7 +358,8 @@ def refuse_side_effects(context: Context, what: str, span: Span, way_out: str) -
 
 
 def _has_no_effects(stmt: tile.Stmt, own: set[str]) -> bool:
-    """Return whether a statement only binds values or stores to buffers named in `own`: no operation, print or break.
+    """Return whether a statement only binds values or stores to buffers named in `own`: no operation, print or
+    break.
     """
     if isinstance(stmt, tile.Bind):
         return True

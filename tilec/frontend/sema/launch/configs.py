@@ -108,7 +108,8 @@ def find_outputs(kernel: tile.Kernel, out_idx: Argument, own_tensors: Collection
 
 
 def apply_options(kernel: tile.Kernel, asks: Iterable[tile.KernelOption]) -> tile.Kernel:
-    """Return the kernel with these options instead of its own; `without-tma` is not kept, but marks copies and im2cols.
+    """Return the kernel with these options instead of its own; `without-tma` is not kept, but marks copies and
+    im2cols.
     """
     options = set(asks)
     if "without-tma" in options:

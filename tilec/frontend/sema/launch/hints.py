@@ -164,7 +164,8 @@ def _check_layout_shape(buffer: tile.Buffer, shape: tuple[int, ...], entry: Dict
 
 
 def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: DictionaryEntry) -> int:
-    """Return a tile's swizzle width in bytes, 0 for none: the requested one, refused if rows do not fit, or the widest.
+    """Return a tile's swizzle width in bytes, 0 for none: the requested one, refused if rows do not fit, or the
+    widest.
     """
     possible = (*list_swizzle_widths(buffer), 0)
     if swizzle.width is None:

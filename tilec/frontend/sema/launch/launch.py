@@ -408,7 +408,9 @@ def _warn_of_partial_warp(context: Context, span: Span) -> None:
 
 
 def _bind_block_variables(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:
-    """Bind the names after `as` to new block-index variables, and return these; without `as` they get no names."""
+    """Bind the names after `as` to new block-index variables, and return these; without `as` no names; refuse another
+    number.
+    """
     target = launch.target
     if target is None:
         # The kernel uses no block index.

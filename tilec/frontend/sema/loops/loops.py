@@ -205,7 +205,8 @@ def _elaborate_parallel_or_vectorized(context: Context, node: ast.For, iterable:
 
 
 def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Emit T.Persistent as a serial loop over waves, its body skipped outside the domain; refuse it inside T.Parallel.
+    """Emit T.Persistent as a serial loop over waves, its body skipped outside the domain; refuse it inside
+    T.Parallel.
     """
     _check_outside_nest(context, iterable, path)
     with context.held():

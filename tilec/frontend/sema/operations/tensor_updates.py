@@ -31,7 +31,8 @@ def try_fill_tensor(context: Context, op: tile.TileOp, path: str) -> bool:
 
 
 def try_update_by_values(context: Context, spelling: registry.Spelling, call: Call, path: str) -> bool:
-    """Emit an atomic update of a box by a number or a tensor's box as a checked nest; return False for any other call.
+    """Emit an atomic update of a box by a number or a tensor's box as a checked nest; return False for any other
+    call.
     """
     if spelling.element is None or "value" not in call.arguments:
         return False

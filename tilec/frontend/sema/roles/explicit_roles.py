@@ -166,7 +166,8 @@ def warn_of_ignored_registers(kernel: tile.Kernel, is_explicit: bool, warn: Warn
 
 
 def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
-    """Return an operation of single threads with its condition or leader, checked; None if all threads do it together.
+    """Return an operation of single threads with its condition or leader, checked; None if all threads do it
+    together.
     """
     match op.done_by:
         case "each thread":

@@ -197,7 +197,8 @@ def expand_releases(
     releases: Mapping[tuple[str, range], StageArrivals],
     warpgroups: range | None = None,
 ) -> tuple[tile.Stmt, ...]:
-    """Return statements, run by `warpgroups` (None: all), with each stage release replaced by its role's real arrivals.
+    """Return statements, run by `warpgroups` (None: all), with each stage release replaced by its role's real
+    arrivals.
     """
 
     def expand_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
