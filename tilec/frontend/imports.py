@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def read_imports(module: ast.Module, source: SourceFile, cache_dir: Path | None = None) -> Mapping[str, ast.Module]:
-    """Parse all files that a module imports, transitively, into a map by relative path; their texts join `source`.
-
-    Spans name the file.
+    """Parse all files that a module imports, transitively, into a map by relative path; add their texts to
+    `source.imported`. Spans name the file. A relative import that fails raises an error; another one that does is left
+    out.
     """
     found: dict[str, ast.Module] = {}
     _follow_imports(module, "", source, cache_dir, found, ())
@@ -41,8 +41,8 @@ def _follow_imports(
     found: dict[str, ast.Module],
     chain: Sequence[tuple[str, Span]],
 ) -> None:
-    """Parse the files that a module imports, recursively, into `found`; refuse cycles and paths outside the folder.
-    `chain` has the imports that led here, each with the file it is in.
+    """Parse the files that a module imports, recursively, into `found`; refuse bad relative imports, skip other bad
+    ones. `chain` has the imports that led here, each with the file it is in.
     """
     for node in find_imports(module.body):
         longer_chain = (*chain, (importer, node.span))
@@ -85,7 +85,9 @@ def _check_chain_length(chain: Sequence[tuple[str, Span]], span: Span) -> None:
 
 
 def _find_possible_files(node: ast.Import, source: SourceFile) -> list[str]:
-    """Return the existing files beside the kernel that an import without a leading dot may mean, often none."""
+    """Return the existing files, without the kernel itself, that an import without a leading dot may mean, often
+    none.
+    """
     folder = Path(source.path).parent
     top = (node.module or node.names[0].name).split(".")[0]
     has_file = any((folder / path).exists() for path in list_candidate_files(f"{top}.tl")[:2])
@@ -107,8 +109,8 @@ def _is_only_folder(path: str, source: SourceFile) -> bool:
 
 
 def _read_import(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> ast.Module:
-    """Read and parse an imported file, record its text in `source.imported`, and set its nodes' spans to that file.
-    `at` is the import, for errors.
+    """Read and parse an imported file, or raise why not; record its text in `source.imported`, and make its spans name
+    it. `at` is the import, for errors.
     """
     place = Path(source.path).parent / path
     _check_inside_folder(place, at, source)

@@ -450,7 +450,7 @@ class Kernel:
     @contextmanager
     def _report_unwritten(self, arrays: Mapping[str, NDArray[Any]]) -> Iterator[None]:
         """Warn, after the run in the `with`, of output elements that no block wrote, and restore what they held. The
-        outputs are filled with poison before.
+        outputs are filled with poison before. Those not contiguous, or of a narrow dtype, are left out.
         """
         from tilec.driver.emulation.compare import shows_poison
 
@@ -527,8 +527,8 @@ def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None
 
 
 def _stream_handle(stream: object, values: Any) -> int:
-    """Return the CUDA handle of a stream: a number, or one of torch, cupy or cuda.core; the arrays' current one for
-    None.
+    """Return a stream's CUDA handle: of a number, of torch, cupy or cuda.core, of the arrays for None; raise for
+    others.
     """
     if stream is None:
         return _current_stream(values)

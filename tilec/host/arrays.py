@@ -97,7 +97,9 @@ def _view_numpy(array: NDArray[Any]) -> View:
 
 
 def _view_cuda_interface(record: dict[str, Any]) -> View:
-    """Return the address and layout of a GPU array from its `__cuda_array_interface__` record, version 3."""
+    """Return the address and layout of a GPU array from its `__cuda_array_interface__` record, version 3. The record
+    names no device: it counts as GPU 0.
+    """
     shape = tuple(map(int, record["shape"]))
     dtype = np.dtype(record["typestr"])
     given = record.get("strides")

@@ -390,7 +390,9 @@ def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
 
 
 def _pointer_type(tensor: TensorInfo) -> str:
-    """Return the C type of a pointer to a tensor's elements: const for an input, `void *` for scratch memory."""
+    """Return the C type of a pointer to a tensor: const for an input, `void *` for scratch memory and unknown
+    elements.
+    """
     if tensor.role in ("workspace", "zeroed"):
         return "void *"
     element = _NUMBERS.get(tensor.dtype) or _ELEMENTS.get(tensor.dtype, "void")
@@ -398,7 +400,9 @@ def _pointer_type(tensor: TensorInfo) -> str:
 
 
 def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Function:
-    """Return the C function that loads the variant for the current context's GPU, or newer PTX, or fails."""
+    """Return the C function that loads the variant for the context's GPU, or the PTX of `portable` (None: none), or
+    fails.
+    """
     choices, images = [], []
     for i, (target, manifest) in enumerate(variants):
         major, minor = parse_capability(target)

@@ -177,7 +177,9 @@ def _non_emptiness_prefix(tensor: TensorInfo, names: Mapping[str, str]) -> str:
 
 
 def launch_function(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
-    """Return the C function that encodes a kernel's tensor maps, fills its parameters and launches it on a stream."""
+    """Return the C function that clears zeroed tensors, encodes tensor maps and launches a kernel, nothing for no
+    blocks.
+    """
     extents = (
         size if isinstance(size, int) else f"tilec_max({_c_expression(size, names)}, 0)" for size in manifest.grid
     )

@@ -55,7 +55,7 @@ def has_gpu() -> bool:
 
 
 def compute_capability() -> tuple[int, int]:
-    """Return the compute capability of the first GPU: (9, 0) for sm_90."""
+    """Return the compute capability of the first GPU, (9, 0) for sm_90; raise `GpuError` without a GPU."""
     from cuda.bindings import driver
 
     device, known = _open_device(), driver.CUdevice_attribute
@@ -65,7 +65,7 @@ def compute_capability() -> tuple[int, int]:
 
 
 def _open_device(number: int = 0) -> Any:
-    """Initialise the CUDA driver and return its handle of the GPU with this number."""
+    """Initialise the CUDA driver and return its handle of the GPU with this number; raise `GpuError` without it."""
     from cuda.bindings import driver
 
     _check_status(driver.cuInit(0))
@@ -144,8 +144,8 @@ def _check_status(result: Sequence[Any]) -> Any:
 
 
 def copy_to_gpu(data: Array) -> int:
-    """Copy an array to newly allocated GPU memory, which is never freed, and return the address. It lives as long as
-    the context.
+    """Copy an array to newly allocated GPU memory, which is never freed, and return the address; raise `GpuError` if it
+    fails. It lives as long as the context.
     """
     from cuda.bindings import driver
 
@@ -156,7 +156,9 @@ def copy_to_gpu(data: Array) -> int:
 
 
 def time_launch(launch: Callable[[int], None]) -> float:
-    """Launch once on the default stream, wait, and return the milliseconds between events before and after it."""
+    """Launch once on the default stream, and return the milliseconds between events around it; raise `GpuError` on
+    failure.
+    """
     from cuda.bindings import driver
 
     begin, end = (_check_status(driver.cuEventCreate(0)) for _ in range(2))
@@ -199,8 +201,8 @@ class Kernel:
         _check_status(driver.cuDevicePrimaryCtxRelease(self._device))
 
     def run(self, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
-        """Copy the tensors to the GPU, launch once, wait, and copy back those that the kernel writes. bfloat16 as raw
-        uint16.
+        """Copy the tensors to the GPU, launch once, wait, and copy back what the kernel writes; raise an error for
+        wrong shapes. bfloat16 is raw uint16.
 
         Sizes that the kernel learns at launch need not be among `scalars`. Raises `ValueError` where shapes do not fit.
         """

@@ -151,7 +151,7 @@ def definition(desk: AnswerContext, document: Document, params: types.Definition
 
 
 def references(desk: AnswerContext, document: Document, params: types.ReferenceParams) -> list[types.Location] | None:
-    """Answer a references request: the places of the name under the cursor in its file, perhaps its definitions; or
+    """Answer a references request: the uses of the name under the cursor in its file, with definitions if asked for; or
     None.
     """
     found = document.names.at(*desk.units.place(params.position, document.source.lines))
@@ -172,7 +172,9 @@ def document_symbols(
 def _outline_symbols(
     body: tuple[ast.Stmt, ...], names: Names, document: Document, units: CodeUnits, *, top: bool = False
 ) -> list[types.DocumentSymbol]:
-    """Return the outline of statements: functions with their buffers inside, buffers, and with `top` also constants."""
+    """Return the outline of statements: functions with their buffers inside, buffers, and with `top` also constants.
+    Those inside `with`s and loops count, without constants; those inside an `if` are left out.
+    """
     lines = document.source.lines
     listed = []
     for statement in body:
@@ -248,7 +250,7 @@ def code_actions(desk: AnswerContext, document: Document, params: types.CodeActi
 async def formatting(
     desk: AnswerContext, document: Document, params: types.DocumentFormattingParams
 ) -> list[types.TextEdit] | None:
-    """Answer a formatting request: one edit that replaces the text, or none if it is formatted or has changed
+    """Answer a formatting request: one edit of the whole text, or an empty list if it is formatted or has changed
     meanwhile.
     """
     from tilec.frontend.syntax.formatting import format_kernel

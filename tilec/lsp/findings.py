@@ -26,8 +26,8 @@ HARMLESS_CODES = frozenset({"no-kernel"})
 def convert_diagnostics(
     found: Iterable[Diagnostic], source: SourceFile, uri: str, units: CodeUnits, site: str | None
 ) -> list[types.Diagnostic]:
-    """Convert diagnostics to the protocol's, dropping repeated ones. Scheduling a kernel finds again what checking it
-    has found. Codes link to `site`.
+    """Convert diagnostics to the protocol's, without repeated ones, their codes linked to `site` (None: not linked).
+    Scheduling a kernel finds again what checking it has found. Codes link to `site`.
     """
     return [_convert_diagnostic(one, source, uri, units, site) for one in dict.fromkeys(found)]
 
@@ -35,7 +35,9 @@ def convert_diagnostics(
 def _convert_diagnostic(
     found: Diagnostic, source: SourceFile, uri: str, units: CodeUnits, site: str | None
 ) -> types.Diagnostic:
-    """Convert one diagnostic to the protocol's; one in an imported file is shown at the line that imports it."""
+    """Convert a diagnostic to the protocol's, linked to `site` if given; one of an imported file to the line of the
+    import.
+    """
     labels = [label for label in (found.primary, *found.secondary) if label is not None and label.span.line > 0]
     # An error in another file is shown at the line of this file through which it is reached.
     shown = next((label for label in labels if not label.span.file), None)
@@ -67,7 +69,9 @@ def _import_line(labels: list[Label], source: SourceFile) -> int:
 
 
 def _message_text(found: Diagnostic, shown: Label | None) -> str:
-    """Return a diagnostic's message: its title, the shown label's text, notes and help, a line each."""
+    """Return a diagnostic's message, a line each: title, text of the shown label (None: of the primary one), notes,
+    help.
+    """
     label = shown if shown is not None else found.primary
     lines = [found.title, *([label.text] if label is not None and label.text else [])]
     lines += [f"note: {note}" for note in found.notes]
@@ -84,8 +88,8 @@ def _convert_location(label: Label, source: SourceFile, uri: str, units: CodeUni
 
 
 def find_fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tuple[Diagnostic, Span, str]]:
-    """Yield each diagnostic with a fix, the span of its wrong text and the replacement, if that text occurs there
-    once.
+    """Yield each diagnostic of this file with a fix, the span of the wrong text, which occurs there once, and its
+    replacement.
     """
     for one in found:
         if one.fix is None or one.primary is None or one.primary.span.file:

@@ -166,7 +166,9 @@ class _NameResolver:
     # ---- bindings ----------------------------------------------------------------------------------------------------
 
     def bind_all(self, body: tuple[ast.Stmt, ...], scope: Scope) -> None:
-        """Define in a scope all names that statements bind, also in nested blocks, but not inside functions."""
+        """Define in a scope all names that statements bind, also in nested blocks, but not inside functions. A
+        statement of other Python counts if it binds a single name.
+        """
         for node in body:
             match node:
                 case ast.Assign(targets=targets, value=value):

@@ -119,8 +119,8 @@ def _relevant_options(document: Document, options: CompileOptions) -> CompileOpt
 
 
 def serve_editor(options: CompileOptions, site: str | None) -> None:
-    """Serve an editor on standard input and output until it disconnects, and stop the workers. Diagnostics link to
-    `site`, if any.
+    """Serve an editor on standard input and output until it disconnects, and stop the workers; link diagnostics to
+    `site`. None: they have no links.
     """
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
     server = Server(options, site)

@@ -116,7 +116,9 @@ class JITKernel:
         return [self.parameters().index(name) for name in self.outputs]
 
     def __call__(self, *args: object, **named: object) -> Any:
-        """Run the kernel. Raises `TypeError` or `ValueError` where the arguments do not fit."""
+        """Run the kernel on its inputs and return its outputs; raise `TypeError` or `ValueError` where arguments do not
+        fit.
+        """
         wanted = [name for name in self.parameters() if name not in self.outputs and name not in named]
         if len(args) > len(wanted):
             listed = ", ".join(wanted)
@@ -223,7 +225,9 @@ class PrimFunction:
         raise TypeError(f"{name} is not compiled yet: write tilelang.compile({name}), or @tilelang.jit on its function")
 
     def compile(self, out_idx: OutIndex = None) -> JITKernel:
-        """Write the function as kernel text, compile it by tilec, and return the kernel with these outputs."""
+        """Write the function as kernel text, compile it, and return the kernel, with outputs `out_idx` if it declares
+        none.
+        """
         launches = compile_text(write_kernel(self.source, {}), self.source.function.__name__, {})
         return JITKernel(launches, out_idx)
 
@@ -273,7 +277,9 @@ class JITFunction:
         return [self.compile(**each) if isinstance(each, dict) else self.compile(*each) for each in configs]
 
     def _take_tuned(self, named: Mapping[str, object]) -> dict[str, object]:
-        """Return the named arguments on top of the first tuning configuration's, with `__tune_params` merged in."""
+        """Return the first tuning configuration's arguments, replaced by the named ones, and those by
+        `__tune_params`.
+        """
         given = dict(named)
         tuned = given.pop("__tune_params", {})
         first = self.configs[0] if self.configs else {}
@@ -292,8 +298,8 @@ class JITFunction:
         return {**others, **known, **dict(zip(positional, args, strict=True))}
 
     def _compile_given(self, given: Mapping[str, object]) -> JITKernel:
-        """Compile the kernel for arguments by name: the function itself, the one inside it, or the one that it
-        returns.
+        """Compile the kernel for arguments by name: the function, the one in it, or the one it returns; raise
+        `TypeError` for none.
         """
         if self.is_kernel:
             constants = {n: v for n, v in given.items() if n in self.signature.parameters and not self._is_runtime(n)}
@@ -421,17 +427,23 @@ def _check_target(target: object) -> None:
 
 
 def mark_macro(function: Callable[..., object] | None = None, **_: object) -> Any:
-    """Wrap a function as a `Macro`, in place of TileLang's decorator `@T.macro`."""
+    """Wrap a function as a `Macro`, in place of TileLang's decorator `@T.macro`; for None return the decorator
+    itself.
+    """
     return mark_macro if function is None else Macro(_read_definition(function))
 
 
 def mark_prim_func(function: Callable[..., object] | None = None, **_: object) -> Any:
-    """Wrap a function as a `PrimFunction`, in place of TileLang's decorator `@T.prim_func`."""
+    """Wrap a function as a `PrimFunction`, in place of the decorator `@T.prim_func`; for None return the decorator
+    itself.
+    """
     return mark_prim_func if function is None else PrimFunction(_read_definition(function))
 
 
 def make_jit_function(func: Any = None, *, out_idx: OutIndex = None, target: object = None, **_: object) -> Any:
-    """Wrap a function as a `JITFunction`, as `@tilelang.jit` does; compile a `PrimFunction` at once."""
+    """Wrap a function as a `JITFunction`, as `@tilelang.jit` does; compile a `PrimFunction`; for None return a
+    decorator.
+    """
     _check_target(target)
 
     def wrap_function(function: Any) -> Any:

@@ -39,7 +39,9 @@ class ServedModule(ModuleType):
 
 
 def make_tuned_function(func: Any = None, configs: Any = None, **_: object) -> Any:
-    """Wrap a `JITFunction`, as `@tilelang.autotune` does, to use its first configuration without measuring."""
+    """Wrap a `JITFunction`, as `@tilelang.autotune` does, to use its first configuration without measuring. For None,
+    return a decorator that does so.
+    """
 
     def wrap_function(function: Any) -> Any:
         """Wrap a `JITFunction` with the configurations; raise `TypeError` for anything else."""
@@ -99,8 +101,8 @@ class AutoTuner:
         return self
 
     def run(self, *_: object, **__: object) -> kernels.JITKernel:
-        """Compile the first configuration and return its kernel, with a latency of nan; a line says nothing was
-        tuned.
+        """Compile the first configuration and return its kernel, with a latency of nan, and say so; raise `TypeError`
+        without one.
         """
         profiler.say_once(f"nothing was tuned: the first of {len(self.configs)} configurations is taken")
         made = self.kernel(**self.configs[0])

@@ -93,7 +93,9 @@ class Profiler:
         input_tensors: Sequence[object] | None = None,
         manual_check_prog: Callable[..., object] | None = None,
     ) -> None:
-        """Pass the results of the kernel and of the reference on the same inputs to the script's own check, if any."""
+        """Pass the kernel's and the reference's results, on inputs given or drawn, to the script's check; without one
+        do nothing.
+        """
         inputs = self._draw_inputs() if input_tensors is None else input_tensors
         if manual_check_prog is not None:
             manual_check_prog(_list_results(self.kernel(*inputs)), _list_results(reference_program(*inputs)))

@@ -61,7 +61,7 @@ def list_pages() -> tuple[str, ...]:
 
 @cache
 def _index_by_name() -> dict[str, str]:
-    """Return the text of the example kernel of each name, from the files of all pages."""
+    """Return, by name, the text of the example kernel for it (the last one of several), from the files of all pages."""
     return {name: kernel.text for page in list_pages() for kernel in read_kernels(page) for name in kernel.names}
 
 

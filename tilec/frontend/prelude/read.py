@@ -50,7 +50,9 @@ def _read_definitions(file: str) -> dict[str, Definition]:
 
 
 def _make_definition(name: str, function: ast.Function) -> Definition:
-    """Build a prelude function's definition from its syntax: signature, body, and docstring, which it must have."""
+    """Build a prelude function's definition from its syntax: signature, docstring and body; raise an error without
+    docstring.
+    """
     parameters = tuple(p.name for p in function.params)
     is_variadic = [p.kind for p in function.params] == ["*"]
     signature = Signature(name, () if is_variadic else tuple(Parameter(p) for p in parameters), is_variadic)

@@ -63,7 +63,9 @@ class Generator:
     spare: tile.Buffer
 
     def word(self, number: int) -> tile.Expr:
-        """Return a load of one 32-bit word of the generator's state: of its key, sequence or position."""
+        """Return a load of one 64-bit word of the state, by its number: key, sequence, position, or whether `spare` is
+        filled.
+        """
         return tile.Load(self.words, (tile.int32_const(number),))
 
 

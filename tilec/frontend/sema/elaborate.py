@@ -48,7 +48,8 @@ def elaborate_entry(
     files: Mapping[str, ast.Module] = _NO_FILES,
     machine: Machine = _ANY_MACHINE,
 ) -> Kernel:
-    """Elaborate the kernel that `entry` names, or the file's only one, to tile IR; refuse an ambiguous choice.
+    """Elaborate the kernel that `entry` names (None: the file's only one) to tile IR; refuse an unknown or ambiguous
+    choice.
 
     `defines` replace constants of the file, `warn` receives its warnings, `files` are those that it may import.
     """
@@ -144,8 +145,8 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
 
 
 def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
-    """Return the function of `entry`, or the only kernel function, and the launch number of a name like `main_2`. The
-    number counts from 0, and is None without one. Errors: `unknown-entry`, `no-kernel`, `ambiguous-entry`.
+    """Return the function of `entry`, or the only kernel function, and the launch number in a name as `main_2`; else
+    refuse. The number counts from 0, and is None without one. Errors: `unknown-entry`, `no-kernel`, `ambiguous-entry`.
     """
     kernels = {f.name: f for f in _find_kernels(module)}
     if entry is not None:
@@ -188,8 +189,8 @@ def _elaborate_functions(
     bound: BindingListener | None = None,
     is_whole: bool = True,
 ) -> tuple[Kernel, ...]:
-    """Run the file's top, elaborate the kernels of these functions and return them; raise all mistakes together. Given
-    `collected`, they stay there. `is_whole`: no single launch of several is chosen.
+    """Run the file's top, and elaborate and return these functions' kernels; raise all mistakes together, or add to
+    `collected`. `is_whole`: no single launch of several is chosen.
     """
     mistakes = collected or ErrorCollector()
     arguments = {p.name for f in functions if _find_style(f) != "bare" for p in list_parameters(f)}
@@ -256,8 +257,8 @@ def _elaborate_function(function: ast.Function, constants: FileEvaluator, warn: 
 def _elaborate_launches(
     function: ast.Function, scope: Scope, constants: FileEvaluator, warn: Warn
 ) -> tuple[Kernel, ...]:
-    """Elaborate each launch of a kernel function to a kernel, repeated until its findings are stable; apply its
-    options. These are the decorator's and the hints'.
+    """Elaborate each launch of a function to a kernel, until its findings are stable, with options; refuse an eager
+    `out_idx`. The options are the decorator's and the hints'.
     """
     is_eager_kernel = _find_style(function) == "eager"
     outer = constants.context
@@ -309,8 +310,8 @@ def _elaborate_factory(function: ast.Function, constants: FileEvaluator, warn: W
 
 
 def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Scope | None = None) -> Function:
-    """Call a factory with -D values or defaults, then any factory that it returns, up to a kernel function; refuse
-    others.
+    """Call a factory with -D values or defaults, then any factory that it returns, and return the kernel; refuse
+    others. Mistakes in the values are recorded. `enclosing` is the scope around it, the file's for None.
     """
     context, defines = constants.context, constants.defines
     scope = Scope(enclosing or constants.scope, factory.name, is_function=True)
@@ -345,7 +346,9 @@ def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Sc
 def _evaluate_decorator_keyword(
     function: ast.Function, name: str, constants: FileEvaluator, scope: Scope
 ) -> Argument | None:
-    """Return the value of a keyword of a function's decorators, evaluated in `scope`, or None if none has it."""
+    """Return a keyword's value, evaluated in `scope`, from the function's first decorator that has it; None if none
+    has.
+    """
     for decorator in function.decorators:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.name == name:

@@ -338,8 +338,8 @@ class ReplacementField:
 
 
 def split_fstring(text: str, prefix: str, span: Span) -> Iterator[str | ReplacementField]:
-    """Yield an f-string's parts in order: pieces of text as string literals, and replacement fields. Errors: a single
-    `}`.
+    """Yield an f-string's parts in order: text as string literals, and replacement fields; refuse a single `}` and bad
+    fields.
     """
     body = text[len(prefix) :]
     quote = body[:3] if body[:3] in ('"""', "'''") else body[0]
@@ -367,8 +367,8 @@ def split_fstring(text: str, prefix: str, span: Span) -> Iterator[str | Replacem
 
 
 def _parse_field(body: str, start: int, span: Span) -> tuple[ReplacementField, int]:
-    """Parse the f-string field whose brace opens before `start`; return it and the index after its closing brace.
-    Errors: empty braces, an unknown conversion, braces in the format, no closing brace.
+    """Parse the f-string field whose brace opens before `start`; return it and the index after its end; refuse bad
+    fields. Errors: empty braces, an unknown conversion, braces in the format, no closing brace.
     """
     end = _find_expression_end(body, start, span)
     expression, shown = body[start:end], ""

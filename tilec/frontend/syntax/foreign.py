@@ -76,7 +76,9 @@ def _find_logical_lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_statement_start(text: str, at: int) -> bool:
-    """Return whether a line starts a top-level statement: not indented, empty, a comment, a bracket or an `else`."""
+    """Return whether a line starts a top-level statement: no indent, comment, closing bracket or clause such as
+    `else`.
+    """
     if text[at : at + 1] in ("", " ", "\t", "\r", "\n", "#", ")", "]", "}"):
         return False
     return not re.compile(r"(?:elif|else|except|finally)\b").match(text, at)

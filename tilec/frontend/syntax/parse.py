@@ -13,10 +13,9 @@ from tilec.support.source import SourceFile, Span
 
 
 def parse_file(source: SourceFile, cache_dir: Path | None = None, entry: str | None = None) -> ast.Module:
-    """Parse a kernel file, setting other Python aside; raise the syntax errors of all its statements together.
-
-    Tests and references around the kernels may be any Python. If the file as a whole is not in the language, its
-    top-level statements are parsed one by one. Where the kernel `entry` is compiled, other definitions may be any
+    """Parse a kernel file, setting other Python aside, with `entry` also other kernels; raise all its syntax errors
+    together. Tests and references around the kernels may be any Python. If the file as a whole is not in the language,
+    its top-level statements are parsed one by one. Where the kernel `entry` is compiled, other definitions may be any
     Python too, even if kernels stand in them.
     """
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
@@ -46,7 +45,9 @@ def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
 
 
 def _parse_each_statement(text: str, entry: str | None) -> tuple[ast.Stmt, ...]:
-    """Parse top-level statements one by one, setting other Python aside; raise all syntax errors together."""
+    """Parse statements one by one, setting other Python aside, other kernels too with `entry`; raise all errors
+    together.
+    """
     # Imported here, since most files do not need them.
     from tilec.frontend.syntax import recover
     from tilec.frontend.syntax.foreign import find_foreign_names, split_top_level

@@ -63,8 +63,8 @@ class RepairBudget:
 
 
 def parse_with_repairs(text: str, read: Callable[[str], T], repairs: RepairBudget) -> T:
-    """Return what `read` parses of a text after leaving out the statements it cannot parse, within a budget. If nothing
-    can be parsed, that is the result for the empty text.
+    """Return what `read` parses of a text without the statements that it cannot parse, each counted off from `repairs`.
+    If nothing can be parsed, that is the result for the empty text.
     """
     while repairs.left > 0:
         try:

@@ -75,7 +75,9 @@ class Budget:
             self._end("the kernel has too many statements", span, note)
 
     def look(self, value: Value, span: Span) -> Value:
-        """Charge steps for the parts of a string, tuple, range or dictionary, at any depth, and return the value."""
+        """Charge a step per 16 items and characters of a string, tuple, range or dictionary, and return the value
+        unchanged. Items count at any depth, other values cost nothing. Errors: `evaluation-too-long`.
+        """
         if isinstance(value, str | tuple | range | Dictionary):
             self.step(span, _count_parts(value, span) // _PARTS_PER_STEP)
         return value
@@ -92,7 +94,9 @@ class Budget:
         return value
 
     def _measure_expression(self, expr: Expr) -> tuple[int, int]:
-        """Return the number of operations of an expression and their nesting depth, cached by its identity."""
+        """Return the number of nodes of an expression, shared ones each time, and their nesting depth; cache both by
+        identity.
+        """
         if (cached := self.sizes.get(IdentityKey(expr))) is not None:
             return cached
         inner = [self._measure_expression(part) for part in direct_operands(expr)]

@@ -61,7 +61,9 @@ class Defines:
         return value
 
     def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
-        """Return the -D value of a compile-time parameter, or else its default; refuse one with neither."""
+        """Return the -D value of a compile-time parameter, or else its default, and record its name; refuse one with
+        neither.
+        """
         if node.kind:
             raise_error("unsupported-syntax", "the parameters of a kernel's function have names", node.span)
         self.known[node.name] = None
@@ -77,8 +79,8 @@ class Defines:
         return self.given[node.name] if parsed is None else parsed.value
 
     def _parse_text_value(self, context: Context, name: str) -> Argument | None:
-        """Evaluate a -D text that is a list, tuple, lambda, None or `T.` name; return None for any other value.
-        Examples: `-D sizes=[64, 128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Errors: `bad-define`.
+        """Evaluate a -D text that is a list, tuple, lambda, None or `T.` name; refuse several values; None for any
+        other value. Examples: `-D sizes=[64, 128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Errors: `bad-define`.
         """
         text = self.given[name]
         if not isinstance(text, str) or not _PYTHON_TEXT.fullmatch(text):
@@ -91,7 +93,9 @@ class Defines:
                 return raise_error("bad-define", title, help="write one list, name or lambda")
 
     def check_all_used(self) -> None:
-        """Raise `unknown-define`, with the nearest name, for a -D whose name the file does not define."""
+        """Raise `unknown-define`, with the nearest name, for a -D that names no constant or parameter evaluated so
+        far.
+        """
         for name in self.given:
             if name in self.known:
                 continue
@@ -130,8 +134,8 @@ class FileEvaluator:
         bound: BindingListener | None = None,
         is_kernel_file: bool = True,
     ) -> None:
-        """Set up the evaluation of one file. Of a file that `is_kernel_file` every mistake counts; of others, those
-        that a kernel meets.
+        """Set up the evaluation of one file; None makes new `mistakes`, and a new table `ran` of the scopes of imported
+        files. Of a file that `is_kernel_file` every mistake counts; of others, those that a kernel meets.
         """
         self.defines, self.files, self.path, self.is_kernel_file = defines, files, path, is_kernel_file
         self.ran: dict[str, Scope] = {} if ran is None else ran
@@ -181,8 +185,8 @@ class FileEvaluator:
         return True
 
     def _bind_foreign(self, name: str, span: Span, mistake: Callable[[], Diagnostic]) -> None:
-        """Bind a name of a host program to its -D value, or else to an error that is reported where a kernel uses
-        it.
+        """Bind a host program's name to its -D value (in the compiled file only), or else to an error reported at its
+        use.
         """
         if name in self.defines and self.is_kernel_file and not self.path:
             self.defines.known[name] = None
@@ -262,7 +266,9 @@ class FileEvaluator:
                 mutation.assign_item(self.context, target, argument)
 
     def _replace_constant(self, name: str, file_value: Value, span: Span) -> Value:
-        """Return the -D value of a constant if the compiled file defines it and -D names it, else the file's value."""
+        """Return a constant's -D value if the compiled file defines it and no factory's parameter has its name, else
+        the file's. Its name is recorded as one that -D could replace.
+        """
         if self.path:
             return file_value
         self.defines.known[name] = None
@@ -290,7 +296,9 @@ class FileEvaluator:
             context.scope.bind(alias, host_names.resolve_host_name(meaning), name.span)
 
     def _import_files(self, context: Context, node: ast.Import) -> None:
-        """Run the files of a relative import and bind the names or whole files that it imports."""
+        """Run the files of a relative import and bind its names or whole files; raise an error without text for a
+        missing file.
+        """
         for name, file, submodule in list_import_paths(node, self.path):
             alias = name.alias or name.name
             if (path := self._read(file)) is not None:

@@ -319,8 +319,8 @@ def _get_last_name(node: ast.Expr) -> str | None:
 def call_function(
     context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
 ) -> Value:
-    """Call a function of the file and return its value; a macro's statements go into the kernel, kernels are
-    refused.
+    """Call a function of the file and return its value; a macro's statements go into the kernel, kernels are refused.
+    Outside a kernel a macro is refused, too.
     """
     node = function.node
     if isinstance(node, ast.Function) and function.kind == "macro" and context.dispatch.statements:

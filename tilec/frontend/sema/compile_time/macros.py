@@ -29,7 +29,9 @@ _REFERENCE_TYPES = (values.Member("T.Ref"), values.Member("T.Var"))
 def resolve_reference_arguments(
     context: Context, macro: ast.Function, positional: list[Argument], keywords: dict[str, Argument]
 ) -> tuple[list[Argument], dict[str, Argument]]:
-    """Return a macro call's arguments, with those of `T.Ref` parameters replaced by references."""
+    """Return a macro call's arguments, with those of `T.Ref` parameters replaced by references; refuse what cannot be
+    set.
+    """
     names = {p.name for p in macro.params if _is_reference(context, p.annotation)}
     count = len(macro.params)
     placed = [
@@ -125,8 +127,8 @@ def _run_both_branches(
     orelse: tuple[ast.Stmt, ...],
     node: ast.If,
 ) -> values.Value:
-    """Elaborate both branches of a macro's run-time `if`: emit their effects as an `if`, or select between their
-    values. Both at once are refused.
+    """Elaborate both branches of a macro's run-time `if`: emit an `if` of their effects, or select a value; refuse both
+    at once.
     """
     where = node.condition.span
     with context.guarded(), context.ledger.split_paths(where) as paths:

@@ -49,7 +49,9 @@ def try_mutating_call(context: Context, call: ast.Call) -> bool:
 
 
 def _evaluate_owner(context: Context, node: ast.Expr) -> values.Value:
-    """Return the value of the list or dictionary to be changed; refuse a host program's or a function."""
+    """Return the value of the list or dictionary to be changed; refuse functions, imported files and host programs'
+    values.
+    """
     value = context.value(node)
     if isinstance(value, values.Member | values.ForeignValue | values.Function | values.Namespace):
         title = f"{values.describe_value(value)} cannot be changed in a kernel file"

@@ -17,8 +17,9 @@ ValueRanges = Mapping[str, tuple[int, int]]
 
 
 def check_access(context: Context, access: Access, span: Span, verb: Literal["read", "written"]) -> None:
-    """Raise an error for an element out of range, one in tensor memory, or a fragment's accessed outside T.Parallel.
-    Errors: `fragment-index`, `wrong-scope`, `out-of-range`.
+    """Raise an error for an index outside a tile, an element in tensor memory, or a fragment's outside T.Parallel.
+    Indices of tensors, and those under a condition, are not checked. Errors: `fragment-index`, `wrong-scope`,
+    `out-of-range`.
     """
     buffer = access.buffer
     # Every thread has a copy of a single element.

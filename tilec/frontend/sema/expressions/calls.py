@@ -94,7 +94,9 @@ def evaluate_call(context: Context, node: ast.Call) -> values.Value:
 
 
 def _dispatch_call(context: Context, node: ast.Call) -> values.Value:
-    """Evaluate a call as a conversion, method, function of the file or named operation, as its callee's value says."""
+    """Evaluate a call as a conversion, method, function of the file or named operation, by its callee's value; refuse
+    others.
+    """
     function = context.value(node.function)
     match function:
         case DType():
@@ -182,7 +184,9 @@ def _evaluate_tile_scheduler(context: Context, path: str, node: ast.Call) -> val
 
 
 def _evaluate_scalar_function(context: Context, path: str, node: ast.Call) -> values.Value:
-    """Evaluate a scalar function such as T.max; of T.if_then_else, the sides may not have side effects."""
+    """Evaluate a scalar function such as T.max; refuse tiles for T.max and T.min, and side effects in T.if_then_else's
+    sides.
+    """
     function = FUNCTIONS[path]
     if not function.is_guarded:
         positional, keywords = evaluate.evaluate_operands(context, node)
@@ -222,7 +226,9 @@ def _evaluate_guarded_operands(
 
 
 def _evaluate_builtin(context: Context, path: str, node: ast.Call) -> values.Value:
-    """Evaluate a Python built-in such as `len` or `max`, charging the budget unless it takes constant time."""
+    """Evaluate a Python built-in such as `len`, charging the budget unless it takes constant time; refuse tiles for
+    `max`.
+    """
     if path in python.CONSTANT_TIME_NAMES:
         return python.call_builtin(path, *evaluate.evaluate_operands(context, node), node.span)
     positional, keywords = _evaluate_counted_operands(context, node)

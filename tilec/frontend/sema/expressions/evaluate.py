@@ -87,8 +87,8 @@ def _add_item(context: Context, node: ast.Expr | ast.Starred, values: PendingVal
 
 
 def evaluate_arguments(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
-    """Evaluate a call's positional and keyword arguments, expanding `*` and `**`; indexed buffers stay accesses. The
-    span of a keyword argument includes its name.
+    """Evaluate a call's arguments, expanding `*` and `**`; indexed buffers stay accesses; refuse `**` of no dictionary.
+    The span of a keyword argument includes its name.
     """
     values = PendingValues(context)
     for arg in node.args:
@@ -174,8 +174,8 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
 def _evaluate_index_or_slice(
     context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, dim: int
 ) -> tile.Expr | IndexRange:
-    """Evaluate one index to int32, or a slice or T.Ramp to a start and an extent known at compile time. Errors: an
-    empty slice, a step other than 1, an extent known only at run time.
+    """Evaluate one index to int32, or a slice or T.Ramp to a range; refuse empty slices, steps other than 1, run-time
+    extents.
     """
     if isinstance(node, ast.Call) and find_callee(context, node) == RAMP_SIGNATURE.name:
         return _evaluate_ramp(context, node)
@@ -271,7 +271,7 @@ def _narrow_index(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.
 
 
 def _fits_int32(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> bool:
-    """Return whether a 64-bit expression must fit int32: a cast from a narrower integer, or by its variables'
+    """Return whether a 64-bit expression must fit int32: cast from a narrower integer but uint32, or by variables'
     ranges.
     """
     source = expr.a.dtype if isinstance(expr, tile.Cast) else None

@@ -56,7 +56,9 @@ def _evaluate_constant(context: Context, node: ast.Constant) -> Value:
 
 
 def _evaluate_name(context: Context, node: ast.Name) -> Value:
-    """Return a name's value; a kernel variable becomes a load, bound to a new variable first if `context.is_held`."""
+    """Return a name's value; a T.alloc_var variable becomes a load, kept in a new variable if `context.is_held`; refuse
+    others. Refused are unknown names, and tiles of a pipeline that are named without their stage.
+    """
     value, span = context.scope.read(node.id, node.span), node.span
     if isinstance(value, SnapshotExpr):
         value = value.read()
@@ -86,13 +88,17 @@ def _format_part(context: Context, part: ast.String | ast.Formatted) -> str:
 
 
 def _evaluate_sequence(context: Context, node: ast.Tuple | ast.List) -> Value:
-    """Evaluate a tuple or list display to a Python tuple or `ListValue`, and charge the budget for its parts."""
+    """Evaluate a tuple or list display to a Python tuple or `ListValue`, and charge the budget; refuse pipeline stages
+    in it.
+    """
     items = (pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items))
     return context.budget.look(ListValue(items) if isinstance(node, ast.List) else tuple(items), node.span)
 
 
 def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
-    """Evaluate `{key: value, …}` to a `Dictionary`, keys and values in the order of the text."""
+    """Evaluate `{key: value, …}` to a `Dictionary`, entries in the order of the text; refuse pipeline stages as
+    values.
+    """
     pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
     keys, values = [], evaluate.PendingValues(context)
     for key, value, span in pairs:
@@ -103,7 +109,9 @@ def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
 
 
 def _evaluate_comprehension(context: Context, node: ast.Comprehension) -> Value:
-    """Evaluate a comprehension to a list or dictionary; a generator becomes a list and may not have side effects."""
+    """Evaluate a comprehension to a list or dictionary, a generator to a list; refuse side effects in a generator's
+    items.
+    """
     context.budget.count_comprehension(node.span)
     with context.enter_scope(Scope(context.scope, "the comprehension", is_function=True)):
         if node.kind == "generator":
@@ -128,8 +136,8 @@ def _evaluate_entries(context: Context, node: ast.Comprehension) -> list[Diction
 def _iterate_clauses(
     context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, ...]
 ) -> Iterator[DictionaryEntry]:
-    """Yield the entry of each combination of items that a comprehension's `for` and `if` clauses let through. Entries
-    of a list have no key.
+    """Yield the entry of each combination of items that a comprehension's clauses let through; refuse pipeline stages.
+    Entries of a list have no key.
     """
     if not clauses:
         element = pipelines.check_container_item(evaluate.evaluate_argument(context, node.element))
@@ -150,8 +158,8 @@ def _iterate_clauses(
 
 
 def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
-    """Evaluate `owner.name` by the kind of owner: a module's name, a method, a dtype's, buffer's or stage's attribute.
-    Errors: `unknown-attribute`, `foreign-call`.
+    """Evaluate `owner.name` by the kind of owner: a module, value with methods, dtype, buffer, element, stage; refuse
+    others. Errors: `unknown-attribute`, `foreign-call`.
     """
     _refuse_foreign(context, node)
     owner = context.value(node.value)
@@ -275,7 +283,9 @@ _UNARY_OPERATORS: dict[ast.UnaryOp, Callable[[Argument], Value]] = {
 
 
 def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
-    """Evaluate `left op right` in Python's order, keeping the left value if evaluating the right one changes it."""
+    """Evaluate `left op right`, keeping the left value if evaluating the right one changes it; refuse too large
+    results.
+    """
     left = evaluate.evaluate_operand(context, node.left)
     moment = reading.mark_moment(context)
     right = evaluate.evaluate_operand(context, node.right)
@@ -285,8 +295,8 @@ def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
 
 
 def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
-    """Evaluate a chain of comparisons, as `0 <= i < n`, stopping at the first that is false at compile time. Operands
-    that run only if the earlier comparisons hold may not have side effects.
+    """Evaluate a chain of comparisons, as `0 <= i < n`, up to the first false at compile time; refuse side effects
+    after it. Operands that run only if the earlier comparisons hold may have none.
     """
     result: Value = True
     left = evaluate.evaluate_operand(context, node.first)
@@ -308,7 +318,7 @@ def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
 
 
 def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
-    """Return the result of one comparison of two operands, including `in`, `not in`, `is` and `is not`."""
+    """Return the result of one comparison, also by `in` and `not in`; `is` holds for equal values of the same type."""
     for side in (left, right):
         if not isinstance(side.value, range):
             context.budget.look(side.value, side.span)
@@ -321,8 +331,8 @@ def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Ar
 
 
 def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
-    """Evaluate `and` or `or`, skipping the right side if the left one decides; at run time it may have no side
-    effects.
+    """Evaluate `and` or `or`, skipping the right side if the left one decides; refuse side effects in it at run
+    time.
     """
     left = arithmetic.as_condition(evaluate.evaluate_operand(context, node.left))
     if isinstance(left, bool) and left == (node.op == "or"):
@@ -337,7 +347,9 @@ def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
 
 
 def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
-    """Evaluate `then if condition else orelse`: one side if decided at compile time, else a run-time select."""
+    """Evaluate `then if condition else orelse`: one side at compile time, else a run-time select; refuse its side
+    effects.
+    """
     test = evaluate.evaluate_operand(context, node.condition)
     decided = arithmetic.as_condition(test)
     if isinstance(decided, bool):
@@ -369,7 +381,9 @@ def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
 
 
 def _evaluate_item(context: Context, owner: tuple[Value, ...] | str | range | Dictionary, node: ast.Subscript) -> Value:
-    """Return the item, or the slice, of a tuple, string, range or dictionary at one compile-time index."""
+    """Return an item or slice of a tuple, string, range or dictionary at a compile-time index; refuse several
+    indices.
+    """
     if len(node.indices) != 1:
         raise_error("wrong-argument", "a tuple is indexed by one number known at compile time", node.span)
     (index,) = node.indices

@@ -20,8 +20,8 @@ from tilec.support.source import Span
 
 
 def is_distributed_element(context: Context, access: Access) -> bool:
-    """Return whether an access is one fragment element, outside T.Parallel and roles, held by only some threads.
-    Variables and reducers are excluded.
+    """Return whether an access is one element of a fragment, outside T.Parallel and roles. Elements of variables and
+    reducers, and vectors, are excluded.
     """
     buffer = access.buffer
     is_element = buffer.lanes == 1 and not access.has_extent
@@ -32,7 +32,9 @@ def is_distributed_element(context: Context, access: Access) -> bool:
 
 
 def store_element(context: Context, access: Access, value: Callable[[tile.Expr], Argument], span: Span) -> None:
-    """Emit a nest over the whole fragment that sets the accessed element to `value` of its old content."""
+    """Emit a nest over the whole fragment that sets one element to `value` of its old content; refuse what differs by
+    thread. The index and the value must be the same in all threads.
+    """
     if not context.guards:
         check_element(context, access.buffer, access.indices, span)
     per_thread.require_known_threads(context, span, f"setting an element of {access.buffer.name}")
@@ -46,8 +48,8 @@ def store_element(context: Context, access: Access, value: Callable[[tile.Expr],
 
 
 def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr:
-    """Emit a copy of a fragment element into new shared memory, with a warning, and return a load of it for all
-    threads. A fragment of one element is loaded directly.
+    """Emit a copy of a fragment element to new shared memory, warn, and return a load of it; refuse an index that
+    varies. A fragment of one element is loaded directly.
     """
     buffer = access.buffer
     if buffer.extents == (1,):  # every thread has a copy
@@ -71,8 +73,8 @@ def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr
 
 
 def _make_element_nest(context: Context, access: Access, span: Span) -> tuple[tuple[tile.Var, ...], tile.Expr | None]:
-    """Make loop variables over a fragment, and the condition that they equal the access's indices (None if always).
-    Errors: an index that differs from thread to thread.
+    """Make loop variables over a fragment, and the condition that they equal the indices, None for always; refuse
+    varying ones.
     """
     buffer = access.buffer
     variables = tuple(tile.Var(context.unique.take(f"{buffer.name}_place")) for _ in buffer.shape)

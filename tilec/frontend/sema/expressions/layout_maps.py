@@ -25,8 +25,8 @@ LAYOUT_SIGNATURE = Signature("T.Layout", (Parameter("shape"), Parameter("forward
 
 
 def make_fragment_layout(context: Context, call: Call) -> tile.LoopLayout:
-    """Build the loop layout of T.Fragment: formulas for each element's thread and its index there, from the lambdas.
-    Copies by `replicate=` are dropped where the formulas do not use the copy's number.
+    """Build T.Fragment's loop layout: formulas of each element's thread and index there, by its lambdas; refuse missing
+    ones. Copies by `replicate=` are dropped where the formulas do not use the copy's number.
     """
     shape = as_shape(call["shape"], "the shape of a layout")
     copies = call.read_integer("replicate")
@@ -64,8 +64,8 @@ def call_layout_method(context: Context, method: Method, node: ast.Call) -> tile
 
 
 def _repeat_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
-    """Return a layout repeated along its dimensions, at further indices of its threads or on further threads. The
-    repetitions of the last dimension follow each other first, or those of the first one.
+    """Return a layout repeated along its dimensions, at further indices or on further threads; refuse `repeats` of
+    another rank. The repetitions of the last dimension follow each other first, or those of the first one.
     """
     repeats = as_shape(call["repeats"], "the repetitions of a layout")
     if len(repeats) != len(layout.shape):
@@ -91,7 +91,9 @@ def _repeat_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
 
 
 def _replicate_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
-    """Return a layout with `replicate` times the copies of each element, held by further threads; the same if 1."""
+    """Return a layout with `replicate` times the copies of each element, in further threads; itself for 1; refuse less
+    than 1.
+    """
     times = call.read_integer("replicate")
     if times < 1:
         call.refuse("replicate", "a number of copies, at least 1")
@@ -128,8 +130,8 @@ def make_index_map(context: Context, call: Call) -> IndexMap:
 def _apply_lambda(
     context: Context, call: Call, key: str, variables: tuple[tile.Var, ...], copy_var: tile.Var | None = None
 ) -> Value:
-    """Call a layout's lambda or function on index variables, with the copy's number if it has one parameter more.
-    Errors: no function, a wrong number of parameters.
+    """Call a layout's lambda on index variables, and on `copy_var` for one parameter more; refuse another number of
+    parameters. Refused is also a value that is no function.
     """
     function = call[key].value
     if not isinstance(function, Function):

@@ -153,7 +153,9 @@ def _find_root_name(context: Context, buffer: tile.Buffer) -> str:
 
 
 def _may_change(context: Context, stmt: tile.Stmt, read: set[str]) -> bool:
-    """Return whether a statement may change a buffer named in `read`: by a write to it, or as a barrier."""
+    """Return whether a statement writes a buffer named in `read`, or has an operation that writes nothing, as a
+    barrier. Binds change nothing.
+    """
     if isinstance(stmt, tile.Bind):
         return False
     written = find_writes(stmt)
@@ -167,8 +169,8 @@ def _may_change(context: Context, stmt: tile.Stmt, read: set[str]) -> bool:
 
 
 def read_element(context: Context, argument: Argument) -> Argument:
-    """Turn an indexed buffer into a load of its element, a vector's lanes or a broadcast; return other values as they
-    are. Errors: those of `check_access`, and a barrier's element.
+    """Turn an indexed buffer into a load, a vector's lanes or a broadcast; other values stay; refuse barriers and bad
+    accesses. Errors: those of `check_access`, and a barrier's element.
     """
     access, span = argument.value, argument.span
     if not isinstance(access, Access) or (access.has_extent and not access.is_vector):
@@ -210,8 +212,8 @@ def settle_place(context: Context, access: Access, moment: Moment, span: Span) -
 
 
 def snapshot_lazily(context: Context, value: Value, span: Span) -> Value:
-    """Return a value for a name; its loads are bound, at this moment, only if a later use finds that they may have
-    changed.
+    """Return a value for a name; an expression is bound, at this moment, only if a later use finds that it may have
+    changed. Other values are bound now, by `snapshot_value`.
     """
     if isinstance(value, EXPR_TYPES) and _has_loads(value) and context.dispatch.statements:
         return SnapshotExpr(value, partial(_read_snapshot, context, value, mark_moment(context), span, []))
@@ -234,7 +236,9 @@ def snapshot_value(context: Context, value: Value, span: Span) -> Value:
 
 
 def _snapshot_element(context: Context, access: Access, span: Span) -> Access:
-    """Return an access with its indices bound now, which gives the element's value of this moment when it is read."""
+    """Return an access with its indices bound now, which gives the element's value of this moment when it is read.
+    Boxes, barriers, tensor memory and reducers only have their indices bound.
+    """
     placed = _freeze_indices(context, access, span)
     is_element = not access.has_extent or access.is_vector
     if not is_element or access.buffer.scope in ("barrier", "tmem") or access.buffer.name in context.reducers:
@@ -244,8 +248,8 @@ def _snapshot_element(context: Context, access: Access, span: Span) -> Access:
 
 
 def _read_snapshot(context: Context, value: Value, moment: Moment, span: Span, cell: list[Value]) -> Value:
-    """Return a value as of its moment: a plain load if unchanged since and not in a newer loop, else a bind inserted
-    there. `cell` keeps the bound result for further reads.
+    """Return a value as of its moment: a load if unchanged and in no newer loop, else a bind inserted there, kept in
+    `cell`.
     """
     is_looping = any(is_loop for _, is_loop in context.regions[moment.regions :])
     if not cell and not is_looping and not is_changed_since(context, value, moment):
@@ -354,7 +358,9 @@ def refuse_side_effects(context: Context, what: str, span: Span, way_out: str) -
 
 
 def _has_no_effects(stmt: tile.Stmt, own: set[str]) -> bool:
-    """Return whether a statement only binds values or stores to buffers named in `own`, with no operation in it."""
+    """Return whether a statement only binds values or stores to buffers named in `own`: no operation, print or
+    break.
+    """
     if isinstance(stmt, tile.Bind):
         return True
     is_operation = any(isinstance(s, tile.TileOp | tile.Print | tile.Break) for s in tile.walk_statements((stmt,)))

@@ -17,8 +17,9 @@ from tilec.support.source import Span
 
 
 def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
-    """Emit one call of a warp- or block-wide function by all threads and return its result; refuse it where some skip
-    it.
+    """Emit a call of a warp- or block-wide function and return its result; refuse a block-wide one that some threads
+    skip. A warp-wide one under a condition is refused in T.Parallel; elsewhere it is over the threads that meet the
+    condition.
     """
     function = WARP_FUNCTIONS[call.name]
     if context.is_parallel and (function.is_block_wide or context.guards):
@@ -49,7 +50,7 @@ def check_launched(context: Context, span: Span) -> None:
 
 
 def evaluate_thread_value(context: Context, call: Call) -> Value:
-    """Return the value of a thread, block or cluster function, such as T.get_thread_binding, inside T.Kernel."""
+    """Return the value of a thread, block or cluster function, as T.get_thread_binding; refuse it outside T.Kernel."""
     check_launched(context, call.span)
     name = call.name.removeprefix("T.")
     match name:

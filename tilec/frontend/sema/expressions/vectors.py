@@ -34,7 +34,9 @@ def load_vector(context: Context, access: Access, span: Span) -> Lanes:
 
 
 def evaluate_wide_load(context: Context, call: Call) -> Value:
-    """Evaluate T.ldg128 or another wide load to the 32-bit words it reads, 0 where its `pred` is false."""
+    """Evaluate T.ldg128 or another wide load to the 32-bit words it reads, a single one to a number; 0 if `pred` is
+    false.
+    """
     wide = WIDE_ACCESSES[call.name]
     access = _extend_access(_read_access(call, "src", wide), call, "src", wide)
     lanes = load_vector(context, access, call["src"].span)
@@ -79,8 +81,8 @@ def elaborate_wide_store(context: Context, call: Call) -> None:
 def store_vector(
     context: Context, access: Access, argument: Argument, span: Span, holds: tile.Expr | None = None
 ) -> None:
-    """Emit the stores of a vector's lanes, or of one number in all lanes, to a vector element or slice. `holds` is an
-    optional condition.
+    """Emit stores of a vector, or one number, to a vector element or slice, where `holds`; refuse another number of
+    lanes. Without `holds` they are unconditional.
     """
     places, value, dtype = _list_element_indices(context, access, span, "written"), argument.value, access.buffer.dtype
     if not isinstance(value, Lanes):
@@ -98,7 +100,7 @@ def store_vector(
 
 
 def snapshot_vector(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
-    """Return a vector unaffected by later stores: its lanes copied to variables or a local array if they read elements.
+    """Return a vector unaffected by later stores: if its lanes read elements, copied to variables or a new local array.
     Inside T.Parallel these are variables.
     """
     held = value.origin or value
@@ -138,7 +140,7 @@ def _list_element_indices(
 
 
 def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
-    """Return the element or slice that a wide access is given, a buffer's first element; refuse a wrong scope or
+    """Return the element or slice given to a wide access, for a buffer its first element; refuse a wrong scope or
     dtype.
     """
     value = call[name].value
@@ -156,7 +158,9 @@ def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
 
 
 def _extend_access(access: Access, call: Call, name: str, wide: WideAccess) -> Access:
-    """Return an element's access extended to the bits of the wide access; refuse a slice or dtype that does not fit."""
+    """Return a slice of the wide access's bits as it is, an element extended to them along the last dimension; refuse
+    others.
+    """
     bits = access.buffer.dtype.bits
     count = math.prod(index.extent for index in access.indices if isinstance(index, IndexRange))
     if access.has_extent:

@@ -45,7 +45,9 @@ from tilec.support.source import Span
 def bind_view_call(
     path: str, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span
 ) -> Arguments:
-    """Bind a call of T.reshape or T.view; one of T.Tensor(shape, dtype, tile.data) is bound as a call of T.view."""
+    """Bind a call of T.reshape or T.view, or T.Tensor(shape, dtype, tile.data) as one of T.view; refuse it without
+    `data`.
+    """
     if path in VIEWS:
         return bind_arguments(VIEWS[path].signature, positional, keywords, span)
     call = bind_arguments(AT_DATA[path], positional, keywords, span)
@@ -216,7 +218,7 @@ class _ViewRewriter:
         return self.rewrite_statement(self.expand_elements(op))
 
     def work_on_copies(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
-        """Run an operation on tile copies of the views, loaded before it and stored after it; refuse views of
+        """Run an operation on copies of the views, loaded before and stored after it, added to `made`; refuse views of
         tensors.
         """
         effects = registry.get_operation(op.name).effects(op)
@@ -245,8 +247,8 @@ class _ViewRewriter:
         return *loads, op.with_regions(tuple(regions)), *stores
 
     def map_box(self, region: tile.Region) -> tile.Region | None:
-        """Return the source's box with the same elements in the same order as a view's box, or None if there is
-        none.
+        """Return the source's box with the same elements in the same order as a view's, or None; other regions as they
+        are.
         """
         source = self.views.get(region.buffer.name)
         if source is None:

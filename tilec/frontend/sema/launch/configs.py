@@ -47,7 +47,9 @@ _MEANINGLESS_CONFIGS = (
 
 
 def read_pass_configs(configs: Argument, warn: Warn) -> Iterator[tile.KernelOption]:
-    """Yield the compiler options that a dictionary of pass configs turns on; warn of keys unknown or without effect."""
+    """Yield the options that a dictionary of pass configs turns on (None: none), warn of unknown keys; refuse other
+    values.
+    """
     if not isinstance(configs.value, Dictionary):
         if configs.value is not None:
             found = describe_value(configs.value)
@@ -83,8 +85,8 @@ def _read_config_name(entry: DictionaryEntry) -> str:
 
 
 def find_outputs(kernel: tile.Kernel, out_idx: Argument, own_tensors: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the names of the tensor parameters at `out_idx`, counted from the front or, if negative, the back. From
-    the back, scalars after the last tensor do not count; nor do `own_tensors` of the function.
+    """Return the names of the tensor parameters at `out_idx`, from the back if negative, each once; refuse bad
+    positions. From the back, scalars after the last tensor do not count; nor do `own_tensors` of the function.
     """
     params = [param for param in kernel.params if not (isinstance(param, tile.Buffer) and param.name in own_tensors)]
     while params and not isinstance(params[-1], tile.Buffer):
@@ -106,7 +108,9 @@ def find_outputs(kernel: tile.Kernel, out_idx: Argument, own_tensors: Collection
 
 
 def apply_options(kernel: tile.Kernel, asks: Iterable[tile.KernelOption]) -> tile.Kernel:
-    """Return the kernel with these options set; `without-tma` instead marks each copy statement."""
+    """Return the kernel with these options instead of its own; `without-tma` is not kept, but marks copies and
+    im2cols.
+    """
     options = set(asks)
     if "without-tma" in options:
         kernel = replace(kernel, body=rewrite_statements(kernel.body, _disable_tma))

@@ -60,14 +60,16 @@ class EagerKernel:
         )
 
     def params(self) -> tuple[Param, ...]:
-        """Return the kernel's parameters: the header's, in order, then the tensors of T.empty as declared."""
+        """Return the kernel's parameters: those of the header that have a type so far, in order, then the tensors of
+        T.empty.
+        """
         return (*(p for p in self.inputs.values() if p is not None), *self.results)
 
     # ---- the header --------------------------------------------------------------------------------------------------
 
     def read_header(self, function: ast.Function) -> None:
-        """Bind the header's parameters: as tensors and scalars if typed there or in the body, else to -D values or
-        defaults.
+        """Bind the header's parameters: as tensors or scalars if typed, there or in the body, else to values; record
+        mistakes.
         """
         self.last = frozenset(_find_last_returns(function.body))
         declared = {
@@ -106,8 +108,8 @@ class EagerKernel:
                 raise_error("missing-define", f"{node.id} has no value", node.span, help=way_out)
 
     def _bind_parameter(self, function: ast.Function, node: ast.Parameter, is_declared: bool) -> None:
-        """Bind a header parameter by its type, or to a -D value or default; one that the body declares is only noted.
-        Errors: `duplicate-definition`, `missing-define`.
+        """Bind a header parameter by its type or to its value, or note one that the body declares; refuse repeated and
+        unknown ones. A value is given by -D or is the default. Errors: `duplicate-definition`, `missing-define`.
         """
         name = node.name
         if name in self.inputs or name in self.context.scope.names:

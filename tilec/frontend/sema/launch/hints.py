@@ -87,7 +87,9 @@ def read_buffer_entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[t
 
 
 def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
-    """Record the layouts that T.annotate_layout gives in `hints.layouts`; refuse a second one for a buffer."""
+    """Record layouts of T.annotate_layout in `hints.layouts`, those of tensors in `hints.tensors`; refuse a second of a
+    tile.
+    """
     for buffer, entry in read_buffer_entries(hints, call, "layout_map"):
         if buffer in hints.layouts:
             first = Label(hints.layouts[buffer].span, "first here")
@@ -100,8 +102,8 @@ def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
 def _read_layout(
     hints: Hints, buffer: tile.Buffer, entry: DictionaryEntry, warn: Warn
 ) -> tile.LoopLayout | tile.Placement | int | None:
-    """Return the layout, placement or swizzle width for a tile; None, with a warning or for a tensor, which gets a map.
-    A tensor's index map goes to `hints.tensors`. Errors: a layout of the wrong kind or shape.
+    """Return a tile's layout, placement or swizzle width; None for a tensor's, kept in `hints.tensors`; refuse wrong
+    ones. A fragment's irregular layout gives None, with a warning. Errors: a layout of the wrong kind or shape.
     """
     layout = entry.value
     if buffer.scope == "fragment" and isinstance(layout, tile.LoopLayout):
@@ -162,7 +164,9 @@ def _check_layout_shape(buffer: tile.Buffer, shape: tuple[int, ...], entry: Dict
 
 
 def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: DictionaryEntry) -> int:
-    """Return a tile's swizzle width in bytes: the requested one, which must divide its rows, or the widest possible."""
+    """Return a tile's swizzle width in bytes, 0 for none: the requested one, refused if rows do not fit, or the
+    widest.
+    """
     possible = (*list_swizzle_widths(buffer), 0)
     if swizzle.width is None:
         return possible[0]

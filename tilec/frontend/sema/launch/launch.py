@@ -120,8 +120,8 @@ def _add_refused_statement(kernel: tile.Kernel) -> tile.Kernel:
 def _build_kernel(
     function: ast.Function, context: Context, shape: _LaunchShape, params: Callable[[], tuple[Param, ...]]
 ) -> tile.Kernel:
-    """Build the kernel from the elaborated statements: views, reducers, pipelines and pointers are resolved, hints
-    applied. It warns of unused parameters, and adds parameters for sizes.
+    """Build the kernel from the elaborated statements, with views, reducers, pipelines and hints resolved; record
+    mistakes. It warns of unused parameters, and adds parameters for sizes. `context.out` is changed.
     """
     context.out[:] = finish_pipelines(context.out, context.pipelines, context.cluster, context.mistakes)
     context.out[:] = resolve_cluster_masks(tuple(context.out), shape.block_vars, context.cluster)
@@ -159,8 +159,8 @@ class _LaunchShape:
 
 
 def _find_launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
-    """Return the `with T.Kernel(…)` of this number, counting all; elaborate statements before it, refuse any after.
-    Errors: no launch, statements after the last one.
+    """Return the `with T.Kernel(…)` of this number; elaborate what stands before it; refuse its absence, or code after
+    the last. `context.launches` counts all.
     """
     launch: ast.With | None = None
     trailing: ast.Stmt | None = None
@@ -264,7 +264,7 @@ def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
 
 
 def elaborate_parameters(context: Context, function: ast.Function) -> tuple[Param, ...]:
-    """Bind a kernel function's typed parameters and return them; record a mistake and poison its name."""
+    """Bind a kernel function's typed parameters and return them, but mistaken ones, which are recorded and poisoned."""
     params: list[Param] = []
     for node in function.params:
         try:
@@ -288,7 +288,9 @@ def _bind_typed_parameter(context: Context, node: ast.Parameter) -> Param:
 
 
 def bind_parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> Param:
-    """Bind a name to a new tensor, pointer or scalar parameter, as its annotation says, and return that."""
+    """Bind a name to a new tensor, pointer or scalar parameter by its annotation, and return that; refuse other
+    annotations.
+    """
     buffer = read_tensor_type(context, annotation, name, span)
     if buffer is not None:
         param: Param = replace(buffer, name=context.unique.take(name))
@@ -356,7 +358,7 @@ def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
 
 
 def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
-    """Return the one to three extents of the grid in a T.Kernel call; one block without any."""
+    """Return the one to three extents of the grid in a T.Kernel call, one block without any; refuse more."""
     if not call.variadic:
         return (1,)
     if len(call.variadic) > 3:
@@ -406,7 +408,9 @@ def _warn_of_partial_warp(context: Context, span: Span) -> None:
 
 
 def _bind_block_variables(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:
-    """Bind the names after `as` to new block-index variables, and return these; without `as` they get no names."""
+    """Bind the names after `as` to new block-index variables, and return these; without `as` no names; refuse another
+    number.
+    """
     target = launch.target
     if target is None:
         # The kernel uses no block index.

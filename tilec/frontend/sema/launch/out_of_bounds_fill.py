@@ -40,7 +40,9 @@ class _FillRewriter:
         return map_statements(body, self.rewrite_statement)
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Guard the loads of a statement and those inside it; a copy that may leave its tensor becomes a nest."""
+        """Guard a statement's loads, also inside it; a copy that may leave its tensor becomes a nest, other operations
+        stay.
+        """
         match stmt:
             case Copy(regions=(source, destination)) if source.buffer in self.values:
                 return stmt if _is_in_bounds(source, self.coordinates) else self.rewrite_copy(source, destination, stmt)

@@ -37,8 +37,8 @@ def _find_variables(value: Value) -> Iterator[tile.Var]:
 
 
 def add_size_parameters(kernel: tile.Kernel) -> tile.Kernel:
-    """Return the kernel with a parameter added for every variable it uses but does not declare, as T.dynamic sizes.
-    Errors: a size with a parameter's name.
+    """Return the kernel with a parameter for every variable that it does not declare; refuse one with a parameter's
+    name. These are sizes of T.dynamic.
     """
     declared = {p for p in (*kernel.params, *kernel.block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(p, tile.Var)}
     for stmt in tile.walk_statements(kernel.body):

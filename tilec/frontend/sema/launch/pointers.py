@@ -35,8 +35,8 @@ def read_extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
 
 
 def build_tensor(call: Call, name: str, span: Span) -> tile.Buffer:
-    """Build a global tensor from a call's `shape`, `dtype` and `strides`; strides equal to a dense tensor's are
-    dropped.
+    """Build a global tensor from a call's `shape`, `dtype` and `strides`; drop a dense tensor's strides, refuse bad
+    ones.
     """
     shape = read_extents(call["shape"], "the shape of a tensor")
     dtype, lanes = as_element_type(call["dtype"])

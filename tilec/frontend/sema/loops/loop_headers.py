@@ -120,8 +120,8 @@ class LoopHeader:
 
 
 def read_loop_header(call: Call) -> LoopHeader:
-    """Read a loop's start, stop and step as in Python's `range`; a negative step becomes a loop over iteration numbers.
-    Errors: a step of 0.
+    """Read a loop's start, stop and step as in `range`; a negative step becomes a loop over iteration numbers; refuse
+    step 0.
     """
     first_bound = _read_bound(call, "start")
     has_stop = call["stop"].value is not None
@@ -144,8 +144,8 @@ _MAX_UNROLLED_COPIES = 1024  # copies of a statement
 
 
 def read_unroll_factor(call: Call, bounds: LoopHeader) -> int | None:
-    """Return how many iterations of T.unroll become one: `unroll_factor`, or all if `explicit`; None if tilec
-    chooses.
+    """Return how many iterations of T.unroll become one, all if `explicit`; None if tilec chooses; refuse both
+    together.
     """
     parameter_of = {"pragma_unroll_explicit": "explicit", "pragma_unroll_factor": "unroll_factor"}
     arguments = {parameter_of[key]: argument for key, argument in read_annotations(call) if key in parameter_of}
@@ -173,8 +173,8 @@ def read_unroll_factor(call: Call, bounds: LoopHeader) -> int | None:
 
 
 def apply_unroll_factor(loop: tile.For, factor: int | None, span: Span) -> tile.For:
-    """Return the loop marked to be unrolled by `factor`, or wholly if None; serial if the factor is 1. Too many copies:
-    serial without a factor, else an error.
+    """Return the loop to be unrolled by `factor`, wholly if None; serial for 1; refuse a factor that makes too many
+    copies. Without a factor such a loop is serial.
     """
     if factor == 1:
         return replace(loop, kind="serial")
@@ -229,8 +229,8 @@ class NestHeader:
 
 
 def read_nest_header(call: Call, warn: Warn) -> NestHeader:
-    """Read the bounds, width, layout and asynchrony of T.Parallel or T.vectorized; warn of unknown annotations. Errors:
-    an empty or run-time T.vectorized, a width that does not divide the last extent.
+    """Read bounds, width, layout and asynchrony of T.Parallel or T.vectorized; warn of unknown annotations, refuse bad
+    values. Errors: an empty or run-time T.vectorized, a width that does not divide the last extent.
     """
     if "stop" in call.arguments:
         header = read_loop_header(call)

@@ -45,8 +45,8 @@ _MAX_REPETITIONS = 64
 
 
 def elaborate_for(context: Context, node: ast.For) -> None:
-    """Elaborate a `for`: a loop of the language by its own rules, or once per item of a compile-time sequence. Errors:
-    `not-a-loop`.
+    """Elaborate a `for`: a loop of the language by its own rules, or once per item of a compile-time sequence; refuse
+    others.
     """
     if isinstance(node.iterable, ast.Call):
         path = evaluate.find_callee(context, node.iterable)
@@ -76,7 +76,9 @@ def _elaborate_repetitions(context: Context, node: ast.For, values: Argument, ki
 
 
 def _elaborate_grid(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Elaborate T.grid as nested serial loops, whose extents are all read before the first loop begins."""
+    """Elaborate T.grid as nested serial loops, whose extents are all read before the first begins; refuse it without
+    extents.
+    """
     if len(iterable.args) == 1 and not iterable.keywords and not isinstance(iterable.args[0], ast.Starred):
         _elaborate_sequential(context, node, iterable, path)
         return
@@ -142,8 +144,8 @@ def elaborate_while(context: Context, node: ast.While) -> None:
 
 
 def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Emit the loop of range, T.serial, T.unroll or T.Pipelined, with its schedule; inside T.Parallel repeat its
-    body.
+    """Emit the loop of range, T.serial, T.unroll or T.Pipelined, scheduled; in T.Parallel repeat its body, refuse
+    T.Pipelined.
     """
     kind, signature = SEQUENTIAL_LOOPS[path]
     if context.is_parallel and kind != "pipelined":
@@ -203,7 +205,9 @@ def _elaborate_parallel_or_vectorized(context: Context, node: ast.For, iterable:
 
 
 def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Emit T.Persistent as a serial loop over waves, whose body is skipped for tiles outside the domain."""
+    """Emit T.Persistent as a serial loop over waves, its body skipped outside the domain; refuse it inside
+    T.Parallel.
+    """
     _check_outside_nest(context, iterable, path)
     with context.held():
         call = evaluate.bind_call(context, PERSISTENT_SIGNATURE, iterable)

@@ -71,8 +71,8 @@ class ScheduleRequest:
 
 
 def read_schedule_request(call: Call, warn: Warn) -> ScheduleRequest:
-    """Collect a loop's scheduling arguments and annotations, dropping empty lists; warn of unknown ones. Errors: one
-    given twice.
+    """Collect a loop's scheduling arguments and annotations without empty lists; warn of unknown ones, refuse repeated
+    ones.
     """
     found: dict[str, Argument] = {}
     spelled: dict[str, str] = {}
@@ -400,8 +400,8 @@ class _ScheduleLists:
         return tile.SchedulingHints(producers, groups, sync, arguments["stage"].span)
 
     def read_sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
-        """Return `sync`: for each statement, the numbers of the statements it waits for, which must precede it and
-        write.
+        """Return `sync`: for each statement the numbers of those it waits for; refuse what does not precede it or
+        writes nothing.
         """
         argument = self.request.arguments["sync"]
         waits = self.read_index_lists("sync")
@@ -432,7 +432,9 @@ class _ScheduleLists:
         return f"statement {number} writes no tile and no tensor"
 
     def warn_of_missing_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
-        """Warn if a statement reads what an earlier one writes, and `sync` does not make it wait for that statement."""
+        """Warn of the first statement that reads what an earlier one writes without waiting for that statement by
+        `sync`.
+        """
         needed = [find_data_sources(self.statements, i) for i in range(len(self.statements))]
         absent = [(i, j) for i, js in enumerate(needed) for j in js if j not in waits[i]]
         if not absent:
@@ -449,8 +451,9 @@ class _ScheduleLists:
         warn(make_warning("sync-incomplete", title, span, note, secondary=(reader, writer), help=way_out))
 
     def read_asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
-        """Return, by `async_stages` or `async_producers`, whether each statement must be asynchronous; None without
-        them. Errors: a stage without statements, a flag on what cannot be asynchronous.
+        """Return, by two lists, whether each statement must be asynchronous, None without them; refuse or record
+        impossible flags. Of both, `async_producers` counts; `async_stages` means only the loads of shared tiles in its
+        stages. Refused is a stage without statements; recorded is a flag on what cannot be asynchronous.
         """
         arguments = self.request.arguments
         found = None
@@ -499,8 +502,8 @@ class _ScheduleLists:
         )
 
     def read_groups(self, producers: tuple[bool, ...] | None) -> tuple[int, ...] | None:
-        """Return each statement's producer group, -1 for none; None without `async_producer_groups` or `group`. Errors:
-        a statement that is no producer or is in two groups.
+        """Return each statement's producer group, -1 for none, or None without such a list; refuse a statement in two
+        groups. The lists are `async_producer_groups` and `group`.
         """
         arguments = self.request.arguments
         if "async_producer_groups" in arguments:

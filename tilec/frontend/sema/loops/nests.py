@@ -59,8 +59,8 @@ def _freeze_bound(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
 def _elaborate_iterations(
     context: Context, node: ast.For, iterable: ast.Call, path: str, nest: _Nest, steps: dict[int, _StepLoop]
 ) -> None:
-    """Emit one nest, or its step of each run-time extent, as an elementwise nest or an asynchronous copy. `steps` has
-    the step loop of each dimension with a run-time extent. Errors: a layout of another shape.
+    """Emit a nest, or its step of each run-time extent, elementwise or as asynchronous copy; refuse a layout of another
+    shape. `steps` has the step loop of each dimension with a run-time extent.
     """
     variables = tuple(tile.Var(context.unique.take(name.id)) for name in nest.names)
     extents: list[int] = []
@@ -108,8 +108,8 @@ def _elaborate_iterations(
 
 
 def _collect_nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
-    """Return a loop and the loops directly inside it as one nest; only binds may precede an inner T.vectorized. Errors:
-    options of the nest given in an inner loop.
+    """Return a loop and the loops directly inside it as one nest; refuse options of the nest that an inner loop is
+    given. Only binds may precede an inner T.vectorized.
     """
     with context.held():
         call = evaluate.bind_call(context, NEST_SIGNATURES[path], iterable)

@@ -38,7 +38,7 @@ def insert_elided_binds(
     body: tuple[tile.Stmt, ...], names: Sequence[ElidedBind]
 ) -> tuple[tuple[tile.Stmt, ...], frozenset[IdentityKey[tile.Stmt]]]:
     """Insert a placeholder bind into a loop body for each name without a statement; return the body and these binds.
-    Return the body and these binds: they only count in lists, nothing uses them.
+    They only count in lists, nothing uses them.
     """
     new_body: list[tile.Stmt] = []
     binds: list[tile.Stmt] = []
@@ -85,8 +85,9 @@ ConvertedIf = tuple[Span, tuple[tile.Stmt, ...]]
 def gather_converted_ifs(
     body: tuple[tile.Stmt, ...], converted_ifs: list[ConvertedIf]
 ) -> tuple[tuple[tile.Stmt, ...], dict[IdentityKey[tile.Stmt], tuple[tile.Stmt, ...]]]:
-    """Replace the statements of each converted `if` by one placeholder `if`, where the last of them stands. Return the
-    body, and the parts of each replacement. Of nested ones the outermost counts, which is the last in `converted_ifs`.
+    """Replace a converted `if`'s statements, where several are scheduled, by one placeholder `if` at the last one's
+    place. Return the body, and the parts of each replacement. Of nested ones the outermost counts, which is the last in
+    `converted_ifs`.
     """
     number_of = {IdentityKey(part): number for number, (_, parts) in enumerate(converted_ifs) for part in parts}
     parts: dict[int, list[tile.Stmt]] = {}

@@ -24,8 +24,8 @@ MAX_UNROLLED_ITERATIONS = 64  # iterations of a loop over the registers of an ar
 
 
 def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
-    """Emit a nest, distributed over the threads, or run by each thread if it uses what differs from thread to thread.
-    Errors: `thread-dependent`, for a T.Parallel that cannot be distributed.
+    """Emit a nest, distributed over threads, or run by each if values differ; refuse a T.Parallel that cannot be
+    distributed. Errors: `thread-dependent`.
     """
     everything = tuple(tile.walk_statements(made.body))
     kept = [s for s in everything if not is_random_draw(context, s)]
@@ -143,8 +143,8 @@ def mask_own_iterations(context: Context, bounds: LoopHeader, common: LoopHeader
 
 
 def unroll_register_loop(loop: tile.For) -> tile.For:
-    """Return a short serial loop marked to be unrolled if its variable indexes a local array; others unchanged.
-    Registers cannot be addressed by a variable.
+    """Return a serial loop of up to 64 iterations marked to be unrolled if its variable indexes a local array; others
+    as is. Registers cannot be addressed by a variable. Loops with tile operations are not marked.
     """
     stmts, trip_count = list(tile.walk_statements(loop.body)), get_static_trip_count(loop)
     is_short = trip_count is not None and trip_count <= MAX_UNROLLED_ITERATIONS

@@ -61,9 +61,7 @@ def make_tile_scheduler(
 
 
 def resolve_attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
-    """Return a scheduler's method, or its counter such as `s.m_idx`, which is known only inside the scheduler's
-    loop.
-    """
+    """Return a scheduler's method, or its counter such as `s.m_idx`; refuse a counter outside the scheduler's loop."""
     if node.name in _METHOD_SIGNATURES:
         return Method(scheduler, node.name)
     if node.name not in _STATE_ATTRIBUTES:
@@ -122,8 +120,8 @@ def find_loop_scheduler(context: Context, node: ast.While) -> TileScheduler | No
 
 
 def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
-    """Emit the loop `while s.valid():` as a serial loop over waves, whose body is skipped for tiles past the end.
-    Errors: a missing `s.init(…)` before it, or `s.next_tile()` at its end.
+    """Emit `while s.valid():` as a serial loop over waves that skips tiles past the end; refuse it without init or
+    next_tile. Afterwards the scheduler has no start, and needs another `s.init(…)`. `s.next_tile()` ends the body.
     """
     if not scheduler.is_stateful or scheduler.start is None or scheduler.now is not None:
         _refuse_misplaced("s.init(…) is missing before this loop", scheduler, node.condition.span)

@@ -14,8 +14,8 @@ _LINES_PER_BLOCK = ROWS // SCALES_PER_WORD
 
 
 def transpose_scales(context: Context, call: Call) -> None:
-    """Emit two nests that move word r of each 128 shared words to line r % 32, through a new fragment. Errors: what is
-    not a multiple of 128 shared uint32 words.
+    """Emit nests that move word r of each 128 shared words to line r % 32, by a new fragment; refuse other operands.
+    Refused is what is not a multiple of 128 shared uint32 words.
     """
     region = call.read_region("smem_src")
     words, buffer = region.extent[-1], region.buffer

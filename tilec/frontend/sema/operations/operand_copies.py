@@ -65,7 +65,9 @@ _REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
 
 
 def list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[Step]:
-    """Yield the copies and the reduction for a tile reduced to another dtype, in the wider type; nothing otherwise."""
+    """Yield copies and a reduction, in the wider type, for a tile of numbers reduced to another dtype; nothing
+    otherwise.
+    """
     if path not in _REDUCTION_NAMES:
         return
     source, result = call.buffer("buffer"), call.buffer("out")

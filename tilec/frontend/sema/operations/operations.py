@@ -253,8 +253,8 @@ def _has_element_operands(arguments: tuple[list[Argument], dict[str, Argument]])
 
 
 def _run_in_each_thread(context: Context, made: tuple[tile.Store, ...], path: str, span: Span) -> Value:
-    """Emit stores that each thread runs, and return the previous values asked for, kept in a local array, or None. It
-    warns of an addition that every thread repeats.
+    """Emit checked stores that each thread runs, and return the previous values asked for, in a local array, or None.
+    It warns of an addition that every thread repeats.
     """
     stores, given = _check_element_stores(context, made, span)
     is_own = any(per_thread.is_per_thread_store(context, store) for store in stores)

@@ -39,7 +39,9 @@ _PLACE_FORMAT = "BlockIdx=(%d, %d, %d), ThreadIdx=(%d, %d, %d)"
 
 
 def elaborate_print(context: Context, call: Call) -> None:
-    """Emit the statements of T.print: a line for a message or value, or a loop over a whole tile's elements."""
+    """Emit the statements of T.print: a line for a message or value, or a loop over a whole tile; refuse other
+    arguments.
+    """
     message, value = call["msg"].value, call["obj"].value
     if isinstance(value, str) and not message:
         message, value = value, None
@@ -71,8 +73,9 @@ def _emit_for_threads(context: Context, statements: tuple[tile.Stmt, ...], span:
 
 
 def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> None:
-    """Emit the loop in which one thread prints a tile or tensor, or every thread its local array. A fragment is copied
-    to shared memory first. Errors: inside T.Parallel, a barrier, tensor memory.
+    """Emit the loop in which one thread prints a tile or tensor, or every thread its local array; refuse it in
+    T.Parallel. A fragment is copied to shared memory first. Errors also: a barrier, tensor memory, a thread outside the
+    block.
     """
     if context.is_parallel:
         title = f"T.print of the whole {buffer.name} is not allowed inside {context.nest_name}"
@@ -133,8 +136,8 @@ def _split_linear_index(index: tile.Expr, buffer: tile.Buffer) -> tuple[tile.Exp
 def _print_value(
     context: Context, head: str, before: tuple[tile.Expr, ...], value: tile.Expr, span: Span
 ) -> tuple[tile.Stmt, ...]:
-    """Return the statements that print `head` and one value: a line, or for a bool an `if` for each of true and
-    false.
+    """Return the statements that print a value after the printf format `head` of the values `before`; a bool by two
+    `if`s.
     """
     dtype = value.dtype
     head += f"dtype={_C_NAMES.get(dtype.name, dtype.name)} value="
@@ -155,7 +158,9 @@ def _choose_conversion(dtype: DType) -> tuple[str, DType]:
 
 
 def _make_line(context: Context, text: str, values: tuple[tile.Expr, ...], span: Span) -> tile.Print:
-    """Make the print statement of one line of text, with block and thread indices in front of its values."""
+    """Make the print statement of a line with the printf format `text`; block and thread indices come before its
+    values.
+    """
     blocks: list[tile.Expr] = [var for var, _ in context.blocks]
     blocks += [tile.int32_const(0)] * (3 - len(blocks))
     threads = [as_expr(Argument(thread_values.compute_thread_index(context, dim), span)) for dim in range(3)]

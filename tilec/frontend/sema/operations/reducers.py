@@ -96,8 +96,8 @@ class _PartsRewriter:
         return replace(op, parts=parts, kind=reducer.kind, everywhere=reducer.everywhere)
 
     def end_reduction(self, op: FinalizeReducer, reducer: Reducer) -> tile.TileOp:
-        """Return the operation that combines a reducer's partial results, and record that the result exists. Errors: a
-        reduction that is not open.
+        """Return the operation that combines a reducer's partial results, and record its end; refuse a reduction not
+        open. The reducer has the result unless the operation has another destination.
         """
         self.check_begun(reducer, op.span, "start it with T.reducer_init")
         del self.begun[reducer.result.name]
@@ -168,7 +168,7 @@ class _PartsRewriter:
 
 
 def _remove_operand(value: tile.Expr, part: tile.Load, op: str) -> tile.Expr | None:
-    """Return a chain of one operator without its operand `part`, or None if `part` is no operand of it."""
+    """Return a chain of the operator `op` without one operand `part`, or None if `part` is no operand of it."""
     if not isinstance(value, tile.Binary) or value.op != op:
         return None
     for operand, other in ((value.a, value.b), (value.b, value.a)):

@@ -21,7 +21,7 @@ from tilec.support.source import Span
 
 
 def try_fill_tensor(context: Context, op: tile.TileOp, path: str) -> bool:
-    """Emit a fill of a tensor in global memory as a nest of stores; return False for any other operation."""
+    """Emit a fill of a tensor in global memory as a nest of stores, checked; return False for any other operation."""
     if not isinstance(op, Fill) or op.tile.buffer.scope != "global":
         return False
     variables = _make_variables(context, op.tile)
@@ -31,7 +31,9 @@ def try_fill_tensor(context: Context, op: tile.TileOp, path: str) -> bool:
 
 
 def try_update_by_values(context: Context, spelling: registry.Spelling, call: Call, path: str) -> bool:
-    """Emit an atomic update of a box by a number or a tensor's box as a nest; return False for any other call."""
+    """Emit an atomic update of a box by a number or a tensor's box as a checked nest; return False for any other
+    call.
+    """
     if spelling.element is None or "value" not in call.arguments:
         return False
     value, target = call["value"].value, call["dst"].value

@@ -118,7 +118,9 @@ class _CopyGroupWalker:
         return stmt
 
     def loop(self, loop: tile.For | tile.While, groups: CopyGroups) -> tile.For | tile.While:
-        """Return a loop with its waits resolved, walking its body until the pending copy groups no longer change."""
+        """Return a loop with its waits resolved, walking its body until the pending `groups`, updated in place, stay
+        the same.
+        """
         while True:
             before = [dict(group) for group in groups]
             body = self.body(loop.body, groups)

@@ -35,8 +35,8 @@ BARRIER_ALLOCATIONS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
 
 
 def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
-    """Emit and return the barriers of `name = T.alloc_barrier(…)`; refuse it in roles, loops and branches. From then on
-    the kernel has explicit roles.
+    """Emit and return the barriers of `name = T.alloc_barrier(…)`, and set explicit roles; refuse it in roles, loops,
+    branches. From then on the kernel has explicit roles.
     """
     spelling = registry.find_spelling("alloc_barrier")
     assert spelling is not None
@@ -99,7 +99,9 @@ MAX_WARPGROUPS = 8
 
 
 def find_active_warpgroups(context: Context) -> range:
-    """Return the range of warpgroups that run the current statement; empty if the block is not whole warpgroups."""
+    """Return the warpgroups that run the current statement: none of partial ones, all possible ones before T.Kernel is
+    read. A block has partial warpgroups unless its threads are whole ones along x.
+    """
     if context.role is not None:
         return context.role
     if not context.has_threads:
@@ -164,7 +166,9 @@ def warn_of_ignored_registers(kernel: tile.Kernel, is_explicit: bool, warn: Warn
 
 
 def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
-    """Return an operation of single threads with its condition or leader thread; None if all threads do it together."""
+    """Return an operation of single threads with its condition or leader, checked; None if all threads do it
+    together.
+    """
     match op.done_by:
         case "each thread":
             assert isinstance(op, Arrive | CpAsyncArrive)

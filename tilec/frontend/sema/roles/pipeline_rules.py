@@ -39,7 +39,8 @@ def finish_pipelines(
     statements: Sequence[Stmt], pipelines: PipelineRecords, cluster: Cluster, mistakes: ErrorCollector
 ) -> list[Stmt]:
     """Check all pipelines, and return the statements with barriers' arrival counts set and releases made arrivals.
-    Errors: `pipeline-role`, `pipeline-deadlock`, `pipeline-drain`, `stage-access`.
+    Where `mistakes` has any already, nothing is checked. Errors: `pipeline-role`, `pipeline-deadlock`,
+    `pipeline-drain`, `stage-access`.
     """
     allocations: dict[str, AllocBarrier] = {}
     releases: dict[tuple[str, range], StageArrivals] = {}
@@ -166,7 +167,9 @@ class StageArrivals:
 
 
 def find_arrivals(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: range) -> StageArrivals:
-    """Count the arrivals at each release by a role: its warps, and the tensor cores, if they use the stage's tiles."""
+    """Count the arrivals at each release by a role: the tensor cores if they use the stage, its warps unless only these
+    do.
+    """
     held = set(pipeline.tiles.values())
     run = (s for s, groups in _walk_by_warpgroups(statements, None) if groups is None or set(groups) <= set(role))
     users = [s for s in run if held & {*find_reads(s), *find_writes(s)}]
@@ -194,7 +197,9 @@ def expand_releases(
     releases: Mapping[tuple[str, range], StageArrivals],
     warpgroups: range | None = None,
 ) -> tuple[tile.Stmt, ...]:
-    """Return statements with each stage release replaced by arrivals of its role's warps and tensor cores."""
+    """Return statements, run by `warpgroups` (None: all), with each stage release replaced by its role's real
+    arrivals.
+    """
 
     def expand_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         """Return the arrivals that replace a release, or the statement with the releases inside it replaced."""

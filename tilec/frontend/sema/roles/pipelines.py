@@ -76,9 +76,8 @@ _METHOD_SIGNATURES = {
 
 
 def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
-    """Make the pipeline of a `T.InputTilePipeline(…)` call: give its tiles stages, and allocate barriers and counters.
-    From then on the kernel has explicit roles. Errors: `pipeline-stages`, `pipeline-payload`, a place in a role, loop
-    or branch.
+    """Make a pipeline: give its tiles stages in `context.buffers`, emit barriers and counters; refuse it in roles and
+    loops. From then on the kernel has explicit roles. Errors: `pipeline-stages`, `pipeline-payload`.
     """
     path = evaluate.find_callee(context, node)
     assert path is not None
@@ -305,8 +304,8 @@ def _use_stage(context: Context, stage: PipelineStage, span: Span) -> None:
 
 
 def call_pipeline_method(context: Context, function: Method, node: ast.Call) -> Value:
-    """Run a method of a pipeline, side or stage, and return the side, stage or condition it gives, or None. Methods for
-    a `with` are refused.
+    """Run a method of a pipeline, side or stage; return the side, stage or condition it gives, or None; refuse those of
+    `with`.
     """
     call = evaluate.bind_operands(context, _METHOD_SIGNATURES[function.name], node)
     match function.owner, function.name:
@@ -338,8 +337,8 @@ def is_pipeline_call(context: Context, call: ast.Call) -> bool:
 
 
 def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) -> None:
-    """Elaborate `with producer.acquire() as tiles:`: acquire a stage, run the body, release it unless the loop is left.
-    `with pipe.producer() as producer:` of an input pipeline only names the side.
+    """Elaborate `with producer.acquire() as tiles:`: acquire, run the body, release unless the loop is left; refuse
+    others. `with pipe.producer() as producer:` of an input pipeline only names the side.
     """
     function = context.value(call.function)
     assert isinstance(function, Method)

@@ -35,9 +35,9 @@ def make_variable(context: Context, name: str, value: int, span: Span) -> tile.B
 def acquire_stage(
     context: Context, handle: PipelineHandle, span: Span, returns: bool = False, ready: tile.Expr | None = None
 ) -> PipelineStage:
-    """Emit the wait for a side's next stage and the step of its counters, and return the stage, recorded as taken. If
-    `ready` is the result of `try_acquire` for this stage, the wait is skipped where it is true. Errors:
-    `pipeline-role`, `pipeline-deadlock`.
+    """Emit the wait for a side's next stage, skipped where `ready`; step its counters; return the stage; refuse one too
+    many. `ready` counts if it is the result of the last `try_acquire` for this stage. `returns`: the end of a `with`
+    releases the stage. The stage is recorded as taken. Errors: `pipeline-role`, `pipeline-deadlock`.
     """
     made, side, role = handle.pipeline, handle.side, _require_role(context, handle, span)
     held = context.ledger.held()
@@ -61,7 +61,9 @@ def acquire_stage(
 
 
 def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> tile.Var:
-    """Emit a test, by one thread, of whether a side's next stage is ready, and return its result for the whole role."""
+    """Emit a test, by one thread, of whether a side's next stage is ready; record and return its result; refuse it
+    without role. The result is for the whole role, and the next acquire of this side may use it.
+    """
     made, side = handle.pipeline, handle.side
     _require_role(context, handle, span)
     index, parity = _read_stage_and_parity(context, made, side, span)
@@ -117,7 +119,7 @@ def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: S
 def _emit_wait(
     context: Context, handle: PipelineHandle, index: tile.Expr, parity: tile.Expr, span: Span, unless: tile.Expr | None
 ) -> None:
-    """Emit a side's wait for the stage at this index and parity, skipped where `unless` holds."""
+    """Emit a side's wait for the stage at this index and parity, skipped where `unless` holds (None: never skipped)."""
     element, end = tile.Load(_get_awaited_barriers(handle), (index,)), (handle.pipeline.name, handle.side)
     context.out.append(AwaitBarrier(element, parity, acquires=end, unless=unless, span=span))
 
@@ -143,7 +145,9 @@ def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span)
 
 
 def release_stage(context: Context, stage: PipelineStage, span: Span) -> None:
-    """Record the release of a stage in the ledger, and emit the arrival at its barrier by all threads of the role."""
+    """Record a stage's release in the ledger, and emit the arrival of the role's threads; refuse it where some are
+    masked.
+    """
     per_thread.require_all_threads(context, span, f"releasing a stage of {stage.pipeline.name}")
     context.ledger.release(stage.taken, span, context.role)
     end = stage.pipeline.name, stage.side

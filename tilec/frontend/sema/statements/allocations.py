@@ -49,8 +49,8 @@ def _allocate_reducer(context: Context, name: str, node: ast.Call) -> Buffer:
 
 
 def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
-    """Allocate the variable of `name = T.alloc_var(…)`, set it to `init` if given, and return its buffer. It is a local
-    array if an earlier attempt found that threads set it differently.
+    """Allocate the variable of `name = T.alloc_var(…)`, set it to `init` if given, and return it; refuse another scope.
+    It is a local array if an earlier attempt found that threads set it differently.
     """
     positional, keywords = evaluate.evaluate_arguments(context, node)
     if len(positional) == 2 and isinstance(positional[1].value, str):

@@ -41,8 +41,8 @@ def elaborate_assign(context: Context, node: ast.Assign) -> None:
 
 
 def _assign_targets(context: Context, targets: tuple[ast.Expr, ...], node: ast.Expr, span: Span) -> None:
-    """Evaluate a value once and assign it to all targets; a call that allocates is allocated under the target's
-    name.
+    """Evaluate a value once and assign it to all targets; allocate under the only target's name; refuse names for
+    stages.
     """
     if isinstance(node, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
         path = evaluate.find_callee(context, node)
@@ -58,8 +58,8 @@ def _assign_targets(context: Context, targets: tuple[ast.Expr, ...], node: ast.E
 
 
 def _store_target(context: Context, target: ast.Expr, argument: Argument, moment: reading.Moment, span: Span) -> None:
-    """Assign a value, as it was at a moment, to a variable, element or name, or item by item to a tuple. Of `a, b = b,
-    a` all is read before anything is stored. Errors: `bad-target`.
+    """Assign a value, as it was at a moment, to a variable, element or name, or item by item to a tuple; refuse other
+    targets. Of `a, b = b, a` all is read before anything is stored. Errors: `bad-target`.
     """
     match target:
         case ast.Name(id=name) if (variable := _find_variable(context, name)) is not None:
@@ -100,8 +100,8 @@ def _warn_of_rebound_tensor(context: Context, name: str, argument: Argument, spa
 
 
 def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DType | None, span: Span) -> values.Value:
-    """Return the value to bind to a name: Python values, buffers and constants as they are, others by an emitted bind.
-    With `dtype` the value is converted to it.
+    """Return the value to bind to a name: Python values and constants as they are, others by a bind, converted if
+    `dtype`. Buffers and boxes stay as they are. Names without a bind are recorded.
     """
     value = argument.value
     if dtype is None and isinstance(value, values.Lanes):
@@ -134,7 +134,9 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
 
 
 def elaborate_annotated_assign(context: Context, node: ast.AnnotatedAssign) -> None:
-    """Elaborate `a: dtype = value`: bind the name to the value converted to the dtype; refuse a missing value."""
+    """Elaborate `a: dtype = value`: bind the name to the value converted to the dtype; refuse a missing value. Python's
+    `int`, `float` and `bool` convert nothing.
+    """
     if node.value is None:
         raise_error("missing-value", "a declaration needs a value", node.span, help="write `name: T.int32 = value`")
     annotation = evaluate.evaluate_argument(context, node.annotation)
@@ -150,7 +152,9 @@ def elaborate_annotated_assign(context: Context, node: ast.AnnotatedAssign) -> N
 
 
 def elaborate_augmented_assign(context: Context, node: ast.AugmentedAssign) -> None:
-    """Elaborate `a += value`: evaluate the target once, read it before the value, and store the result in it."""
+    """Elaborate `a += value`: evaluate the target once, read it before the value, store the result; refuse other
+    targets.
+    """
     target = node.target
     if not isinstance(target, ast.Subscript):
         if not isinstance(target, ast.Name):
@@ -192,7 +196,9 @@ def _apply_operator(node: ast.AugmentedAssign, old: Argument, added: Argument) -
 
 
 def store_element(context: Context, access: values.Access, argument: Argument, place: Span, span: Span) -> None:
-    """Emit the store of a value in an element, vector or slice, also in a fragment's element outside T.Parallel."""
+    """Emit the store of a value in an element, vector or slice, checked, also in a fragment's element outside
+    T.Parallel.
+    """
     if access.has_extent:
         store_vector(context, access, argument, span)
         return

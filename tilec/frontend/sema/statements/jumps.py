@@ -133,8 +133,8 @@ def _bind_condition(context: Context, name: str, value: tile.Expr, span: Span) -
 
 
 def _flatten_branch(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
-    """Return a branch's statements without the branch: binds masked by its condition, the others under an `if` on it.
-    Statements of inner branches keep their own guard, which implies this one. Errors: `_EscapedAtomicResult`.
+    """Return a branch's statements without it: binds masked, others under an `if`; raise an error if an atomic result
+    escapes. Statements of inner branches keep their own guard, which implies this one. Errors: `_EscapedAtomicResult`.
     """
     flat: list[tile.Stmt] = []
     atomic_results: set[tile.Expr] = set()
@@ -158,7 +158,9 @@ def _can_stand_unguarded(context: Context, stmt: tile.Stmt) -> bool:
 
 
 def _mask_bind(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
-    """Return a bind that gives 0 where `holds` is false, if it reads memory; other statements as they are."""
+    """Return a bind, recorded in `context.spread`, that gives 0 where `holds` is false if it reads memory; others as
+    they are.
+    """
     if not isinstance(stmt, tile.Bind) or stmt.var in context.spread:
         return stmt
     context.spread.add(stmt.var)

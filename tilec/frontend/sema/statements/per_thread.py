@@ -162,7 +162,9 @@ def emit_for_each_thread(
     variables: tuple[tile.Var, ...] = (),
     extents: tuple[int, ...] = (),
 ) -> None:
-    """Emit statements as a nest over all running threads and the variables, guarded by the masks on the thread."""
+    """Emit statements as a nest over all running threads and the variables, guarded by the conditions on the thread
+    here. What they store to arrays that must be the same in all threads is checked, and recorded where it differs.
+    """
     if context.findings.uniform_arrays:
         _check_array_stores(context, body)
     for mask in reversed(collect_thread_conditions(context)):
@@ -196,7 +198,7 @@ def allocate_local_array(context: Context, name: str, shape: tuple[int, ...], dt
 
 
 def bind_thread_value(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
-    """Return an expression for a named value: a short one without loads itself, else a bind, or a register copy if
+    """Return an expression for a named value: a short one without loads itself, else an emitted bind, or a register if
     masked. The register is for loads that may be out of bounds in other threads.
     """
     parts = tuple(tile.walk_expr(value))

@@ -12,8 +12,8 @@ from tilec.support.source import Span
 
 
 def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span: Span) -> None:
-    """Emit the setting of a variable in every thread's copy; a value that differs by thread only records a finding.
-    With that finding the next attempt makes the variable a local array. Errors: inside T.Parallel.
+    """Emit the setting of a variable for all threads, or only record that the value differs by thread; refuse
+    T.Parallel. With that finding the next attempt makes the variable a local array, which each thread sets.
     """
     value = as_expr(argument, buffer.dtype)
     if buffer.scope == "local":
