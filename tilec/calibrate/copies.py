@@ -98,7 +98,8 @@ _READ_BACK = "    ld.shared.b32 %word, [%smem];\n"
 
 
 def _load_latency(box: int) -> str:
-    """Return PTX in which thread 0 loads boxes one at a time, timed from DRAM and from L2, with issue time in %t2.
+    """Return PTX in which thread 0 loads boxes one at a time, timed from DRAM, then from L2; %t2 adds up the latter's
+    issue.
 
     It has an even number of iterations, so that the barrier's phase ends as it began.
     """

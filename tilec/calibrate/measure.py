@@ -66,7 +66,9 @@ class Measurement:
     faults: Mapping[str, str]
 
     def spread(self, name: str) -> Spread:
-        """Return the median, tenth and ninetieth percentile of the figure's runs."""
+        """Return the median, tenth and ninetieth percentile of the figure's runs; raise KeyError if it was not
+        measured.
+        """
         ordered = sorted(self.figures[name])
         tenth = len(ordered) // 10
         return Spread(statistics.median(ordered), ordered[tenth], ordered[-1 - tenth])

@@ -70,7 +70,9 @@ class Figures:
         self.checks.append(Check(key, figure, took, at, is_limit))
 
     def __getitem__(self, name: str) -> float:
-        """Return the median of a figure, and record that it was read, with its spread."""
+        """Return the median of a figure, and record that it was read, with its spread; raise KeyError if it was not
+        measured.
+        """
         spread = self._of.spread(name)
         self.used[name] = spread.relative
         return spread.median
@@ -82,13 +84,17 @@ class Figures:
 
     @property
     def mhz(self) -> int:
-        """Return the clock in MHz for new rows: measured under load, else the target file's, else that of one SM."""
+        """Return the clock in MHz for new rows: under load if measured and not idle, else the file's, else that of one
+        SM.
+        """
         if "clock under load" in self._of.figures and not self.explain_idle():
             return round(1000 * self["clock under load"] / self["clock under load ns"])
         return self._file_mhz or round(self.sm_mhz)
 
     def explain_idle(self) -> str:
-        """Return why the clock under load is no good, if the tensor cores were idle meanwhile; else empty."""
+        """Return why the clock under load is refused: the tensor cores idled meanwhile; empty if busy, or wgmma is
+        unmeasured.
+        """
         if "wgmma.ss bf16 n256" not in self._of.figures:
             return ""
         took, products = self["clock under load"], tensor.IN_FLIGHT * self["wgmma.ss bf16 n256"]
@@ -114,7 +120,8 @@ class DerivedRows:
 
 
 def derive_checked_rows(measurement: Measurement, file_mhz: int | None = None) -> DerivedRows:
-    """Return a row for each table with all figures measured, and the reasons for cells that figures contradict.
+    """Return a row for each table with all figures measured and a cell left, and the reasons for refused cells or
+    tables.
 
     `file_mhz` is the file's clock, which stays where none is measured under load.
     """

@@ -104,14 +104,15 @@ def _clear_accumulators(operand: Operand, count: int) -> str:
 
 
 def _expect_mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callable[[Run], Array]:
-    """Return the function of a run's expected words: the total of all accumulators of products of ones."""
+    """Return the function of a run's expected words: the total of sums that start at 0, 1, … and add products of ones.
+    """
     each = operand.k * rounds
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     return expect_same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trip_count, threads, dtype)
 
 
 def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
-    """Return a timed PTX loop of mma.sync of ones into `sums` accumulators; the word is their total.
+    """Return a timed PTX loop of `rounds` mma.sync of ones into each of `sums` accumulators; the word is their total.
 
     They start differently, so that the assembler merges none.
     """
