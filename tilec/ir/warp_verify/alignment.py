@@ -127,7 +127,9 @@ def _operand_addresses(part: Region, tile: SharedTile) -> Iterator[tuple[str, Bu
 
 
 def _row_step(tile: SharedTile, part: Region | None) -> int:
-    """Return the greatest common divisor of the row addresses that a warp's lanes use; 16 for an author's placement."""
+    """Return the common divisor of the row addresses of a part of a tile (None: all of it); 16 for an author's
+    placement.
+    """
     if tile.layout.placement is not None:
         return ROW_ALIGNMENT  # `run` gives what is contiguous there, no address does
     column = 0 if part is None else affine_form(part.start[-1]).divisor * tile.layout.element_bytes

@@ -162,8 +162,9 @@ class Definitions:
     values: dict[tile.Var, list[tile.Expr | Steps]]
 
     def sum(self, expr: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
-        """Return an integer expression as a sum: factors by term, and a constant; variables of one definition are
-        replaced by it."""
+        """Return an integer expression as a sum: factors by term, and a constant; variables with an `_only_value` are
+        replaced.
+        """
         terms: dict[tile.Expr, int] = {}
         constant = self._collect_terms(expr, 1, terms)
         return {atom: factor for atom, factor in terms.items() if factor}, constant
@@ -327,8 +328,9 @@ class _BoundsAnalysis:
         return False
 
     def _never_negative_sum(self, condition: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
-        """Return terms and constant of a sum that is 0 or more where the condition holds; the sum 0 if it is no int32
-        comparison."""
+        """Return terms and constant of a sum that is 0 or more where an int32 ordering holds; for other conditions the
+        sum 0. So it does for a condition that reads memory.
+        """
         if _reads_memory(condition):
             return {}, 0
         match condition:

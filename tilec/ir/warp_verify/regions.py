@@ -149,8 +149,9 @@ _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Va
 
 
 def _box_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
-    """Yield buffer, first index and extents of each access to a tensor, with the extents of the operation's own
-    variables. Nothing is yielded where atomics or scalars reach it."""
+    """Yield buffer, first index, extents, and own variables' extents, of each access of a nest or cp.async to a tensor.
+    Nothing is yielded where atomics or scalars reach it.
+    """
     if tensor in warp.scalar_reads(op):
         return
     match op:

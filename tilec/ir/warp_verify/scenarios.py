@@ -187,7 +187,9 @@ class Execution:
         return self.left
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
-        """Return the loop variable's first value and the trip count, by the values if known, else by the scenario."""
+        """Return a loop variable's first value and trip count: of a steady state by its pipeline, else by values or
+        scenario.
+        """
         if op.following is not None:
             self.asked = True
             return 0, max(1, self.scenario.trip_count[0])

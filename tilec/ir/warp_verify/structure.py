@@ -230,7 +230,8 @@ def check_early_start(program: Program) -> Iterator[str]:
 
 
 def _touched_by_threads(op: Operation) -> set[str]:
-    """Return the buffers that an operation reads or writes; none for TMA loads and operations of the tensor cores.
+    """Return the buffers that an operation reads or writes; none for TMA loads, `TryCancel`, tcgen05 products and
+    copies.
     Barriers of all order those (rule 11)."""
     if isinstance(op, warp.TmaLoad | warp.TryCancel | warp.TensorMma | warp.TensorCopy):
         return set()
@@ -292,7 +293,8 @@ def find_overlaps(program: Program) -> Overlaps:
 
 
 def _have_same_row_owners(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
-    """Return whether rows of two shared tiles begin at the same bytes and belong to the same warpgroups."""
+    """Return whether rows of two shared tiles, where they overlap, begin at the same bytes and belong to one warpgroup.
+    """
     if shared_tile.layout.row_bytes != other.layout.row_bytes:
         return False
     mine, others = (_row_owners(t, parts) for t in (shared_tile, other))
