@@ -201,8 +201,8 @@ def _alu_cells(figures: Figures) -> dict[str, Value]:
 
 def _tma_cells(figures: Figures, name: str, latency: Callable[[int], float], alone: str, path: str) -> dict[str, Value]:
     """Return a TMA instruction's occupancy and latency formulas in bytes, fitted to boxes, and record their checks.
-
-    `alone` is the figure of a box with nothing else in flight.
+    `latency` returns the cycles for a number of bytes, `path` is the slot of the transfer, and `alone` is the figure of
+    a box with nothing else in flight.
     """
     small, large = (
         figures[f"{name} throughput, boxes of {box * ROW_BYTES} bytes"] for box in (copies.SMALL, copies.LARGE)

@@ -213,7 +213,10 @@ def emit_timed_twice(inner: str) -> str:
 
 
 def emit_fill(size: int, threads: int, word: str, is_async: bool = False) -> str:
-    """Return PTX in which all threads fill `size` bytes of shared memory, the word at %r0 computed by `word` in %r2."""
+    """Return PTX in which all `threads` threads of a block fill `size` bytes of shared memory, and then meet. `word` is
+    PTX that computes in %r2 the word at offset %r0. With `is_async` each thread fences its writes for the asynchronous
+    proxy.
+    """
     return f"""    shl.b32 %r0, %thread, 2;
 FILL:
     add.u32 %r1, %smem, %r0;
@@ -234,7 +237,9 @@ def emit_barriers(count: int) -> str:
 
 
 def emit_wait(bar: int, parity: str, label: str) -> str:
-    """Return PTX that polls an mbarrier until its phase of this parity ends, and traps after too many polls."""
+    """Return PTX that polls mbarrier number `bar` until its phase of this parity, an operand, ends; too many polls
+    trap.
+    """
     return f"""    mov.u32 %polls, 0;
 {label}:
     mbarrier.try_wait.parity.shared::cta.b64 %done, [%bars+{8 * bar}], {parity};

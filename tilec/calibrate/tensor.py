@@ -141,7 +141,8 @@ def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
 
 
 def _wgmma_probe(name: str, operand: Operand, n: int, chain: str, operations: int, count: int = 0) -> Probe:
-    """Return a probe of wgmma on ones: fill operands, run `chain`, and expect the sum of the products.
+    """Return a probe of wgmma on ones that fills operands and runs `chain`; the word is their sum, at most
+    `operand.most`.
 
     `count` is the number of products an iteration, where it is not `operations`.
     """

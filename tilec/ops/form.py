@@ -66,7 +66,7 @@ def show_violations(kernel: tile.Kernel) -> Iterator[str]:
 
 
 def _find_statement_violations(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator[str]:
-    """Yield the violations of one operation: its fields, attributes only passes may set, its leader, its regions.
+    """Yield the first violated of: an operation's fields, attributes only passes may set, its leader, its regions.
     Nothing for another statement."""
     if not isinstance(stmt, tile.TileOp):
         return

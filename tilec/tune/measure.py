@@ -90,7 +90,9 @@ def main(cubin: bytes) -> None:
 
 
 def _build_launches(kernel: Any) -> list[Any]:
-    """Return equal launches of a kernel on enough sets of tensors that together they exceed the L2 cache."""
+    """Return equal launches on 2 to 64 sets of tensors, enough to exceed L2; raise `SizeError` for sizes known at
+    launch.
+    """
     from tilec.host.runtime import copy_to_gpu
     from tilec.support.sizes import evaluate_shape
 

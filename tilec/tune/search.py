@@ -124,7 +124,9 @@ def choose_next_batch(
 def _rank_points(
     space: Space, work: TrialWork, engine: Engine, journal: Journal, watcher: SearchObserver, stages: Collection[str]
 ) -> Ranking:
-    """Return all points of the space ranked by predicted cycles; predict and record those that the journal lacks."""
+    """Return the space's points ranked by predicted cycles; predict what the journal lacks, and record all but lost
+    ones.
+    """
     points = [tuple(sorted(point)) for point in space.points()]
     known = journal.read_predictions()
     new = [point for point in points if point not in known]
@@ -152,7 +154,9 @@ def _try_batch(
     journal: Journal,
     watcher: SearchObserver,
 ) -> list[tuple[Point, Outcome]]:
-    """Return the outcomes of a batch, in its order; run and record the trials that the journal lacks."""
+    """Return the outcomes of a batch, in its order; run the trials that the journal lacks, and record all but lost
+    ones.
+    """
     journal.propose(batch)
     known = {point: one for point, one in journal.outcomes().items() if point in batch and one.holds(work.gpu)}
     for done, (point, outcome) in enumerate(known.items(), before + 1):

@@ -440,8 +440,9 @@ class _VerifierRun:
         return self.arrive_at_barrier(state, op, "full", state.role.arrivals(ring.by))
 
     def give_up_version(self, state: RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
-        """Forget a role's accesses to a ring version; return a violation if one is in flight or unfenced, else "".
-        Another role may then touch the version by either proxy."""
+        """Drop a role's accesses to a ring version; return a violation if one is in flight or unfenced, else "".
+        Another role may then touch the version by either proxy. Of a released version they are kept in `state.spent`.
+        """
         slot = position % ring.depth
         for buffer in ring.buffers:
             for access in state.accesses.get((buffer, slot), ()):
@@ -643,8 +644,9 @@ class _VerifierRun:
         return ""
 
     def find_leftovers(self) -> Iterator[str]:
-        """Yield violations at the end of a run: a ping-pong turn not passed back, operations in flight, unreleased
-        versions."""
+        """Yield violations at the end of a run: a turn not passed back, work in flight except cp.async, unreleased
+        versions.
+        """
         if self.next_in_ping_pong or any(state.has_tensor_cores for state in self.roles):
             yield f"the last ping-pong turn is passed to warpgroup {self.next_in_ping_pong}, not to the first one"
         for state in self.roles:

@@ -88,8 +88,9 @@ def _check_known(what: str, argument: Argument, name: str) -> None:
 
 
 def _evaluate_builtin(name: str, values: list[Value], keywords: dict[str, Value], span: Span) -> Value:
-    """Return the result of a Python function on compile-time values; raises errors for wrong keywords or results too
-    large."""
+    """Return the result of a Python function on compile-time values, None for print; lets Python's own exceptions
+    through. Raises errors for wrong keywords or results too large.
+    """
     if name == "print":
         return None
     if keywords and (name, *keywords) != ("sorted", "reverse") and name not in ("enumerate", "min", "max", "dict"):

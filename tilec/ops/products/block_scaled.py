@@ -115,8 +115,9 @@ def _read_operand(call: Call, name: str, scope: str) -> Region:
 
 
 def _check_scaled_gemm(call: Call) -> TileOp:
-    """Return the product of a call of T.tcgen05_gemm_blockscaled; raises errors for types, shapes or scales that do not
-    fit."""
+    """Return the product of T.tcgen05_gemm_blockscaled, its leader unknown yet; raises errors for unfit types, shapes,
+    scales.
+    """
     a, b = _read_operand(call, "A", "shared"), _read_operand(call, "B", "shared")
     c, sfa, sfb = (_read_operand(call, name, "tmem") for name in ("C", "SFA_tmem", "SFB_tmem"))
     transposed = call.read_boolean("transpose_A"), call.read_boolean("transpose_B")
@@ -306,8 +307,7 @@ def list_scaled_gemm_demands(op: ScaledGemm, context: LoweringContext) -> tuple[
 
 
 def _check_scale_copy(call: Call) -> TileOp:
-    """Return the copy of a call of T.tcgen05_cp_warpx4; raises an error unless it copies 128 · n words to (128, 4 ·
-    n)."""
+    """Return the copy of T.tcgen05_cp_warpx4, its leader unknown yet; refuses all but 128 · n words to (128, 4 · n)."""
     source, destination = _read_operand(call, "smem_src", "shared"), _read_operand(call, "tmem_dst", "tmem")
     words = source.extent[-1]
     wanted = (ROWS, words // ROWS * SCALES_PER_WORD)
