@@ -194,7 +194,8 @@ def _select_row(box: int, window: int) -> str:
 
 
 def _issue_box(box: int, window: int, slot: int) -> str:
-    """Return PTX that loads the next box into a ring slot, and tells the slot's mbarrier the bytes to expect."""
+    """Return PTX that loads the block's next box within `window` rows to ring slot `slot`, announced to its mbarrier.
+    """
     size = box * ROW_BYTES
     return f"""{_select_row(box, window)}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
     add.u32 %r8, %smem, {slot * size};

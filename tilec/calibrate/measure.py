@@ -188,8 +188,8 @@ def measure_target(
     keep: Callable[[Measurement], None] = lambda measurement: None,
 ) -> Measurement:
     """Run every probe that the target supports, and return the times, and the reason for each probe that failed.
-
-    `note` is called with each probe. `keep` receives the results so far before each probe, in case a run never ends.
+    `cubin_of` returns a probe's cubin. `note` is called with each probe. `keep` receives the results so far before each
+    probe, in case a run never ends.
     """
     figures: dict[str, tuple[float, ...]] = {}
     faults: dict[str, str] = {}
@@ -211,7 +211,7 @@ def measure_target(
 
 
 def measure_slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[list[float]]:
-    """Yield, for each pair of a short and a long run, the time of one operation in each reading.
+    """Yield, for each of `repeats` pairs of a short and a long run, the time of one operation in each reading.
 
     A first pair warms up. Raises `ProbeFault` where the threads leave wrong words.
     """

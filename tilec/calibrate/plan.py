@@ -66,7 +66,9 @@ class Figures:
         self.sms = measurement.sms
 
     def check(self, key: str, figure: str, took: float, *, is_limit: bool = False, **at: float) -> None:
-        """Record a check, done later: the formula at `key`, for parameters `at`, must be near the measured figure."""
+        """Record a check for later: the formula at `key`, for parameters `at`, must be near `took`, or below it if
+        `is_limit`.
+        """
         self.checks.append(Check(key, figure, took, at, is_limit))
 
     def __getitem__(self, name: str) -> float:
@@ -266,7 +268,9 @@ def _ld_global_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
-    """Return formulas of a shared access's occupancy and, unless `chain_bytes` is 0, latency; record their checks."""
+    """Return formulas of a shared access's occupancy and, unless `chain_bytes` is 0, latency; record their checks.
+    `name` is the access, `port` the slot of its port.
+    """
     rate = _as_text(shared.SM_BYTES / figures[f"{name} throughput"])
     cells: dict[str, Value] = {"uses.lsu": f"bytes / {rate}", f"uses.{port}": f"bytes / {rate}"}
     for key in cells:

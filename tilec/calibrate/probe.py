@@ -183,7 +183,9 @@ def _load_memory_parameters(probe: Probe) -> str:
 
 
 def emit_loop(body: str, name: str = "LOOP") -> str:
-    """Return PTX of a loop that runs the body `trips` times, a kernel parameter; %left counts down to 1."""
+    """Return PTX of a loop labelled `name` that runs the body as often as parameter `trips` says; %left counts down to
+    1.
+    """
     return f"""    ld.param.u32 %left, [trips];
 {name}:
 {body}
@@ -238,7 +240,7 @@ def emit_barriers(count: int) -> str:
 
 def emit_wait(bar: int, parity: str, label: str) -> str:
     """Return PTX that polls mbarrier number `bar` until its phase of this parity, an operand, ends; too many polls
-    trap.
+    trap. Its labels begin with `label`.
     """
     return f"""    mov.u32 %polls, 0;
 {label}:

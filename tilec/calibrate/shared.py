@@ -51,8 +51,7 @@ def shared_probes() -> Iterator[Probe]:
 
 def _address_chase(load: str, step: int, words: int) -> str:
     """Return PTX in which each lane times a chain of `load`, each from the address loaded last; %word gets its offset.
-
-    32 addresses fill the words, repeated.
+    Before, `words` words are filled with 32 addresses, `step` bytes apart, again and again.
     """
     word = f"""    shr.u32 %r2, %r0, 2;
     and.b32 %r2, %r2, 31;

@@ -174,7 +174,9 @@ def _set_up_operands(operand: Operand, n: int) -> str:
 
 
 def _emit_product(operand: Operand, n: int, step: int, in_registers: bool, keeps: str = "1") -> str:
-    """Return the text of one wgmma instruction; `keeps` (1 or a predicate) says if it adds to the accumulators."""
+    """Return the text of one wgmma instruction; `keeps` (1 or a predicate) says if it adds to the accumulators. B, and
+    A unless `in_registers`, have the descriptors number `step`.
+    """
     sums = ", ".join(f"%sum{i}" for i in range(n // 2))
     a = "{%r4, %r5, %r6, %r7}" if in_registers else f"%da{step}"
     transposed = (", 0" if in_registers else ", 0, 0") if operand.transposes else ""
@@ -185,7 +187,9 @@ def _emit_product(operand: Operand, n: int, step: int, in_registers: bool, keeps
 
 
 def _product_chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_registers: bool = False) -> str:
-    """Return a timed loop of wgmma groups of `count` products into the same sums, with `left` groups in flight."""
+    """Return a timed loop of wgmma groups of `count` products into the same sums, with `left` groups in flight. A is in
+    registers %r4 to %r7 if `in_registers`, else in shared memory.
+    """
     products = "\n".join(_emit_product(operand, n, step % 4, in_registers) for step in range(count))
     body = f"""    wgmma.fence.sync.aligned;
 {products}

@@ -89,7 +89,8 @@ def search_space(
     stages: Collection[str] = (),
     baseline: Point = (),
 ) -> SearchResult:
-    """Try at most `trials` points of a space, the `baseline` first, and return the ranking and the trials.
+    """Try at most `trials` points, the `baseline` first, then in the proposer's order; return the ranking and the
+    trials.
 
     The baseline is a point of the space, or the empty point, which changes nothing. Of points that differ only in the
     knobs `stages` and are equal by the model, one is tried and the others come after all other points.
@@ -155,7 +156,7 @@ def _try_batch(
     watcher: SearchObserver,
 ) -> list[tuple[Point, Outcome]]:
     """Return the outcomes of a batch, in its order; run the trials that the journal lacks, and record all but lost
-    ones.
+    ones. Progress counts `before` earlier trials, of `total`.
     """
     journal.propose(batch)
     known = {point: one for point, one in journal.outcomes().items() if point in batch and one.holds(work.gpu)}

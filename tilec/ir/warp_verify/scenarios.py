@@ -112,8 +112,9 @@ class Execution:
         self.left = False  # whether a break has left the innermost loop
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
-        """Yield a body's operations in the order of execution, loops and branches resolved by the scenario. Control
-        flow itself is yielded only where it reads tensors."""
+        """Yield a body's operations in the order of execution, control flow by the scenario; sets `Let` variables in
+        `values`. Control flow itself is yielded only where it reads tensors.
+        """
         for op in body:
             if self.is_leaving():
                 return

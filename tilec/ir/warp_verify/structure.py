@@ -306,7 +306,7 @@ def _have_same_row_owners(shared_tile: warp.SharedTile, other: warp.SharedTile, 
 
 
 def _row_owners(shared_tile: warp.SharedTile, parts: int) -> dict[int, int]:
-    """Return the warpgroup that owns each row of a shared tile, by the row's offset in shared memory."""
+    """Return the warpgroup, of `parts`, that owns each row of a shared tile, by the row's offset in shared memory."""
     layout = shared_tile.layout
     begins = (
         shared_tile.offset + v * shared_tile.stride + p * layout.panel_bytes

@@ -40,7 +40,8 @@ def _read_operands(call: Arguments, names: str) -> tuple[Expr, ...]:
 
 
 def _make_ieee(fn: str, names: str) -> Callable[[Arguments], Value]:
-    """Make a function that builds the call `ieee_FN_MODE` on float32 from a call's operands and its `rounding_mode`."""
+    """Make a function that builds the float32 call `ieee_FN_MODE` from a call's operands `names` and `rounding_mode`.
+    """
 
     def build_ieee_call(call: Arguments) -> Value:
         """Build the float32 call of the operation with the call's rounding mode, rn by default; refuses other modes."""

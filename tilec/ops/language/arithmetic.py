@@ -48,7 +48,9 @@ def is_runtime(value: Value) -> bool:
 
 
 def apply_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
-    """Return `a op b`: lane by lane for vectors, Python's result for compile-time values, else an expression."""
+    """Return `a op b`: lane by lane for vectors, Python's result for compile-time values, else an expression; refuses
+    `@`.
+    """
     if op == "@":
         raise_error("unsupported-syntax", "`@` is not defined in a kernel", span, help="write T.gemm(A, B, C)")
     if isinstance(a.value, Lanes) or isinstance(b.value, Lanes):

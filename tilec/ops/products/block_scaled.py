@@ -186,7 +186,8 @@ def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple
 
 
 def _fits_word(k: int, step: int) -> bool:
-    """Return whether one word of four scales covers `k` elements along K, in this tile and in those that follow it."""
+    """Return whether a word of four scales, each for `step` elements along K, covers `k`, here and in the next tiles.
+    """
     return k <= SCALES_PER_WORD * step and not (SCALES_PER_WORD * step % k if k > step else step % k)
 
 
@@ -216,8 +217,9 @@ def _list_scaled_gemm_effects(op: ScaledGemm) -> Effects:
 def decode_scales(
     words: NDArray[np.generic], rows: int, first: int, count: int, step: int, kind: str
 ) -> NDArray[np.floating]:
-    """Return the scale of each element of [rows, count], unpacked from words of four; column 0 is element `first` along
-    K. `kind` tells the scales' format: ue4m3 for mxf4nvf4, else ue8m0."""
+    """Return the scale of each element of [rows, count], one for `step` elements along K, unpacked from words of four.
+    Column 0 is element `first` along K. `kind` tells the scales' format: ue4m3 for mxf4nvf4, else ue8m0.
+    """
     import numpy as np
 
     row = np.arange(rows)
