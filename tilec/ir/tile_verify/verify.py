@@ -368,8 +368,9 @@ def _check_loop(loop: tile.For) -> Iterator[str]:
 
 
 def _check_scheduling_hints(loop: tile.For) -> Iterator[str]:
-    """Yield violations where scheduling hints differ in length from the stages, or name statements that do not
-    exist."""
+    """Yield violations where scheduling hints differ in length from the stages, name absent statements or groups below
+    −1.
+    """
     if (hints := loop.scheduling_hints) is None:
         return
     given = {len(part) for part in (loop.stage, hints.asynchronous, hints.groups, hints.sync) if part is not None}

@@ -228,7 +228,8 @@ UNBOUNDED: Bounds = (-math.inf, math.inf)
 def check_box_starts(program: Program) -> Iterator[str]:
     """Yield a message for each TMA store whose box is not proven to begin at 0 or above in each dimension (rule 18).
     Elements above a tensor are not written; a box that begins below it makes the whole store undefined (PTX ISA,
-    cp.async.bulk.tensor)."""
+    cp.async.bulk.tensor). The four rows of a scatter are not checked.
+    """
     found = _StoreCollector()
     for role in (*program.roles, *((program.common,) if program.common is not None else ())):
         found.collect(role.body, {}, ())

@@ -62,8 +62,9 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 def _evaluate_integer(expr: tile.Expr, values: dict[str, int]) -> int:
-    """Return the value of an integer expression from its variables; raises `_Unknown` if it depends on data or divides
-    by 0."""
+    """Return an integer expression's value; raises `_Unknown` for unknown variables, data, other operators or a divisor
+    0.
+    """
     match expr:
         case tile.Const(value=value):
             return int(value)
@@ -163,8 +164,9 @@ class Execution:
                     yield op
 
     def iterations_to_run(self, var: str, trip_count: int) -> Iterator[int]:
-        """Yield the numbers of the iterations to run: all of a short loop; of a long one the first and last, some
-        skipped."""
+        """Yield the numbers of the iterations to run: all of a short loop or without a period; of a long one first and
+        last ones. The number of skipped ones is kept in `self.skips` for other roles.
+        """
         if not self.period:
             yield from range(trip_count)
             return

@@ -67,8 +67,7 @@ def check_shared_memory(program: Program) -> Iterator[str]:
 
 
 def check_warpgroup_parts(program: Program) -> Iterator[str]:
-    """Yield a message for each access of a role to rows of a tile that another warpgroup of the role stores by TMA
-    (rule 8)."""
+    """Yield a message for each access to rows that another warpgroup, or role, stores by TMA in such parts (rule 8)."""
     layouts = {b.name: layout for b, layout in program.fragments}
     for role in program.roles:
         operations = list(warp.walk_operations(role.body))
@@ -210,8 +209,8 @@ def check_replicas(program: Program) -> Iterator[str]:
 
 
 def check_early_start(program: Program) -> Iterator[str]:
-    """Yield a message for each access to a tensor before the wait for the previous grid, if the grid begins early (rule
-    9)."""
+    """Yield a message, if the grid begins early, for each tensor access before its wait, and if no role waits (rule 9).
+    """
     if not program.begins_early:
         return
     tensors = {p.name for p in program.params if not isinstance(p, tile.Var)}
