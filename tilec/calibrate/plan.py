@@ -283,7 +283,9 @@ def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) 
 
 
 def _issue_formula(figures: Figures) -> str:
-    """Return the formula, linear in `count`, of a warpgroup's cycles to issue wgmma products; record its checks."""
+    """Return the formula, linear in `count`, of the cycles to issue wgmma products, no negative constant; record
+    checks.
+    """
     few, many = figures[f"wgmma issue {tensor.FEW}"], figures[f"wgmma issue {tensor.MANY}"]
     for count, took in ((tensor.FEW, few), (tensor.MANY, many)):
         figures.check("issue", f"wgmma issue {count}", took, count=count)

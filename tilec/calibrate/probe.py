@@ -111,9 +111,8 @@ def build_manifest(probe: Probe, target: str) -> launch.Manifest:
 
 def build_ptx(probe: Probe, target: str, version: str) -> str:
     """Return the probe's whole PTX module: its body in a frame that sets registers up and stores readings and words.
-
     The body finds the thread in %thread, its warp and lane in %warp and %lane, the block in %block, shared memory at
-    %smem, the iterations in %left; it leaves its readings in %t0 … and the thread's word in %word.
+    %smem, and the iterations in the parameter `trips`; it leaves its readings in %t0 … and the thread's word in %word.
     """
     params = [".param .u64 times", ".param .u64 result", ".param .u32 trips"]
     params += [".param .u64 memory", ".param .u32 rows"] if probe.rows else []

@@ -207,7 +207,9 @@ class _KernelParser:
         return tuple(k for name in names for k in known if k == name)
 
     def read_layout_annotations(self) -> Iterator[tile.LayoutAnnotation]:
-        """Yield the layout of a tile from each `layout` line: a swizzle, a placement, or threads and registers."""
+        """Yield the layout of a tile from each `layout` line, or fail: a swizzle, a placement, or threads and
+        registers.
+        """
         while taken := self.take_line(_PINNED):
             found, line = taken
             buffer, node = self.find_buffer(ast.Name(found[1]), line), self.parse_python(found[2], line)

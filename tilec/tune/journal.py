@@ -131,7 +131,9 @@ class Journal:
 
     @contextmanager
     def _write_transaction(self) -> Iterator[sqlite3.Cursor]:
-        """Yield a cursor in a transaction, committed after the block or rolled back; raise `bad-journal` on failure."""
+        """Yield a cursor in a transaction, then committed, or rolled back; SQLite errors become `bad-journal`, as in
+        `_readable`.
+        """
         try:
             cursor = self._base.cursor()
             try:

@@ -106,7 +106,8 @@ def _build_launches(kernel: Any) -> list[Any]:
 
 
 def _make_contents(dtype: str, shape: tuple[int, ...]) -> Any:
-    """Return flat contents for a tensor: random floats, because zeros cost less power; zeros for other types.
+    """Return flat contents for a tensor: random floats of 16 bits or more, since zeros cost less power; else zero
+    bytes.
 
     Zeros are valid indices.
     """

@@ -355,7 +355,9 @@ class _BoundsAnalysis:
         return self.found[expr]
 
     def _bounds_of_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
-        """Return the bounds of a sum: each term's bounds times its factor, plus the constant, wrapped into the type."""
+        """Return the bounds of a sum: each term's bounds times its factor, plus the constant, taken as those of a
+        `dtype` result. So they are wrapped into the type, unless it is int32 index arithmetic.
+        """
         low: float = constant
         high: float = constant
         for atom, factor in terms.items():

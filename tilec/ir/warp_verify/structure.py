@@ -42,8 +42,9 @@ def check_partition(program: Program) -> Iterator[str]:
 
 
 def check_shared_memory(program: Program) -> Iterator[str]:
-    """Yield a message where shared tiles overlap without being allowed to, or tiles or barriers pass the memory's end
-    (rule 2)."""
+    """Yield a message where shared tiles have one name, overlap against the rules, or pass barriers or memory's end
+    (rule 2).
+    """
     names = [t.buffer.name for t in program.shared]
     yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     in_rings = {name for ring in program.rings for name in ring.buffers}
@@ -239,8 +240,9 @@ def _touched_by_threads(op: Operation) -> set[str]:
 
 
 def _holds_own_row_blocks(layout: Fragment, parts: int) -> bool:
-    """Return whether warpgroup i of a layout holds exactly the blocks of `PART_ROWS` rows whose number is i modulo
-    `parts`."""
+    """Return whether each of `parts` warpgroups holds only blocks of `PART_ROWS` rows with its own number modulo
+    `parts`.
+    """
     moved = {layout.register_offset(register)[0] for register in range(layout.register_count)}
     return layout.thread_count == parts * WARPGROUP_THREADS and all(
         (layout.thread_offset(thread)[0] + row) // warp.PART_ROWS % parts == thread // WARPGROUP_THREADS

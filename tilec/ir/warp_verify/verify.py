@@ -115,7 +115,9 @@ def verify_program(program: Program) -> tuple[tuple[str, ...], tuple[SplitRole, 
 
 def _find_violations(program: Program, skips: dict[str, SplitRole]) -> Iterator[str]:
     """Yield the violations of a program: static checks, then runs of all scenarios up to the first that breaks a rule.
-    The roles that were cut short are recorded in `skips`."""
+    The common part comes first. A run without skipped iterations has to confirm a violation. The roles that were cut
+    short are recorded in `skips`.
+    """
     if program.common is not None:
         yield from _find_violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
     yield from check_partition(program)

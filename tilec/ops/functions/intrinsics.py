@@ -96,8 +96,9 @@ FUNCTIONS |= {
 
 
 def _round_directed(mode: str, nearest: Any, excess: Any) -> Any:
-    """Return the result in a rounding mode, from the one rounded to nearest and the sign of the exact one less that. It
-    is the nearest one's neighbour above or below where the mode asks for it."""
+    """Return the result in rounding mode `mode`, from the one rounded to nearest and `excess`, the exact one less that.
+    It is the nearest one's neighbour above or below where the mode asks for it.
+    """
     import numpy as np
 
     up, down = np.nextafter(nearest, np.float32(math.inf)), np.nextafter(nearest, np.float32(-math.inf))

@@ -244,7 +244,9 @@ def _make_sized(value: Value, span: Span) -> Any:
 
 
 def contains_item(container: Argument, item: Argument) -> bool:
-    """Return whether `item in container` holds; raises an error for an item of a string that is no string."""
+    """Return whether `item in container` holds; raises an error for no string in a string, or a container without
+    items.
+    """
     if isinstance(container.value, str):
         if not isinstance(item.value, str):
             raise_error(

@@ -103,7 +103,9 @@ def _make_shuffle(fn: str, lane: str) -> Builder:
     """Make a function that builds the shuffle `fn` from a call; `lane` names the parameter that selects the lane."""
 
     def build_shuffle(call: Arguments, _: tile.Expr | None) -> tile.Expr:
-        """Build a shuffle of the value's 32-bit words; refuses a partial mask, odd widths and 8-bit floats."""
+        """Build a shuffle of the value's 32-bit words; refuses a partial mask, widths other than 2 to 32, and 8-bit
+        floats.
+        """
         _check_full_mask(call)
         width = call["width"].value
         if width not in (2, 4, 8, 16, 32):
