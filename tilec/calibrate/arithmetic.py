@@ -69,8 +69,7 @@ def _expected_halving(run: Run) -> Array:
 
 
 def _mufu_chains(name: str, chains: int, rounds: int) -> str:
-    """Return a timed PTX loop of `rounds` links of each of `chains` chains of MUFU[`name`]; the word is their maximum.
-    """
+    """Return a timed PTX loop of `rounds` links of each of `chains` chains of MUFU[`name`]; the word is the maximum."""
     before, instruction, _ = MUFU[name]
     lines = [
         f"    {text.format(x=f'%f{chain}', t=f'%f{chain + 16}')}"

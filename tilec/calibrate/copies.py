@@ -105,8 +105,7 @@ def _load_latency(box: int) -> str:
     """
 
     def load_boxes(name: str) -> str:
-        """Return a loop labelled `name` that loads the next box, adds its issue cycles to %t2, and waits for the box.
-        """
+        """Return a loop labelled `name` that loads the next box, adds its issue cycles to %t2, and waits for it."""
         return emit_loop(
             f"""    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars], {box * ROW_BYTES};
     mov.u64 %rd1, %clock64;
@@ -194,8 +193,7 @@ def _select_row(box: int, window: int) -> str:
 
 
 def _issue_box(box: int, window: int, slot: int) -> str:
-    """Return PTX that loads the block's next box within `window` rows to ring slot `slot`, announced to its mbarrier.
-    """
+    """Return PTX that loads the block's next box within `window` rows to a ring slot, announced to its mbarrier."""
     size = box * ROW_BYTES
     return f"""{_select_row(box, window)}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
     add.u32 %r8, %smem, {slot * size};

@@ -78,7 +78,8 @@ _MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
 
 
 def _load_stream(access: str) -> str:
-    """Return PTX that fills shared memory with ones and times loads by format `access` (places v, at), summed in %word.
+    """Return PTX that fills shared memory with ones, times loads by format `access` (places v, at) and adds them in
+    %word.
     """
     lines = [_SELECT_HALF]
     for number in range(ACCESSES):

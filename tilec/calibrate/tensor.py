@@ -104,8 +104,7 @@ def _clear_accumulators(operand: Operand, count: int) -> str:
 
 
 def _expect_mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callable[[Run], Array]:
-    """Return the function of a run's expected words: the total of sums that start at 0, 1, … and add products of ones.
-    """
+    """Return the function of a run's expected words: the total of sums, from 0, 1, … on, of products of ones."""
     each = operand.k * rounds
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     return expect_same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trip_count, threads, dtype)

@@ -317,8 +317,7 @@ def extract_from_ptx(text: str) -> list[Manifest]:
 
 
 def extract_from_cubin(cubin: bytes) -> list[Manifest]:
-    """Return the manifests in a cubin's bytes, sorted by entry; raises `not-a-cubin`, `no-manifest` or `bad-manifest`.
-    """
+    """Return a cubin's manifests, sorted by entry; raises `not-a-cubin`, `no-manifest` or `bad-manifest`."""
     try:
         found = dict(_manifest_symbols(cubin))
     except (struct.error, ValueError, IndexError, OverflowError) as error:

@@ -391,8 +391,7 @@ class _KernelParser:
         return variables, read
 
     def read_for(self, names: str, kind: str, arguments: _Arguments, line: _SourceLine) -> tile.For:
-        """Return a loop of this kind from its bounds, options by name and body lines, or fail; declares its variable.
-        """
+        """Return a loop of this kind from its bounds, options by name and body, or fail; declares its variable."""
         if not 2 <= len(arguments.positional) <= 3:
             self.fail_at(f"{kind} takes a start, a stop and perhaps a step", line)
         start, stop = (self.read_node(argument, line) for argument in arguments.positional[:2])
@@ -477,8 +476,7 @@ class _KernelParser:
             self.fail_at(str(error), line)
 
     def read_region(self, node: ast.expr, line: _SourceLine) -> tile.Region:
-        """Return the region `BUFFER[START:+EXTENT, …]`, or fail; `:` is a whole dimension, a lone index has extent 1.
-        """
+        """Return the region `BUFFER[START:+EXTENT, …]`, or fail; `:` is a whole dimension, a lone index one place."""
         if not isinstance(node, ast.Subscript):
             self.fail_at(f"'{ast.unparse(node)}' is not a region of a buffer", line)
         buffer = self.find_buffer(node.value, line)

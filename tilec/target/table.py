@@ -394,8 +394,7 @@ _REQUIRED_NAMES: Mapping[Feature | Literal[""], _RequiredNames] = {
 
 
 def _find_absent_names(target: Target) -> Iterator[str]:
-    """Yield a message for each feature, limit, pool or price that a target lacks, and for a price by other parameters.
-    """
+    """Yield a message for each feature, limit, pool or price that a target lacks or prices by other parameters."""
     for feature in UNIVERSAL_FEATURES:
         if not target.has(feature):
             yield f"features: '{feature}' is missing; every supported machine has it"

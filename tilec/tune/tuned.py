@@ -53,8 +53,7 @@ def write_tuned(tuned: TunedVariant) -> str:
 
 
 def read_tuned(text: str, path: str) -> TunedVariant:
-    """Return the variant in a tuned file's text; raise `bad-tuned-file` for another text, `bad-space` for its options.
-    """
+    """Return the variant in a tuned file's text; raise `bad-tuned-file` for other text, `bad-space` for its options."""
     try:
         found = schema.read_record(_File, readers.parse_json(text), "")
     except ValueError as error:

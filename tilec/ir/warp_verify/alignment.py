@@ -26,8 +26,7 @@ the address itself: a tile, and the target of a matrix descriptor with base offs
 
 
 def check_alignment(program: Program) -> Iterator[str]:
-    """Yield a message for each misaligned address of a copy, a product or a swizzled tile's version in shared memory.
-    """
+    """Yield a message for each misaligned address in shared memory: of a copy, a product or a swizzled tile."""
     tiles = {tile.buffer.name: tile for tile in program.shared}
     for tile in program.shared:
         yield from _check_swizzle_atom(tile)

@@ -164,8 +164,8 @@ class Execution:
                     yield op
 
     def iterations_to_run(self, var: str, trip_count: int) -> Iterator[int]:
-        """Yield the numbers of the iterations to run: all of a short loop or without a period; of a long one first and
-        last ones. The number of skipped ones is kept in `self.skips` for other roles.
+        """Yield the iterations to run: all of a short loop, or without a period; of a long one the first and the last.
+        The number of skipped ones is kept in `self.skips` for other roles.
         """
         if not self.period:
             yield from range(trip_count)

@@ -40,8 +40,7 @@ def _read_operands(call: Arguments, names: str) -> tuple[Expr, ...]:
 
 
 def _make_ieee(fn: str, names: str) -> Callable[[Arguments], Value]:
-    """Make a function that builds the float32 call `ieee_FN_MODE` from a call's operands `names` and `rounding_mode`.
-    """
+    """Make a function that builds the float32 call `ieee_FN_MODE` of a call's operands `names` in its rounding mode."""
 
     def build_ieee_call(call: Arguments) -> Value:
         """Build the float32 call of the operation with the call's rounding mode, rn by default; refuses other modes."""
@@ -96,7 +95,7 @@ FUNCTIONS |= {
 
 
 def _round_directed(mode: str, nearest: Any, excess: Any) -> Any:
-    """Return the result in rounding mode `mode`, from the one rounded to nearest and `excess`, the exact one less that.
+    """Return a result in rounding mode `mode`, from the one rounded to nearest and `excess`, exact minus nearest.
     It is the nearest one's neighbour above or below where the mode asks for it.
     """
     import numpy as np

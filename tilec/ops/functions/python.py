@@ -244,9 +244,7 @@ def _make_sized(value: Value, span: Span) -> Any:
 
 
 def contains_item(container: Argument, item: Argument) -> bool:
-    """Return whether `item in container` holds; raises an error for no string in a string, or a container without
-    items.
-    """
+    """Return whether `item in container` holds; raises an error for a number in a string, or for no container."""
     if isinstance(container.value, str):
         if not isinstance(item.value, str):
             raise_error(

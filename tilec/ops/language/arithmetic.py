@@ -168,8 +168,7 @@ def build_runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> 
 
 
 def unify_operands(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, tile.Expr]:
-    """Return both sides as expressions of their common type; raises an error for two unlike float types of equal size.
-    """
+    """Return both sides as expressions of their common type; raises an error for unlike floats of equal size."""
     if not is_runtime(a.value):
         right = as_expr(b)
         return _convert_literal(a, right.dtype), _promote_operand(right, a)

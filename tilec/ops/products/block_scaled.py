@@ -186,8 +186,7 @@ def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple
 
 
 def _fits_word(k: int, step: int) -> bool:
-    """Return whether a word of four scales, each for `step` elements along K, covers `k`, here and in the next tiles.
-    """
+    """Return whether a word of four scales, each for `step` elements along K, covers `k`, here and in later tiles."""
     return k <= SCALES_PER_WORD * step and not (SCALES_PER_WORD * step % k if k > step else step % k)
 
 
