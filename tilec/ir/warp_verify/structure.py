@@ -42,7 +42,7 @@ def check_partition(program: Program) -> Iterator[str]:
 
 
 def check_shared_memory(program: Program) -> Iterator[str]:
-    """Yield a message where shared tiles share a name, overlap against the rules, or pass barriers or the end (rule 2)."""
+    """Yield a message where shared tiles share a name, overlap illegally, or pass barriers or the end (rule 2)."""
     names = [t.buffer.name for t in program.shared]
     yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     in_rings = {name for ring in program.rings for name in ring.buffers}
@@ -208,7 +208,7 @@ def check_replicas(program: Program) -> Iterator[str]:
 
 
 def check_early_start(program: Program) -> Iterator[str]:
-    """Yield a message, if the grid begins early, for each tensor access before a wait, or if no role waits (rule 9)."""
+    """Yield a message, if the grid begins early, for each tensor access before a wait, or if none waits (rule 9)."""
     if not program.begins_early:
         return
     tensors = {p.name for p in program.params if not isinstance(p, tile.Var)}
@@ -291,7 +291,7 @@ def find_overlaps(program: Program) -> Overlaps:
 
 
 def _have_same_row_owners(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
-    """Return whether rows of two shared tiles, where these overlap, begin at the same bytes and have the same owners."""
+    """Return whether rows of two shared tiles, where these overlap, begin at the same bytes and have equal owners."""
     if shared_tile.layout.row_bytes != other.layout.row_bytes:
         return False
     mine, others = (_row_owners(t, parts) for t in (shared_tile, other))
