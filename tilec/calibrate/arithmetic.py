@@ -48,7 +48,9 @@ def _float_literal(value: float) -> str:
 
 
 def _fma_chain(both: bool = False) -> str:
-    """Return the timed PTX loop of x = x / 2 + 1 / 2 from the thread's index; `both`: time in cycles and ns."""
+    """Return PTX that times a loop of x = x / 2 + 1 / 2 from the thread's index, with x to %word; `both`: in cycles and
+    ns.
+    """
     half = _float_literal(0.5)
     chain = "\n".join([f"    fma.rn.f32 %f0, %f0, {half}, {half};"] * (2 * CHAIN))
     body = emit_loop(chain)
@@ -67,7 +69,7 @@ def _expected_halving(run: Run) -> Array:
 
 
 def _mufu_chains(name: str, chains: int, rounds: int) -> str:
-    """Return a timed PTX loop of interleaved chains of one transcendental instruction; the word is their maximum."""
+    """Return a timed PTX loop of `rounds` links of each of `chains` chains of MUFU[`name`]; the word is the maximum."""
     before, instruction, _ = MUFU[name]
     lines = [
         f"    {text.format(x=f'%f{chain}', t=f'%f{chain + 16}')}"

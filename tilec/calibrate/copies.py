@@ -98,13 +98,14 @@ _READ_BACK = "    ld.shared.b32 %word, [%smem];\n"
 
 
 def _load_latency(box: int) -> str:
-    """Return PTX in which thread 0 loads boxes one at a time, timed from DRAM and from L2, with issue time in %t2.
+    """Return PTX in which thread 0 loads boxes one at a time, timed from DRAM, then from L2; %t2 adds up the latter's
+    issue.
 
     It has an even number of iterations, so that the barrier's phase ends as it began.
     """
 
     def load_boxes(name: str) -> str:
-        """Return a loop that loads the next box, times its issue into %t2, and waits for the box."""
+        """Return a loop labelled `name` that loads the next box, adds its issue cycles to %t2, and waits for it."""
         return emit_loop(
             f"""    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars], {box * ROW_BYTES};
     mov.u64 %rd1, %clock64;
@@ -139,10 +140,12 @@ def _word_of_thread_0(run: Run, word: int | Array) -> Array:
 
 
 def _store_latency(box: int) -> str:
-    """Return PTX that stores one box at a time, timed until shared memory is read, then until data is written."""
+    """Return PTX in which thread 0 stores a filled box row after row, timed until read, then until written."""
 
     def store_boxes(name: str, until: str) -> str:
-        """Return a loop that stores a box and waits for it: until read, or until written, by suffix `until`."""
+        """Return a loop labelled `name` that stores a box and waits: until read, or until written, by the suffix
+        `until`.
+        """
         return emit_loop(
             f"""    {_STORE} [%map, {{0, %r5}}], [%smem];
     cp.async.bulk.commit_group;
@@ -190,7 +193,7 @@ def _select_row(box: int, window: int) -> str:
 
 
 def _issue_box(box: int, window: int, slot: int) -> str:
-    """Return PTX that loads the next box into a ring slot, and tells the slot's mbarrier the bytes to expect."""
+    """Return PTX that loads the block's next box within `window` rows to a ring slot, announced to its mbarrier."""
     size = box * ROW_BYTES
     return f"""{_select_row(box, window)}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
     add.u32 %r8, %smem, {slot * size};
@@ -199,7 +202,9 @@ def _issue_box(box: int, window: int, slot: int) -> str:
 
 
 def _load_stream(box: int, window: int) -> str:
-    """Return PTX in which thread 0 keeps eight box loads in flight in a timed loop, then waits for the last ones."""
+    """Return PTX in which thread 0 loads boxes, eight in flight, in a loop timed in cycles and ns, and waits for the
+    last.
+    """
     first = "".join(_issue_box(box, window, slot) for slot in range(SLOTS))
     body = "".join(emit_wait(slot, "%r6", f"WAIT{slot}") + _issue_box(box, window, slot) for slot in range(SLOTS))
     last = "".join(emit_wait(slot, "%r6", f"LAST{slot}") for slot in range(SLOTS))
@@ -224,7 +229,7 @@ def _expect_stream(box: int, window: int) -> Callable[[Run], Array]:
 
 
 def _store_stream(box: int) -> str:
-    """Return PTX in which thread 0 stores one box to row after row, four in flight, in a timed loop."""
+    """Return PTX that fills a box and times thread 0's stores of it to row after row, at most four in flight."""
     one = f"""{_select_row(box, SM_WINDOW)}    {_STORE} [%map, {{0, %r5}}], [%smem];
     cp.async.bulk.commit_group;
     cp.async.bulk.wait_group.read 3;
@@ -269,10 +274,14 @@ STEP = 4096 + 128
 
 
 def _pointer_chase() -> str:
-    """Return PTX of dependent global loads, each at an address from the last word, timed from DRAM and from L2."""
+    """Return PTX in which thread 0 times dependent global loads from DRAM, then from L2; %word gets the last byte
+    offset.
+    """
 
     def follow_chain(name: str, start: str) -> str:
-        """Return a loop of four links from byte `start` of memory: load a word, and add it and STEP to the address."""
+        """Return a loop labelled `name` of four links from byte `start` of memory: load a word, add it and STEP to the
+        address.
+        """
         link = f"""    ld.global.cg.b32 %r8, [%rd3];
     cvt.u64.u32 %rd4, %r8;
     add.u64 %rd3, %rd3, %rd4;

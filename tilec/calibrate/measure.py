@@ -66,7 +66,9 @@ class Measurement:
     faults: Mapping[str, str]
 
     def spread(self, name: str) -> Spread:
-        """Return the median, tenth and ninetieth percentile of the figure's runs."""
+        """Return the median, tenth and ninetieth percentile of the figure's runs; raise KeyError if it was not
+        measured.
+        """
         ordered = sorted(self.figures[name])
         tenth = len(ordered) // 10
         return Spread(statistics.median(ordered), ordered[tenth], ordered[-1 - tenth])
@@ -186,8 +188,8 @@ def measure_target(
     keep: Callable[[Measurement], None] = lambda measurement: None,
 ) -> Measurement:
     """Run every probe that the target supports, and return the times, and the reason for each probe that failed.
-
-    `note` is called with each probe. `keep` receives the results so far before each probe, in case a run never ends.
+    `cubin_of` returns a probe's cubin. `note` is called with each probe. `keep` receives the results so far before each
+    probe, in case a run never ends.
     """
     figures: dict[str, tuple[float, ...]] = {}
     faults: dict[str, str] = {}
@@ -209,7 +211,7 @@ def measure_target(
 
 
 def measure_slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[list[float]]:
-    """Yield, for each pair of a short and a long run, the time of one operation in each reading.
+    """Yield, for each of `repeats` pairs of a short and a long run, the time of one operation in each reading.
 
     A first pair warms up. Raises `ProbeFault` where the threads leave wrong words.
     """

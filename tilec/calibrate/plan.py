@@ -66,11 +66,15 @@ class Figures:
         self.sms = measurement.sms
 
     def check(self, key: str, figure: str, took: float, *, is_limit: bool = False, **at: float) -> None:
-        """Record a check, done later: the formula at `key`, for parameters `at`, must be near the measured figure."""
+        """Record a check for later: the formula at `key`, for parameters `at`, must be near `took`, or below it if
+        `is_limit`.
+        """
         self.checks.append(Check(key, figure, took, at, is_limit))
 
     def __getitem__(self, name: str) -> float:
-        """Return the median of a figure, and record that it was read, with its spread."""
+        """Return the median of a figure, and record that it was read, with its spread; raise KeyError if it was not
+        measured.
+        """
         spread = self._of.spread(name)
         self.used[name] = spread.relative
         return spread.median
@@ -82,13 +86,17 @@ class Figures:
 
     @property
     def mhz(self) -> int:
-        """Return the clock in MHz for new rows: measured under load, else the target file's, else that of one SM."""
+        """Return the clock in MHz for new rows: under load if measured and not idle, else the file's, else that of one
+        SM.
+        """
         if "clock under load" in self._of.figures and not self.explain_idle():
             return round(1000 * self["clock under load"] / self["clock under load ns"])
         return self._file_mhz or round(self.sm_mhz)
 
     def explain_idle(self) -> str:
-        """Return why the clock under load is no good, if the tensor cores were idle meanwhile; else empty."""
+        """Return why the clock under load is refused: the tensor cores idled meanwhile; empty if busy, or wgmma is
+        unmeasured.
+        """
         if "wgmma.ss bf16 n256" not in self._of.figures:
             return ""
         took, products = self["clock under load"], tensor.IN_FLIGHT * self["wgmma.ss bf16 n256"]
@@ -114,7 +122,8 @@ class DerivedRows:
 
 
 def derive_checked_rows(measurement: Measurement, file_mhz: int | None = None) -> DerivedRows:
-    """Return a row for each table with all figures measured, and the reasons for cells that figures contradict.
+    """Return a row for each table with all figures measured and a cell left, and the reasons for refused cells or
+    tables.
 
     `file_mhz` is the file's clock, which stays where none is measured under load.
     """
@@ -194,8 +203,8 @@ def _alu_cells(figures: Figures) -> dict[str, Value]:
 
 def _tma_cells(figures: Figures, name: str, latency: Callable[[int], float], alone: str, path: str) -> dict[str, Value]:
     """Return a TMA instruction's occupancy and latency formulas in bytes, fitted to boxes, and record their checks.
-
-    `alone` is the figure of a box with nothing else in flight.
+    `latency` returns the cycles for a number of bytes, `path` is the slot of the transfer, and `alone` is the figure of
+    a box with nothing else in flight.
     """
     small, large = (
         figures[f"{name} throughput, boxes of {box * ROW_BYTES} bytes"] for box in (copies.SMALL, copies.LARGE)
@@ -259,7 +268,9 @@ def _ld_global_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
-    """Return formulas of a shared access's occupancy and, unless `chain_bytes` is 0, latency; record their checks."""
+    """Return formulas of a shared access's occupancy and, unless `chain_bytes` is 0, latency; record their checks.
+    `name` is the access, `port` the slot of its port.
+    """
     rate = _as_text(shared.SM_BYTES / figures[f"{name} throughput"])
     cells: dict[str, Value] = {"uses.lsu": f"bytes / {rate}", f"uses.{port}": f"bytes / {rate}"}
     for key in cells:
@@ -272,7 +283,9 @@ def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) 
 
 
 def _issue_formula(figures: Figures) -> str:
-    """Return the formula, linear in `count`, of a warpgroup's cycles to issue wgmma products; record its checks."""
+    """Return the formula, linear in `count`, of the cycles to issue wgmma products, no negative constant; record
+    checks.
+    """
     few, many = figures[f"wgmma issue {tensor.FEW}"], figures[f"wgmma issue {tensor.MANY}"]
     for count, took in ((tensor.FEW, few), (tensor.MANY, many)):
         figures.check("issue", f"wgmma issue {count}", took, count=count)

@@ -111,9 +111,8 @@ def build_manifest(probe: Probe, target: str) -> launch.Manifest:
 
 def build_ptx(probe: Probe, target: str, version: str) -> str:
     """Return the probe's whole PTX module: its body in a frame that sets registers up and stores readings and words.
-
     The body finds the thread in %thread, its warp and lane in %warp and %lane, the block in %block, shared memory at
-    %smem, the iterations in %left; it leaves its readings in %t0 … and the thread's word in %word.
+    %smem, and the iterations in the parameter `trips`; it leaves its readings in %t0 … and the thread's word in %word.
     """
     params = [".param .u64 times", ".param .u64 result", ".param .u32 trips"]
     params += [".param .u64 memory", ".param .u32 rows"] if probe.rows else []
@@ -183,7 +182,9 @@ def _load_memory_parameters(probe: Probe) -> str:
 
 
 def emit_loop(body: str, name: str = "LOOP") -> str:
-    """Return PTX of a loop that runs the body `trips` times, a kernel parameter; %left counts down to 1."""
+    """Return PTX of a loop labelled `name` that runs the body as often as parameter `trips` says; %left counts down to
+    1.
+    """
     return f"""    ld.param.u32 %left, [trips];
 {name}:
 {body}
@@ -213,7 +214,10 @@ def emit_timed_twice(inner: str) -> str:
 
 
 def emit_fill(size: int, threads: int, word: str, is_async: bool = False) -> str:
-    """Return PTX in which all threads fill `size` bytes of shared memory, the word at %r0 computed by `word` in %r2."""
+    """Return PTX in which all `threads` threads of a block fill `size` bytes of shared memory, and then meet. `word` is
+    PTX that computes in %r2 the word at offset %r0. With `is_async` each thread fences its writes for the asynchronous
+    proxy.
+    """
     return f"""    shl.b32 %r0, %thread, 2;
 FILL:
     add.u32 %r1, %smem, %r0;
@@ -234,7 +238,9 @@ def emit_barriers(count: int) -> str:
 
 
 def emit_wait(bar: int, parity: str, label: str) -> str:
-    """Return PTX that polls an mbarrier until its phase of this parity ends, and traps after too many polls."""
+    """Return PTX that polls mbarrier number `bar` until its phase of this parity, an operand, ends; too many polls
+    trap. Its labels begin with `label`.
+    """
     return f"""    mov.u32 %polls, 0;
 {label}:
     mbarrier.try_wait.parity.shared::cta.b64 %done, [%bars+{8 * bar}], {parity};

@@ -48,7 +48,7 @@ def _toml_value(value: Value) -> str:
 
 
 def _find_section(lines: Sequence[str], table: str) -> range | None:
-    """Return the numbers of the lines from a table's header to the next; None if there is no such table."""
+    """Return the numbers of the lines between a table's header and the next header; None if there is no such table."""
     if f"[{table}]" not in lines:
         return None
     start = lines.index(f"[{table}]") + 1
@@ -57,7 +57,9 @@ def _find_section(lines: Sequence[str], table: str) -> range | None:
 
 
 def _replace_value(lines: list[str], section: range, table: str, key: str, entry: str, file: str) -> Change:
-    """Replace a key's value, or a slot's cycles, in `lines` and return the change; raise an error if it is missing."""
+    """Replace a key's value, or a slot's cycles, in `lines` and return the change; raise `bad-target-file` if it is
+    missing.
+    """
     slot = key.removeprefix("uses.")
     pattern = rf'^(\s*\{{ slot = "{re.escape(slot)}", cycles = )("[^"]*"|[\d.]+)(.*)$'
     if slot == key:

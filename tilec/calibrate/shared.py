@@ -50,9 +50,8 @@ def shared_probes() -> Iterator[Probe]:
 
 
 def _address_chase(load: str, step: int, words: int) -> str:
-    """Return PTX in which each lane loads, in a timed chain, from the address that it just loaded.
-
-    32 addresses fill the words, repeated.
+    """Return PTX in which each lane times a chain of `load`, each from the address loaded last; %word gets its offset.
+    Before, `words` words are filled with 32 addresses, `step` bytes apart, again and again.
     """
     word = f"""    shr.u32 %r2, %r0, 2;
     and.b32 %r2, %r2, 31;
@@ -79,7 +78,9 @@ _MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
 
 
 def _load_stream(access: str) -> str:
-    """Return a timed PTX loop of shared-memory loads of ones, which %word adds up; `access` is the load's text."""
+    """Return PTX that fills shared memory with ones, times loads by format `access` (places v, at) and adds them in
+    %word.
+    """
     lines = [_SELECT_HALF]
     for number in range(ACCESSES):
         v = [f"%r{12 + 4 * (number % 4) + i}" for i in range(4)]
@@ -89,7 +90,9 @@ def _load_stream(access: str) -> str:
 
 
 def _store_stream(access: str) -> str:
-    """Return a timed PTX loop that stores %left, the iterations left, and reads the last word back."""
+    """Return PTX that times stores of %left, the iterations left, by format `access` (place at), and reads the last
+    word back.
+    """
     lines = [_SELECT_HALF]
     lines += ["    " + access.format(at=f"%r9+{number * ACCESS_BYTES}") for number in range(ACCESSES)]
     last = ACCESSES * ACCESS_BYTES + (ACCESSES - 1) * ACCESS_BYTES

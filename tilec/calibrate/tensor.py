@@ -104,14 +104,14 @@ def _clear_accumulators(operand: Operand, count: int) -> str:
 
 
 def _expect_mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callable[[Run], Array]:
-    """Return the function of a run's expected words: the total of all accumulators of products of ones."""
+    """Return the function of a run's expected words: the total of sums, from 0, 1, … on, of products of ones."""
     each = operand.k * rounds
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     return expect_same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trip_count, threads, dtype)
 
 
 def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
-    """Return a timed PTX loop of mma.sync of ones into `sums` accumulators; the word is their total.
+    """Return a timed PTX loop of `rounds` mma.sync of ones into each of `sums` accumulators; the word is their total.
 
     They start differently, so that the assembler merges none.
     """
@@ -140,7 +140,8 @@ def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
 
 
 def _wgmma_probe(name: str, operand: Operand, n: int, chain: str, operations: int, count: int = 0) -> Probe:
-    """Return a probe of wgmma on ones: fill operands, run `chain`, and expect the sum of the products.
+    """Return a probe of wgmma on ones that fills operands and runs `chain`; the word is their sum, at most
+    `operand.most`.
 
     `count` is the number of products an iteration, where it is not `operations`.
     """
@@ -172,7 +173,9 @@ def _set_up_operands(operand: Operand, n: int) -> str:
 
 
 def _emit_product(operand: Operand, n: int, step: int, in_registers: bool, keeps: str = "1") -> str:
-    """Return the text of one wgmma instruction; `keeps` (1 or a predicate) says if it adds to the accumulators."""
+    """Return the text of one wgmma instruction; `keeps` (1 or a predicate) says if it adds to the accumulators. B, and
+    A unless `in_registers`, have the descriptors number `step`.
+    """
     sums = ", ".join(f"%sum{i}" for i in range(n // 2))
     a = "{%r4, %r5, %r6, %r7}" if in_registers else f"%da{step}"
     transposed = (", 0" if in_registers else ", 0, 0") if operand.transposes else ""
@@ -183,7 +186,9 @@ def _emit_product(operand: Operand, n: int, step: int, in_registers: bool, keeps
 
 
 def _product_chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_registers: bool = False) -> str:
-    """Return a timed loop of wgmma groups of `count` products into the same sums, with `left` groups in flight."""
+    """Return a timed loop of wgmma groups of `count` products into the same sums, with `left` groups in flight. A is in
+    registers %r4 to %r7 if `in_registers`, else in shared memory.
+    """
     products = "\n".join(_emit_product(operand, n, step % 4, in_registers) for step in range(count))
     body = f"""    wgmma.fence.sync.aligned;
 {products}

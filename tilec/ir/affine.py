@@ -188,7 +188,7 @@ def _floor_quotient(x: float, y: float) -> float:
 
 
 def _interval_of_binary(op: str, a: Interval, b: Interval) -> Interval:
-    """Return the bounds of `a op b` from both operands' bounds, without overflow; `UNKNOWN` for other operations."""
+    """Return the bounds of `a op b` from both operands' bounds, without overflow; `UNKNOWN` where no rule is known."""
     match op:
         case "add":
             return (a[0] + b[0], a[1] + b[1])

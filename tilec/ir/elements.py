@@ -58,7 +58,9 @@ def fill_with_poison(array: Array, dtype: DType) -> None:
 
 
 def is_poison(array: Array, dtype: DType) -> Array:
-    """Return a mask with an entry for each element: whether it still has the bits that `fill_with_poison` wrote."""
+    """Return a mask with an entry for each element: whether it has the bits that `fill_with_poison` wrote; False for
+    bool.
+    """
     left = _POISON.get(dtype.name, int.from_bytes(b"\xab" * array.itemsize))
     marked: Array = array.view(f"uint{8 * array.itemsize}") == left
     return np.repeat(marked, dtype.per_byte, axis=-1) if dtype.per_byte > 1 else marked

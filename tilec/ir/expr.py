@@ -131,8 +131,9 @@ def cast_expr(expr: tile.Expr, dtype: DType) -> tile.Expr:
 
 
 def common_type(a: DType, b: DType) -> DType | None:
-    """Return the type that `a op b` is computed in: the float, wider or unsigned one; None for two floats of equal
-    size. Two bools are computed as int32."""
+    """Return the type that `a op b` is computed in: the float, wider or unsigned one; None for unlike floats of equal
+    size. Two bools are computed as int32.
+    """
     if a == b:
         return INT32 if a == BOOL else a
     if a == BOOL or b == BOOL:

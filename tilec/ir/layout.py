@@ -192,8 +192,9 @@ class Fragment:
         return mine == others
 
     def to_canonical(self) -> Fragment:
-        """Return an equal layout in normal form: digits of size 1 dropped, neighbours that continue one another
-        merged."""
+        """Return the layout in normal form: digits of size 1 and replicating registers dropped, continuing digits
+        merged.
+        """
         registers = tuple(a for a in self.registers if a.dim >= 0)
         return Fragment(self.shape, _merge_axes(self.threads), _merge_axes(registers))
 

@@ -304,7 +304,7 @@ def manifests_in_module(module: Module) -> tuple[Manifest, ...]:
 
 
 def extract_from_ptx(text: str) -> list[Manifest]:
-    """Return the manifests in PTX text, sorted by entry; raises `ptx-syntax` or `no-manifest`."""
+    """Return the manifests in PTX text, sorted by entry; raises `ptx-syntax`, `no-manifest` or `bad-manifest`."""
     from tilec.ptx.parse import PtxSyntaxError, parse_module
 
     try:
@@ -317,7 +317,7 @@ def extract_from_ptx(text: str) -> list[Manifest]:
 
 
 def extract_from_cubin(cubin: bytes) -> list[Manifest]:
-    """Return the manifests in a cubin's bytes, sorted by entry; raises `not-a-cubin` or `no-manifest`."""
+    """Return a cubin's manifests, sorted by entry; raises `not-a-cubin`, `no-manifest` or `bad-manifest`."""
     try:
         found = dict(_manifest_symbols(cubin))
     except (struct.error, ValueError, IndexError, OverflowError) as error:

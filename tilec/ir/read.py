@@ -207,7 +207,9 @@ class _KernelParser:
         return tuple(k for name in names for k in known if k == name)
 
     def read_layout_annotations(self) -> Iterator[tile.LayoutAnnotation]:
-        """Yield the layout of a tile from each `layout` line: a swizzle, a placement, or threads and registers."""
+        """Yield the layout of a tile from each `layout` line, or fail: a swizzle, a placement, or threads and
+        registers.
+        """
         while taken := self.take_line(_PINNED):
             found, line = taken
             buffer, node = self.find_buffer(ast.Name(found[1]), line), self.parse_python(found[2], line)
@@ -276,7 +278,9 @@ class _KernelParser:
         return tuple(stmts)
 
     def read_statement(self, line: _SourceLine) -> tile.Stmt:
-        """Return the statement at this line with those nested in it, and move past it; declares a bind's variable."""
+        """Return the statement at this line with those nested in it, and move past it, or fail; declares a bind's
+        variable.
+        """
         if line.text.startswith("if ") and line.text.endswith(":"):
             return self.read_branch(line)
         if line.text.startswith("while ") and line.text.endswith(":"):
@@ -329,8 +333,7 @@ class _KernelParser:
         return tile.If(condition, then, orelse, line.span)
 
     def read_parallel(self, names: str, arguments: _Arguments, line: _SourceLine) -> tile.Parallel:
-        """Return a parallel nest from its extents, its options by name, and the lines of its body; declares its
-        variables."""
+        """Return a parallel nest from its extents, options by name and body lines, or fail; declares its variables."""
         extents = tuple(self.read_literal(argument, int, line) for argument in arguments.positional)
         given = arguments.named
         width, layout, asynchronous, versions = (
@@ -388,8 +391,7 @@ class _KernelParser:
         return variables, read
 
     def read_for(self, names: str, kind: str, arguments: _Arguments, line: _SourceLine) -> tile.For:
-        """Return a loop of this kind from its bounds, its options by name, and the lines of its body; declares its
-        variable."""
+        """Return a loop of this kind from its bounds, options by name and body, or fail; declares its variable."""
         if not 2 <= len(arguments.positional) <= 3:
             self.fail_at(f"{kind} takes a start, a stop and perhaps a step", line)
         start, stop = (self.read_node(argument, line) for argument in arguments.positional[:2])
@@ -422,8 +424,9 @@ class _KernelParser:
         given = self.read_literal(node, dict, line)
 
         def read_members(name: str, kind: type[T]) -> tuple[T, ...] | None:
-            """Remove the list `name` from the dictionary and return it as a tuple of `kind`; None if it is not
-            there."""
+            """Remove the list `name` from the dictionary and return it as a tuple of `kind`, or fail; None if it is not
+            there.
+            """
             value = given.pop(name, None)
             if value is None:
                 return None
@@ -443,8 +446,9 @@ class _KernelParser:
             self.fail_at(f"{what} has no '{next(iter(given))}'", line)
 
     def read_atomic(self, previous: tile.Var | None, atomic: tile.Atomic, text: str, line: _SourceLine) -> tile.Store:
-        """Return an atomic store read from its element, value (unless it is a load) and order; declares `previous` if
-        given. The order is relaxed where none is written."""
+        """Return an atomic store from its element, value (unless a load) and order, or fail; declares `previous` if
+        given. The order is relaxed where none is written.
+        """
         arguments = self.parse_arguments(text, line)
         self.reject_leftovers(arguments.named, f"atomic_{atomic}", line)
         element, *rest = (self.read_node(a, line) for a in arguments.positional[: 1 if atomic == "load" else 2])
@@ -472,8 +476,7 @@ class _KernelParser:
             self.fail_at(str(error), line)
 
     def read_region(self, node: ast.expr, line: _SourceLine) -> tile.Region:
-        """Return the region that `BUFFER[START:+EXTENT, …]` describes; `:` is a whole dimension, a lone index has
-        extent 1."""
+        """Return the region `BUFFER[START:+EXTENT, …]`, or fail; `:` is a whole dimension, a lone index one place."""
         if not isinstance(node, ast.Subscript):
             self.fail_at(f"'{ast.unparse(node)}' is not a region of a buffer", line)
         buffer = self.find_buffer(node.value, line)

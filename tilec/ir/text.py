@@ -38,7 +38,9 @@ def print_kernel(kernel: tile.Kernel, *, note: Note | None = None) -> str:
 
 
 def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
-    """Yield the text lines of a kernel: header, declarations, layouts and options, then its statements."""
+    """Yield the text lines of a kernel: header, declarations, layouts, options, then statements, with `note`'s
+    comments.
+    """
     params = ", ".join(p.name for p in kernel.params)
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     block = ", ".join(f"{var.name} < {show_extent(extent)}" for var, extent in grid)

@@ -91,7 +91,9 @@ def show_fragment(layout: Fragment) -> str:
 
 
 def _body_lines(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterator[str]:
-    """Yield the lines of operations and their bodies, with a comment wherever the position in a pipeline changes."""
+    """Yield the lines of operations and their bodies, with a comment wherever the pipeline position, first `heading`,
+    changes.
+    """
     around = heading
     for op in body:
         if op.moment is not None and heading != (heading := _position_heading(op.moment)):

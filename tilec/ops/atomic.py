@@ -84,7 +84,9 @@ class AtomicTile(tile.TileOp):
 
 
 def _read_order(call: Call, kind: tile.Atomic) -> tile.Order:
-    """Return the memory order of a call, relaxed if it has none; refuses one that the combination does not support."""
+    """Return a call's memory order, relaxed if it has none, `consume` as acquire; refuses one unsupported by the
+    combination.
+    """
     name = call["memory_order"].value if "memory_order" in call.arguments else None
     if name is None:
         return "relaxed"

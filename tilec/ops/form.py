@@ -66,7 +66,7 @@ def show_violations(kernel: tile.Kernel) -> Iterator[str]:
 
 
 def _find_statement_violations(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator[str]:
-    """Yield the violations of one operation: its fields, attributes only passes may set, its leader, its regions.
+    """Yield an operation's violations of the first kind found: fields, attributes only passes may set, leader, regions.
     Nothing for another statement."""
     if not isinstance(stmt, tile.TileOp):
         return

@@ -117,8 +117,9 @@ _SPELLINGS: dict[str, Spelling] = {}
 
 
 def register_operation(operation: Operation[Op]) -> Operation[Op]:
-    """Add an operation and its spellings to the registry, and its class to tile IR's text; return the operation. It is
-    called once by the file that owns the operation."""
+    """Add an operation and its spellings to the registry, and its class to tile IR's text if `in_text`; return it. It
+    is called once by the file that owns the operation; a second operation of one name is an error.
+    """
     assert operation.name not in _OPERATIONS, f"two operations are called {operation.name}"
     if operation.type.in_text:
         register_operation_class(operation.type)

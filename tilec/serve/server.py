@@ -63,8 +63,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer a GET request with the page, its files, the list of kernels, a kernel or a report; refuse any other
-        path."""
+        """Answer a GET request with the page, its files, a list of kernels, a kernel or a report; refuse foreign hosts,
+        other paths.
+        """
         if self._is_foreign():
             return
         path = unquote(urlsplit(self.path).path)

@@ -130,7 +130,7 @@ class Target:
         return replace(self, features=tuple(f for f in self.features if f != feature))
 
     def of(self, gpu: Gpu) -> Target:
-        """Return the target with the limits and shared cycles in which a product differs, and with its name."""
+        """Return the target with the limits and shared cycles in which a product differs, and `gpu` set to its name."""
         limits, families = _override_limits(self.limits, gpu.limits), _override_limits(self.families, gpu.families)
         kinds = tuple(replace(kind, families=families) for kind in self.kinds)
         return replace(self, limits=limits, families=families, kinds=kinds, gpu=gpu.name)
@@ -394,7 +394,7 @@ _REQUIRED_NAMES: Mapping[Feature | Literal[""], _RequiredNames] = {
 
 
 def _find_absent_names(target: Target) -> Iterator[str]:
-    """Yield a message for each feature, limit, pool or price that the compiler needs and a target lacks."""
+    """Yield a message for each feature, limit, pool or price that a target lacks or prices by other parameters."""
     for feature in UNIVERSAL_FEATURES:
         if not target.has(feature):
             yield f"features: '{feature}' is missing; every supported machine has it"

@@ -40,7 +40,7 @@ def find_constants(module: ast.Module) -> dict[str, Value | None]:
 
 
 def find_tunable_roles(module: ast.Module) -> dict[str, ConstantRole]:
-    """Return the role (tile, stages or threads) of each tunable whole-number constant, in the order of the file.
+    """Return the role, by first use, of each tunable positive whole constant (tile, stages or threads), in file order.
 
     Constants that tensor shapes depend on are not tunable.
     """

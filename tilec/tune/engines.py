@@ -60,9 +60,9 @@ class LocalEngine:
         return ProcessPoolExecutor(self.processes, context, _start_worker, (os.getpid(),))
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
-        """Yield the number and result of each task; after a crash retry each unfinished task alone.
-
-        A dying process breaks the pool and all running tasks; so only the task at fault is lost.
+        """Yield the number and result of each task; after a crash retry each unfinished task alone. A dying process
+        breaks the pool and all running tasks; so only the task at fault is lost. Running tasks are terminated if the
+        caller stops.
         """
         unfinished = dict(enumerate(tasks))
         try:

@@ -45,7 +45,9 @@ class Journal:
             raise
 
     def _open(self, about: Mapping[str, str]) -> None:
-        """Open or make the database; write `about` into a new one, or raise an error if an existing one has another."""
+        """Open or make the database; write `about` into a new one, or raise `bad-journal` if an existing one has
+        another.
+        """
         with self._readable():
             self._base = sqlite3.connect(self.path, isolation_level=None)
             tables = {name for (name,) in self._base.execute("SELECT name FROM sqlite_master")}
@@ -81,7 +83,7 @@ class Journal:
             cursor.executemany("INSERT OR IGNORE INTO trials (point) VALUES (?)", [(_encode_point(p),) for p in points])
 
     def note(self, point: Point, outcome: Outcome) -> None:
-        """Record the outcome of a point's trial."""
+        """Record the outcome of a point's trial; do nothing for a point that has no trial number."""
         values = outcome_to_json(outcome), _encode_point(point)
         with self._write_transaction() as cursor:
             cursor.execute("UPDATE trials SET outcome = ? WHERE point = ?", values)
@@ -103,7 +105,7 @@ class Journal:
             yield schema.read_value(wanted, row, "a row")
 
     def _check(self, known: dict[str, str], wanted: dict[str, str]) -> None:
-        """Raise `bad-journal` if the journal was written for another kernel, target or compiler."""
+        """Close and raise `bad-journal` if the journal was written for another kernel, target or compiler."""
         for name, value in wanted.items():
             if known.get(name) != value:
                 shown = "" if len(value) > 40 else f": it has {known.get(name, 'none')}, this is {value}"
@@ -129,7 +131,9 @@ class Journal:
 
     @contextmanager
     def _write_transaction(self) -> Iterator[sqlite3.Cursor]:
-        """Yield a cursor in a transaction, committed after the block or rolled back; raise `bad-journal` on failure."""
+        """Yield a cursor in a transaction, then committed, or rolled back; SQLite errors become `bad-journal`, as in
+        `_readable`.
+        """
         try:
             cursor = self._base.cursor()
             try:

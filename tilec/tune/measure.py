@@ -90,7 +90,9 @@ def main(cubin: bytes) -> None:
 
 
 def _build_launches(kernel: Any) -> list[Any]:
-    """Return equal launches of a kernel on enough sets of tensors that together they exceed the L2 cache."""
+    """Return equal launches on 2 to 64 sets of tensors, enough to exceed L2; raise `SizeError` for sizes known at
+    launch.
+    """
     from tilec.host.runtime import copy_to_gpu
     from tilec.support.sizes import evaluate_shape
 
@@ -104,7 +106,8 @@ def _build_launches(kernel: Any) -> list[Any]:
 
 
 def _make_contents(dtype: str, shape: tuple[int, ...]) -> Any:
-    """Return flat contents for a tensor: random floats, because zeros cost less power; zeros for other types.
+    """Return flat contents for a tensor: random floats of 16 bits or more, since zeros cost less power; else zero
+    bytes.
 
     Zeros are valid indices.
     """

@@ -29,9 +29,7 @@ class Outcome:
         return max(self.by_levels, self.by_schedule)
 
     def cost(self, gpu: str) -> float | None:
-        """Return the milliseconds measured on that GPU, or the cycles if `gpu` is ""; None if the variant cannot be
-        built.
-        """
+        """Return the milliseconds, on whichever GPU, or the cycles if `gpu` is ""; None if refused or not measured."""
         if self.refusal:
             return None
         return self.milliseconds if gpu else float(self.cycles)

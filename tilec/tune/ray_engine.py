@@ -98,9 +98,8 @@ class RayEngine:
         return answers
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
-        """Yield the number and result of each task as it completes; cancel the rest if the caller stops.
-
-        A task whose workers die is lost.
+        """Yield the number of each task as it completes, with its result or `LostTask`; cancel the rest if the caller
+        stops. A task whose workers die is lost.
         """
         from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 

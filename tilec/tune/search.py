@@ -89,7 +89,8 @@ def search_space(
     stages: Collection[str] = (),
     baseline: Point = (),
 ) -> SearchResult:
-    """Try at most `trials` points of a space, the `baseline` first, and return the ranking and the trials.
+    """Try at most `trials` points, the `baseline` first, then in the proposer's order; return the ranking and the
+    trials.
 
     The baseline is a point of the space, or the empty point, which changes nothing. Of points that differ only in the
     knobs `stages` and are equal by the model, one is tried and the others come after all other points.
@@ -124,7 +125,9 @@ def choose_next_batch(
 def _rank_points(
     space: Space, work: TrialWork, engine: Engine, journal: Journal, watcher: SearchObserver, stages: Collection[str]
 ) -> Ranking:
-    """Return all points of the space ranked by predicted cycles; predict and record those that the journal lacks."""
+    """Return the space's points ranked by predicted cycles; predict what the journal lacks, and record all but lost
+    ones.
+    """
     points = [tuple(sorted(point)) for point in space.points()]
     known = journal.read_predictions()
     new = [point for point in points if point not in known]
@@ -152,7 +155,9 @@ def _try_batch(
     journal: Journal,
     watcher: SearchObserver,
 ) -> list[tuple[Point, Outcome]]:
-    """Return the outcomes of a batch, in its order; run and record the trials that the journal lacks."""
+    """Return the outcomes of a batch, in its order; run the trials that the journal lacks, and record all but lost
+    ones. Progress counts `before` earlier trials, of `total`.
+    """
     journal.propose(batch)
     known = {point: one for point, one in journal.outcomes().items() if point in batch and one.holds(work.gpu)}
     for done, (point, outcome) in enumerate(known.items(), before + 1):

@@ -53,7 +53,7 @@ def write_tuned(tuned: TunedVariant) -> str:
 
 
 def read_tuned(text: str, path: str) -> TunedVariant:
-    """Return the variant in a tuned file's text; raise an error for another text or for unknown options."""
+    """Return the variant in a tuned file's text; raise `bad-tuned-file` for other text, `bad-space` for its options."""
     try:
         found = schema.read_record(_File, readers.parse_json(text), "")
     except ValueError as error:
@@ -69,7 +69,7 @@ def read_tuned(text: str, path: str) -> TunedVariant:
 
 
 def apply_tuned(tuned: TunedVariant, base: CompileOptions, path: str) -> CompileOptions:
-    """Return `base` with a tuned file's constants, options and schedule; raise an error if it is for another target.
+    """Return `base` with a tuned file's constants, options, schedule; raise `tuned-for-another` for another target.
 
     `-D` of the command line overrides the file's constants, the file's options override those of the command line.
     """

@@ -54,7 +54,9 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """Return the size of the buffer in bytes; raises `InternalError` where extents are known only at launch."""
+        """Return the size of the buffer in bytes, one for a four-bit element too; raises `InternalError` for dynamic
+        extents.
+        """
         total = self.dtype.bytes
         for extent in self.shape:
             total *= extent

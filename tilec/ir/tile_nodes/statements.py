@@ -85,8 +85,9 @@ class TileOp(OperationInterface):
         return tuple(found)
 
     def map_expressions(self, regions: Callable[[Region], Region], each: Callable[[Expr], Expr]) -> Self:
-        """Return the operation with `regions` applied to its regions and `each` to its expressions; itself if nothing
-        changes."""
+        """Return the operation with `regions` applied to its regions and `each` to its expressions. It is itself if
+        nothing changes and it names no versions.
+        """
         shape = describe_fields(type(self))
         changed: dict[str, Any] = {}
         for key in shape.expressions:

@@ -88,7 +88,9 @@ def _digit_sums(axes: tuple[Axis, ...], dim: int) -> tuple[int, ...]:
 
 
 def _check_fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iterator[str]:
-    """Yield a message where a fragment's layout has another shape, or does not hold each element equally often."""
+    """Yield a message where a fragment's layout has another shape than the buffer, or digits that `_check_digits`
+    refuses.
+    """
     if layout.shape != buffer.shape:
         yield f"{buffer.name} is {buffer.shape}, its layout {layout.shape}"
     else:

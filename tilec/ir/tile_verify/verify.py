@@ -56,7 +56,8 @@ def verify_tile(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[s
 
 def tile_violations(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[tuple[Span, str]]:
     """Yield every broken rule of a kernel in tile IR, as the place in the source and a message: launch, declarations,
-    body."""
+    body. `as_launched` allows a loop to be dynamically scheduled.
+    """
     checker = _Checker(kernel, as_launched)
     for violation in (*_check_launch(kernel), *checker.check_declarations(kernel)):
         yield (kernel.span, violation) if isinstance(violation, str) else violation
@@ -145,7 +146,8 @@ class _Checker:
 
     def check_body(self, body: tuple[tile.Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
         """Yield the violations in a list of statements with their places; variables declared there are invisible
-        afterwards."""
+        afterwards. `in_parallel`: the statements are inside T.Parallel.
+        """
         before = set(self.visible)
         for stmt in body:
             for violation in self._check_statement(stmt, in_parallel):
@@ -153,7 +155,9 @@ class _Checker:
         self.visible = before
 
     def _check_statement(self, stmt: tile.Stmt, in_parallel: bool) -> Iterator[Violation]:
-        """Yield the violations by one statement and those nested in it, and declare the variables that it binds."""
+        """Yield the violations by one statement, inside T.Parallel if `in_parallel`, and those nested; declare what it
+        binds.
+        """
         if in_parallel and isinstance(stmt, tile.TileOp | tile.For | tile.While | tile.Break | tile.Parallel):
             yield f"a {'TileOp' if isinstance(stmt, tile.TileOp) else type(stmt).__name__} is inside Parallel"
         match stmt:
@@ -364,8 +368,9 @@ def _check_loop(loop: tile.For) -> Iterator[str]:
 
 
 def _check_scheduling_hints(loop: tile.For) -> Iterator[str]:
-    """Yield violations where scheduling hints differ in length from the stages, or name statements that do not
-    exist."""
+    """Yield violations where scheduling hints differ in length from the stages, name absent statements or groups below
+    −1.
+    """
     if (hints := loop.scheduling_hints) is None:
         return
     given = {len(part) for part in (loop.stage, hints.asynchronous, hints.groups, hints.sync) if part is not None}

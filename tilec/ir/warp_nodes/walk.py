@@ -20,8 +20,9 @@ def static_trip_count(loop: Loop) -> int | None:
 
 
 def final_guard(loop: Loop) -> Branch | None:
-    """Return the branch around a loop's whole body whose condition, once false, stays false; None for other loops. The
-    condition compares the loop's variable with an upper bound that does not change with it."""
+    """Return the branch around a loop's body, `Let`s before it aside, whose condition, once false, stays false; else
+    None. The condition compares the loop's variable with an upper bound that does not change with it.
+    """
     if not loop.body:
         return None
     *before, guard = loop.body
@@ -42,8 +43,9 @@ def final_guard(loop: Loop) -> Branch | None:
 
 
 def scalar_reads(op: Operation) -> tuple[str, ...]:
-    """Return the names of the tensors whose elements an operation reads in its scalars or indices, in every thread
-    itself."""
+    """Return the names of the buffers whose elements each thread reads for an operation's scalars or indices; none for
+    nests.
+    """
     exprs: tuple[tile.Expr, ...]
     match op:
         case Let(value=value):

@@ -26,8 +26,7 @@ the address itself: a tile, and the target of a matrix descriptor with base offs
 
 
 def check_alignment(program: Program) -> Iterator[str]:
-    """Yield a message for each address of a copy or product in shared memory that lacks the alignment its instruction
-    needs."""
+    """Yield a message for each misaligned address in shared memory: of a copy, a product or a swizzled tile."""
     tiles = {tile.buffer.name: tile for tile in program.shared}
     for tile in program.shared:
         yield from _check_swizzle_atom(tile)
@@ -127,7 +126,9 @@ def _operand_addresses(part: Region, tile: SharedTile) -> Iterator[tuple[str, Bu
 
 
 def _row_step(tile: SharedTile, part: Region | None) -> int:
-    """Return the greatest common divisor of the row addresses that a warp's lanes use; 16 for an author's placement."""
+    """Return the common divisor of the row addresses of a part of a tile (None: all of it); 16 for an author's
+    placement.
+    """
     if tile.layout.placement is not None:
         return ROW_ALIGNMENT  # `run` gives what is contiguous there, no address does
     column = 0 if part is None else affine_form(part.start[-1]).divisor * tile.layout.element_bytes

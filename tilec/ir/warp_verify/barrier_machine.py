@@ -72,8 +72,10 @@ def run_together(
     is_done: Callable[[State], bool],
     is_cut: Callable[[State], bool],
 ) -> Literal["done", "cut", "stuck"]:
-    """Advance all roles in turn until none moves or one is cut short; return `done`, `cut` or `stuck`. `advance`
-    returns whether a role made progress. Where a role is cut short (`is_cut`), roles that wait for it are not stuck."""
+    """Advance all roles in turn until all are done or none moves; return `cut` if one was cut short, else `done` or
+    `stuck`. `advance` returns whether a role made progress. Where a role is cut short (`is_cut`), roles that wait for
+    it are not stuck.
+    """
     while not all(map(is_done, states)):
         has_moved = [advance(state) for state in states]
         if not any(has_moved):

@@ -162,8 +162,9 @@ class Definitions:
     values: dict[tile.Var, list[tile.Expr | Steps]]
 
     def sum(self, expr: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
-        """Return an integer expression as a sum: factors by term, and a constant; variables of one definition are
-        replaced by it."""
+        """Return an integer expression as a sum: factors by term, and a constant; variables with an `_only_value` are
+        replaced.
+        """
         terms: dict[tile.Expr, int] = {}
         constant = self._collect_terms(expr, 1, terms)
         return {atom: factor for atom, factor in terms.items() if factor}, constant
@@ -227,7 +228,8 @@ UNBOUNDED: Bounds = (-math.inf, math.inf)
 def check_box_starts(program: Program) -> Iterator[str]:
     """Yield a message for each TMA store whose box is not proven to begin at 0 or above in each dimension (rule 18).
     Elements above a tensor are not written; a box that begins below it makes the whole store undefined (PTX ISA,
-    cp.async.bulk.tensor)."""
+    cp.async.bulk.tensor). The four rows of a scatter are not checked.
+    """
     found = _StoreCollector()
     for role in (*program.roles, *((program.common,) if program.common is not None else ())):
         found.collect(role.body, {}, ())
@@ -327,8 +329,9 @@ class _BoundsAnalysis:
         return False
 
     def _never_negative_sum(self, condition: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
-        """Return terms and constant of a sum that is 0 or more where the condition holds; the sum 0 if it is no int32
-        comparison."""
+        """Return terms and constant of a sum that is 0 or more where an int32 ordering holds; for other conditions the
+        sum 0. So it does for a condition that reads memory.
+        """
         if _reads_memory(condition):
             return {}, 0
         match condition:
@@ -352,7 +355,9 @@ class _BoundsAnalysis:
         return self.found[expr]
 
     def _bounds_of_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
-        """Return the bounds of a sum: each term's bounds times its factor, plus the constant, wrapped into the type."""
+        """Return the bounds of a sum: each term's bounds times its factor, plus the constant, taken as those of a
+        `dtype` result. So they are wrapped into the type, unless it is int32 index arithmetic.
+        """
         low: float = constant
         high: float = constant
         for atom, factor in terms.items():

@@ -88,7 +88,9 @@ class Conflicts:
         by_all: bool = False,
     ) -> str:
         """Return a message if an operation lacks the wait, barrier or fence that an earlier access to its buffer needs,
-        else "". Both are of one role."""
+        else "". Both are of one role. `write`, `queue` and `by_async` describe the operation's access; `by_all`: it may
+        reach the parts of all warpgroups.
+        """
         if not (earlier.write or write):
             return ""
         where = f"line {op.span.line}: {op_name(op)} on {name}"

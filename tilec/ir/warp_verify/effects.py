@@ -42,7 +42,8 @@ CONTROL_OPERATIONS = (
 
 
 def effects_without_scalars(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
-    """Return reads, writes, queue and asynchronous proxy's buffers of an operation, without the reads of its scalars.
+    """Return reads, writes, queue or None, and asynchronous proxy's buffers of an operation, without its scalars'
+    reads.
     Raises `InternalError` for an unknown operation."""
     op = warp.as_known_operation(op)
     if isinstance(op, CONTROL_OPERATIONS):

@@ -123,8 +123,9 @@ class AccessOrder:
         return ""
 
     def touch(self, role: int, tile: str, slot: int, access: PastAccess) -> str:
-        """Record a role's access to a shared or tensor memory tile, by its threads or a queue; return the violation, or
-        ""."""
+        """Record a role's access to a tile in shared or tensor memory, other buffers ignored; return the violation, or
+        "". The access is by threads or by a queue; its `time` is set, to None in a queue.
+        """
         if tile not in self.tiles and tile not in self.in_tensor:
             return ""  # private to the role, or in global memory
         access.time = None if access.queue is not None else self.known[role][Actor(role)]
@@ -184,7 +185,9 @@ def _outermost_first(moment: warp.PipelinePosition | None) -> list[warp.Pipeline
 
 
 def _pipeline_depths(program: Program) -> dict[str, int]:
-    """Return the number of pipelines around each ring tile's versions, with the innermost one, which advances them."""
+    """Return, by tile of a ring, how many pipelines are around the ring's `Advance` (the least); tiles with 0 are left
+    out.
+    """
     depths: dict[str, int] = {}
     for op in program.operations():
         if isinstance(op, warp.Advance):

@@ -111,8 +111,9 @@ def _merge_ranges(one: Range | None, other: Range | None) -> Range | None:
 
 
 def _are_disjoint(one: tuple[Range | None, ...], other: tuple[Range | None, ...]) -> bool:
-    """Return whether two boxes are proven disjoint along a dimension whose ranges depend on the same fixed
-    variables."""
+    """Return whether two boxes are proven disjoint along a dimension whose ranges depend on the same fixed variables.
+    Unknown ranges, None, prove nothing.
+    """
     for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
         # Ranges that depend on different fixed variables cannot be compared.
         if a is not None and b is not None and a[2] == b[2] and (a[1] < b[0] or b[1] < a[0]):
@@ -129,8 +130,9 @@ def _bounding_boxes(
     fixed: tuple[tile.Var, ...],
     sample: int,
 ) -> tuple[tuple[Range | None, ...], ...]:
-    """Return the box of each access of an operation to a tensor, None for an unknown dimension; empty for strided
-    tensors. The same for vectors, and elements of fewer than 8 bits."""
+    """Return the box of each read, or with `write` store, of a tensor by an operation, None for an unknown dimension.
+    It is empty for strided tensors. The same for vectors, and elements of fewer than 8 bits.
+    """
     known = dict(values) | {var.name: sample * (n + 1) for n, var in enumerate(fixed)}
     found = []
     for buffer, indices, extents, over in _box_accesses(op, tensor, write):
@@ -149,8 +151,9 @@ _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Va
 
 
 def _box_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
-    """Yield buffer, first index and extents of each access to a tensor, with the extents of the operation's own
-    variables. Nothing is yielded where atomics or scalars reach it."""
+    """Yield buffer, first index, extents, and own variables' extents, of each access of a nest or cp.async to a tensor.
+    Of a nest these are the stores if `write`, else the loads. Nothing is yielded where atomics or scalars reach it.
+    """
     if tensor in warp.scalar_reads(op):
         return
     match op:

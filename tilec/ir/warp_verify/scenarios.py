@@ -62,8 +62,9 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 def _evaluate_integer(expr: tile.Expr, values: dict[str, int]) -> int:
-    """Return the value of an integer expression from its variables; raises `_Unknown` if it depends on data or divides
-    by 0."""
+    """Return an integer expression's value; raises `_Unknown` for unknown variables, data, other operators or a divisor
+    0.
+    """
     match expr:
         case tile.Const(value=value):
             return int(value)
@@ -112,8 +113,9 @@ class Execution:
         self.left = False  # whether a break has left the innermost loop
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
-        """Yield a body's operations in the order of execution, loops and branches resolved by the scenario. Control
-        flow itself is yielded only where it reads tensors."""
+        """Yield a body's operations in the order of execution, control flow by the scenario; sets `Let` variables in
+        `values`. Control flow itself is yielded only where it reads tensors.
+        """
         for op in body:
             if self.is_leaving():
                 return
@@ -162,8 +164,9 @@ class Execution:
                     yield op
 
     def iterations_to_run(self, var: str, trip_count: int) -> Iterator[int]:
-        """Yield the numbers of the iterations to run: all of a short loop; of a long one the first and last, some
-        skipped."""
+        """Yield the iterations to run: all of a short loop, or without a period; of a long one the first and the last.
+        The number of skipped ones is kept in `self.skips` for other roles.
+        """
         if not self.period:
             yield from range(trip_count)
             return
@@ -187,7 +190,9 @@ class Execution:
         return self.left
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
-        """Return the loop variable's first value and the trip count, by the values if known, else by the scenario."""
+        """Return a loop variable's first value and trip count: of a steady state by its pipeline, else by values or
+        scenario.
+        """
         if op.following is not None:
             self.asked = True
             return 0, max(1, self.scenario.trip_count[0])

@@ -42,8 +42,7 @@ def check_partition(program: Program) -> Iterator[str]:
 
 
 def check_shared_memory(program: Program) -> Iterator[str]:
-    """Yield a message where shared tiles overlap without being allowed to, or tiles or barriers pass the memory's end
-    (rule 2)."""
+    """Yield a message where shared tiles share a name, overlap illegally, or pass barriers or the end (rule 2)."""
     names = [t.buffer.name for t in program.shared]
     yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     in_rings = {name for ring in program.rings for name in ring.buffers}
@@ -67,8 +66,7 @@ def check_shared_memory(program: Program) -> Iterator[str]:
 
 
 def check_warpgroup_parts(program: Program) -> Iterator[str]:
-    """Yield a message for each access of a role to rows of a tile that another warpgroup of the role stores by TMA
-    (rule 8)."""
+    """Yield a message for each access to rows of a tile that another warpgroup, or role, stores by TMA (rule 8)."""
     layouts = {b.name: layout for b, layout in program.fragments}
     for role in program.roles:
         operations = list(warp.walk_operations(role.body))
@@ -210,8 +208,7 @@ def check_replicas(program: Program) -> Iterator[str]:
 
 
 def check_early_start(program: Program) -> Iterator[str]:
-    """Yield a message for each access to a tensor before the wait for the previous grid, if the grid begins early (rule
-    9)."""
+    """Yield a message, if the grid begins early, for each tensor access before a wait, or if none waits (rule 9)."""
     if not program.begins_early:
         return
     tensors = {p.name for p in program.params if not isinstance(p, tile.Var)}
@@ -230,7 +227,8 @@ def check_early_start(program: Program) -> Iterator[str]:
 
 
 def _touched_by_threads(op: Operation) -> set[str]:
-    """Return the buffers that an operation reads or writes; none for TMA loads and operations of the tensor cores.
+    """Return the buffers that an operation reads or writes; none for TMA loads, `TryCancel`, tcgen05 products and
+    copies.
     Barriers of all order those (rule 11)."""
     if isinstance(op, warp.TmaLoad | warp.TryCancel | warp.TensorMma | warp.TensorCopy):
         return set()
@@ -239,8 +237,9 @@ def _touched_by_threads(op: Operation) -> set[str]:
 
 
 def _holds_own_row_blocks(layout: Fragment, parts: int) -> bool:
-    """Return whether warpgroup i of a layout holds exactly the blocks of `PART_ROWS` rows whose number is i modulo
-    `parts`."""
+    """Return whether each of `parts` warpgroups holds only blocks of `PART_ROWS` rows with its own number modulo
+    `parts`.
+    """
     moved = {layout.register_offset(register)[0] for register in range(layout.register_count)}
     return layout.thread_count == parts * WARPGROUP_THREADS and all(
         (layout.thread_offset(thread)[0] + row) // warp.PART_ROWS % parts == thread // WARPGROUP_THREADS
@@ -292,7 +291,7 @@ def find_overlaps(program: Program) -> Overlaps:
 
 
 def _have_same_row_owners(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
-    """Return whether rows of two shared tiles begin at the same bytes and belong to the same warpgroups."""
+    """Return whether rows of two shared tiles, where these overlap, begin at the same bytes and have equal owners."""
     if shared_tile.layout.row_bytes != other.layout.row_bytes:
         return False
     mine, others = (_row_owners(t, parts) for t in (shared_tile, other))
@@ -304,7 +303,7 @@ def _have_same_row_owners(shared_tile: warp.SharedTile, other: warp.SharedTile, 
 
 
 def _row_owners(shared_tile: warp.SharedTile, parts: int) -> dict[int, int]:
-    """Return the warpgroup that owns each row of a shared tile, by the row's offset in shared memory."""
+    """Return the warpgroup, of `parts`, that owns each row of a shared tile, by the row's offset in shared memory."""
     layout = shared_tile.layout
     begins = (
         shared_tile.offset + v * shared_tile.stride + p * layout.panel_bytes

@@ -115,7 +115,9 @@ def verify_program(program: Program) -> tuple[tuple[str, ...], tuple[SplitRole, 
 
 def _find_violations(program: Program, skips: dict[str, SplitRole]) -> Iterator[str]:
     """Yield the violations of a program: static checks, then runs of all scenarios up to the first that breaks a rule.
-    The roles that were cut short are recorded in `skips`."""
+    The common part comes first. A run without skipped iterations has to confirm a violation. The roles that were cut
+    short are recorded in `skips`.
+    """
     if program.common is not None:
         yield from _find_violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
     yield from check_partition(program)
@@ -440,8 +442,9 @@ class _VerifierRun:
         return self.arrive_at_barrier(state, op, "full", state.role.arrivals(ring.by))
 
     def give_up_version(self, state: RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
-        """Forget a role's accesses to a ring version; return a violation if one is in flight or unfenced, else "".
-        Another role may then touch the version by either proxy."""
+        """Drop a role's accesses to a ring version; return a violation if one is in flight or unfenced, else "".
+        Another role may then touch the version by either proxy. Of a released version they are kept in `state.spent`.
+        """
         slot = position % ring.depth
         for buffer in ring.buffers:
             for access in state.accesses.get((buffer, slot), ()):
@@ -643,8 +646,9 @@ class _VerifierRun:
         return ""
 
     def find_leftovers(self) -> Iterator[str]:
-        """Yield violations at the end of a run: a ping-pong turn not passed back, operations in flight, unreleased
-        versions."""
+        """Yield violations at the end of a run: a turn not passed back, work in flight except cp.async, unreleased
+        versions.
+        """
         if self.next_in_ping_pong or any(state.has_tensor_cores for state in self.roles):
             yield f"the last ping-pong turn is passed to warpgroup {self.next_in_ping_pong}, not to the first one"
         for state in self.roles:

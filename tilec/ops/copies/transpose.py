@@ -114,8 +114,9 @@ MATRIX_ROWS = (32, 16, 8)
 
 
 def find_matrix_rows(op: Transpose, warps: int) -> int | None:
-    """Return how many 16-byte rows one ldmatrix transposes, so that `warps` warps share the tile evenly; None if
-    impossible. The elements must have 8 or 16 bits and keep their type."""
+    """Return the most 16-byte rows that one ldmatrix transposes so that `warps` warps share the tile evenly; None if
+    none. The elements must have 8 or 16 bits and keep their type.
+    """
     source, destination = (region.buffer for region in op.regions)
     size = source.dtype.bytes
     rows, row_bytes = source.shape[0], source.shape[1] * size

@@ -40,7 +40,7 @@ def _read_operands(call: Arguments, names: str) -> tuple[Expr, ...]:
 
 
 def _make_ieee(fn: str, names: str) -> Callable[[Arguments], Value]:
-    """Make a function that builds the call `ieee_FN_MODE` on float32 from a call's operands and its `rounding_mode`."""
+    """Make a function that builds the float32 call `ieee_FN_MODE` of a call's operands `names` in its rounding mode."""
 
     def build_ieee_call(call: Arguments) -> Value:
         """Build the float32 call of the operation with the call's rounding mode, rn by default; refuses other modes."""
@@ -95,8 +95,9 @@ FUNCTIONS |= {
 
 
 def _round_directed(mode: str, nearest: Any, excess: Any) -> Any:
-    """Return the result in a rounding mode, from the one rounded to nearest and the sign of the exact one less that. It
-    is the nearest one's neighbour above or below where the mode asks for it."""
+    """Return a result in rounding mode `mode`, from the one rounded to nearest and `excess`, exact minus nearest.
+    It is the nearest one's neighbour above or below where the mode asks for it.
+    """
     import numpy as np
 
     up, down = np.nextafter(nearest, np.float32(math.inf)), np.nextafter(nearest, np.float32(-math.inf))

@@ -88,8 +88,9 @@ def _check_known(what: str, argument: Argument, name: str) -> None:
 
 
 def _evaluate_builtin(name: str, values: list[Value], keywords: dict[str, Value], span: Span) -> Value:
-    """Return the result of a Python function on compile-time values; raises errors for wrong keywords or results too
-    large."""
+    """Return the result of a Python function on compile-time values, None for print; lets Python's own exceptions
+    through. Raises errors for wrong keywords or results too large.
+    """
     if name == "print":
         return None
     if keywords and (name, *keywords) != ("sorted", "reverse") and name not in ("enumerate", "min", "max", "dict"):
@@ -243,7 +244,7 @@ def _make_sized(value: Value, span: Span) -> Any:
 
 
 def contains_item(container: Argument, item: Argument) -> bool:
-    """Return whether `item in container` holds; raises an error for an item of a string that is no string."""
+    """Return whether `item in container` holds; raises an error for a number in a string, or for no container."""
     if isinstance(container.value, str):
         if not isinstance(item.value, str):
             raise_error(

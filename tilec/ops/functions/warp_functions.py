@@ -51,7 +51,9 @@ def _check_full_mask(call: Arguments) -> None:
 
 
 def _read_predicate(call: Arguments, running: tile.Expr | None, otherwise: bool) -> tile.Expr:
-    """Return the argument `predicate` as a bool expression that is `otherwise` in threads that do not make the call."""
+    """Return `predicate` as a bool expression that is `otherwise` in threads where `running` (None: always true) is
+    false.
+    """
     value = arithmetic.as_condition(call["predicate"])
     holds = tile.Const(value, BOOL) if isinstance(value, bool) else as_expr(Argument(value, call.span))
     if running is None:
@@ -101,7 +103,9 @@ def _make_shuffle(fn: str, lane: str) -> Builder:
     """Make a function that builds the shuffle `fn` from a call; `lane` names the parameter that selects the lane."""
 
     def build_shuffle(call: Arguments, _: tile.Expr | None) -> tile.Expr:
-        """Build a shuffle of the value's 32-bit words; refuses a partial mask, odd widths and 8-bit floats."""
+        """Build a shuffle of the value's 32-bit words; refuses a partial mask, widths other than 2 to 32, and 8-bit
+        floats.
+        """
         _check_full_mask(call)
         width = call["width"].value
         if width not in (2, 4, 8, 16, 32):
@@ -120,7 +124,7 @@ def _make_shuffle(fn: str, lane: str) -> Builder:
 
 
 def _make_reduction(fn: str, kind: str, integers_only: bool = False) -> Builder:
-    """Make a function that builds the warp's reduction `fn` from a call."""
+    """Make a function that builds the warp's reduction `fn`, with `kind`'s identity; `integers_only` refuses floats."""
 
     def build_reduction(call: Arguments, running: tile.Expr | None) -> tile.Expr:
         """Build the reduction of a 32-bit number, with the identity in threads not running; raises an error for other

@@ -48,7 +48,9 @@ def is_runtime(value: Value) -> bool:
 
 
 def apply_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
-    """Return `a op b`: lane by lane for vectors, Python's result for compile-time values, else an expression."""
+    """Return `a op b`: lane by lane for vectors, Python's result for compile-time values, else an expression; refuses
+    `@`.
+    """
     if op == "@":
         raise_error("unsupported-syntax", "`@` is not defined in a kernel", span, help="write T.gemm(A, B, C)")
     if isinstance(a.value, Lanes) or isinstance(b.value, Lanes):
@@ -166,7 +168,7 @@ def build_runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> 
 
 
 def unify_operands(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, tile.Expr]:
-    """Return both sides as expressions of their common type; raises an error for two float types of equal size."""
+    """Return both sides as expressions of their common type; raises an error for unlike floats of equal size."""
     if not is_runtime(a.value):
         right = as_expr(b)
         return _convert_literal(a, right.dtype), _promote_operand(right, a)

@@ -364,7 +364,8 @@ def as_extent(argument: Argument, what: str) -> tile.Extent:
 
 def as_expr(argument: Argument, dtype: DType | None = None) -> tile.Expr:
     """Return a scalar as an expression of `dtype`; without one, a Python number becomes bool, int32, int64 or float32.
-    Raises an error for values that are no scalar."""
+    Raises an error for values that are no scalar, and `literal-range` for an integer that does not fit.
+    """
     value = argument.value
     if isinstance(value, bool):
         return make_constant(value, dtype or BOOL)

@@ -115,8 +115,9 @@ def _read_operand(call: Call, name: str, scope: str) -> Region:
 
 
 def _check_scaled_gemm(call: Call) -> TileOp:
-    """Return the product of a call of T.tcgen05_gemm_blockscaled; raises errors for types, shapes or scales that do not
-    fit."""
+    """Return the product of T.tcgen05_gemm_blockscaled, its leader unknown yet; raises errors for unfit types, shapes,
+    scales.
+    """
     a, b = _read_operand(call, "A", "shared"), _read_operand(call, "B", "shared")
     c, sfa, sfb = (_read_operand(call, name, "tmem") for name in ("C", "SFA_tmem", "SFB_tmem"))
     transposed = call.read_boolean("transpose_A"), call.read_boolean("transpose_B")
@@ -185,7 +186,7 @@ def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple
 
 
 def _fits_word(k: int, step: int) -> bool:
-    """Return whether one word of four scales covers `k` elements along K, in this tile and in those that follow it."""
+    """Return whether a word of four scales, each for `step` elements along K, covers `k`, here and in later tiles."""
     return k <= SCALES_PER_WORD * step and not (SCALES_PER_WORD * step % k if k > step else step % k)
 
 
@@ -215,8 +216,9 @@ def _list_scaled_gemm_effects(op: ScaledGemm) -> Effects:
 def decode_scales(
     words: NDArray[np.generic], rows: int, first: int, count: int, step: int, kind: str
 ) -> NDArray[np.floating]:
-    """Return the scale of each element of [rows, count], unpacked from words of four; column 0 is element `first` along
-    K. `kind` tells the scales' format: ue4m3 for mxf4nvf4, else ue8m0."""
+    """Return the scale of each element of [rows, count], one for `step` elements along K, unpacked from words of four.
+    Column 0 is element `first` along K. `kind` tells the scales' format: ue4m3 for mxf4nvf4, else ue8m0.
+    """
     import numpy as np
 
     row = np.arange(rows)
@@ -306,8 +308,7 @@ def list_scaled_gemm_demands(op: ScaledGemm, context: LoweringContext) -> tuple[
 
 
 def _check_scale_copy(call: Call) -> TileOp:
-    """Return the copy of a call of T.tcgen05_cp_warpx4; raises an error unless it copies 128 · n words to (128, 4 ·
-    n)."""
+    """Return the copy of T.tcgen05_cp_warpx4, its leader unknown yet; refuses all but 128 · n words to (128, 4 · n)."""
     source, destination = _read_operand(call, "smem_src", "shared"), _read_operand(call, "tmem_dst", "tmem")
     words = source.extent[-1]
     wanted = (ROWS, words // ROWS * SCALES_PER_WORD)

@@ -153,8 +153,7 @@ def _check_gemm(call: Call) -> Gemm:
 
 
 def _check_sparse_gemm(call: Call) -> Gemm:
-    """Return the product of a call of T.gemm_sp; raises an error if the type or shape of the metadata does not fit
-    A."""
+    """Return the product of a call of T.gemm_sp; raises an error for transpose_E, or metadata that does not fit A."""
     op = _check_product(call, "A_sparse")
     if call.read_boolean("transpose_E"):
         raise_error(
@@ -200,7 +199,8 @@ def _check_sparse_gemm(call: Call) -> Gemm:
 
 def _check_product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
     """Return the product of a call, dense or sparse; raises errors for memories, types and shapes that do not fit.
-    `left` is the name of A's parameter."""
+    `left` is the name of A's parameter, `sum_scopes` the row of `_SCOPES` for C.
+    """
     in_tensor_memory = sum_scopes != "C"
     a = _read_matrix(call, left, "A of tcgen05" if in_tensor_memory else "")
     by_mma = call.name == "T.gemm" and not in_tensor_memory
@@ -364,14 +364,15 @@ def _refuse_shapes(
 
 
 def _list_gemm_effects(op: Gemm) -> Effects:
-    """Return the effects of a product: C is written, and read too unless it is cleared."""
+    """Return the effects of a product: reads of A, B and metadata, and of C unless `clear_accum`; a write of C."""
     a, b, c, *metadata = op.regions
     return Effects((a, b, *metadata) if op.clear_accum else (a, b, c, *metadata), (c,))
 
 
 def _evaluate_gemm(op: Gemm, env: Environment) -> None:
-    """Compute the product in numpy, of both blocks for a pair, each with its A and all columns of B. In a pair, each
-    block holds its rows of A and half of the columns of B."""
+    """Compute the product in numpy and write C, in both blocks of a pair, each from its A and all columns of B. In a
+    pair, each block holds its rows of A and half of the columns of B.
+    """
     import numpy as np
 
     blocks = [env.peer(0), env.peer(1)] if op.is_paired else [env]

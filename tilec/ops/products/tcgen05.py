@@ -41,7 +41,9 @@ def build_tensor_arrive(op: TileOp) -> warp.TensorArrive:
 
 
 def _check_tensor_arrive(call: Call) -> TileOp:
-    """Return the arrival of a call of T.tcgen05_mma_arrive, in both blocks of a pair with `arrive_2cta`."""
+    """Return the arrival of T.tcgen05_mma_arrive, in both blocks of a pair with `arrive_2cta`; its leader is unknown
+    yet.
+    """
     paired: Literal[True] | None = True if call.read_boolean("arrive_2cta") else None
     return TensorArrive(as_barrier(call["mbar"], call.name), UNKNOWN_LEADER, paired, span=call.span)
 

@@ -246,7 +246,7 @@ def count_crossing_warps(layout: Fragment, dim: int) -> int:
 
 @attach_facet(Reduce, "demand")
 def list_reduce_demands(op: Reduce, context: LoweringContext) -> tuple[Demand, ...]:
-    """Return the demand of reducing all elements of the source."""
+    """Return the demand of reducing all elements of the source's buffer, also where only a part of it is reduced."""
     return (make_demand("reduce", elements=math.prod(op.regions[0].buffer.shape), threads=context.threads),)
 
 

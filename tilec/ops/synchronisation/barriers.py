@@ -188,7 +188,9 @@ def _check_allocation(call: Call) -> tile.TileOp:
 
 
 def _check_arrive(call: Call) -> tile.TileOp:
-    """Return the arrival of a call, at the barrier of block `cta_id` if that is given, as an integer."""
+    """Return the arrival of a call, at the barrier of block `cta_id` if that is given, as an int32; refuses a float
+    there.
+    """
     op = Arrive(as_barrier(call["mbarrier"], call.name), span=call.span)
     if "cta_id" not in call.arguments or call["cta_id"].value is None:
         return op
@@ -211,8 +213,9 @@ def _check_await_barrier(call: Call) -> tile.TileOp:
 
 
 def _check_expect_tx(arrives: bool, call: Call) -> tile.TileOp:
-    """Return the announcement of bytes that a call makes, with an arrival if `arrives`; refuses a number out of
-    range."""
+    """Return the announcement of a call's bytes, and with `arrives` an arrival, its leader unknown; refuses bad
+    numbers.
+    """
     announced = call.read_integer("tx")
     if not 0 < announced <= MAX_ARRIVALS:
         call.refuse("tx", f"a number of bytes, 1 to {MAX_ARRIVALS:,}")

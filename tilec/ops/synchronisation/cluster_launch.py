@@ -74,7 +74,9 @@ def _read_answer(argument: Argument, name: str) -> tile.Buffer:
 
 
 def _check_try_cancel(call: Call) -> tile.TileOp:
-    """Return the request of a call of T.clc_try_cancel, for the answer's tile and its barrier."""
+    """Return the request of a call of T.clc_try_cancel, for the answer's tile and its barrier; its leader is unknown
+    yet.
+    """
     answer = _read_answer(call["result"], call.name)
     region = tile.Region(answer, (tile.int32_const(0),), (ANSWER_WORDS,), call["result"].span)
     return TryCancel(region, as_barrier(call["mbarrier"], call.name), UNKNOWN_LEADER, announces=True, span=call.span)

@@ -116,8 +116,9 @@ def make_buffer_region(buffer: tile.Buffer, span: Span) -> tile.Region:
 
 
 def _check_block_barrier(call: Call) -> tile.TileOp:
-    """Return the barrier of a call of T.sync_threads: of all threads, or with `arrive_count` of that many, perhaps
-    numbered. Refuses a number over 15."""
+    """Return the barrier of T.sync_threads: of all threads, or with `arrive_count` of that many, perhaps numbered. A
+    `barrier_id` without a count is ignored, one outside 0 to 15 refused.
+    """
     if call["barrier_id"].value is not None and not 0 <= call.read_integer("barrier_id") < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
     if call["arrive_count"].value is None:

@@ -57,8 +57,9 @@ class NamedArrive(TileOp):
 
 
 def _check_set_registers(call: Call) -> TileOp:
-    """Return the operation of a call that sets a warpgroup's registers; refuses all but multiples of 8 from 24 to
-    256."""
+    """Return the operation that sets a warpgroup's registers; refuses counts but multiples of 8, 24 to 256, and a wrong
+    `is_inc`.
+    """
     count = call.read_integer("reg_count")
     if not FEWEST_REGISTERS <= count <= MOST_REGISTERS or count % 8:
         call.refuse("reg_count", f"a multiple of 8, {FEWEST_REGISTERS} to {MOST_REGISTERS}")
