@@ -140,6 +140,25 @@ def test_no_pairs(path: Path, defines: dict[str, object]) -> None:
     assert decided(planned(path, **defines))["cluster"] == "none"
 
 
+@pytest.mark.parametrize(
+    ("name", "constants", "what", "chosen"),
+    [
+        # Two blocks of a multiprocessor hide the waits of each other's statements; alone, a producer warp is better.
+        ("gemm/sparse_2_4", LARGE, "roles", "all warps alike"),
+        ("flash_attention", {}, "roles", "producer, consumer"),
+        # Alternating saves more than it costs in long iterations only.
+        ("flash_attention", {}, "ping-pong", "2 warpgroups"),
+        ("attention/causal", {}, "ping-pong", "no"),
+        # Some tiles have no rows, as only data know.
+        ("attention/varlen", {"batch": 8, "longest": 4096}, "persistent grid", "no"),
+        ("models/warp_specialised_gemm", {"M": 8192, "N": 8192, "K": 4096}, "rasterisation", "panels of 8 columns"),
+    ],
+)
+def test_choices_that_were_measured(name: str, constants: dict[str, object], what: str, chosen: str) -> None:
+    """The faster of two on an H200 (benchmarks/results/h200-2026-11-26-c30a4ca2/decided.json)."""
+    assert decided(planned(SAMPLES / f"{name}.tl", **constants))[what] == chosen
+
+
 @pytest.mark.parametrize("name", ["stream_k", "split_k", "persistent"])
 def test_products_that_share_work_out_themselves_are_left_alone(name: str) -> None:
     made = planned(SAMPLES / "gemm" / f"{name}.tl")
