@@ -36,6 +36,7 @@ from tilec.target.table import Target
 
 MAX_SAMPLED_BLOCKS = 1024
 """The most blocks of a grid that are walked: enough that the short and the long ones of a causal kernel count alike."""
+UNLIMITED = 1 << 30
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 TENSOR_SLOT = "tc_and_mma"
 SMEM_PORT = "shared memory port"
@@ -117,6 +118,9 @@ class BlockWalk:
         self.sizes = {p: sizes[p.name] for p in params if p.name in sizes} if sizes else {}
         self.given = contents or {}
         self.assumed = assume_contents(assignment.kernel, self.sizes, self.given)
+        limits = {limit.name: limit.value for limit in target.limits}
+        # A statement that waits for what it loads itself meets a path that is not full.
+        self.load_wait = limits.get("tma_latency_cycles", UNLIMITED)
         self.whole = {IdentityKey(loop) for loop in whole}
         self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
         self.deciding: dict[IdentityKey[tile.For], tuple[frozenset[tile.Var], frozenset[tile.Var]]] = {}
@@ -231,7 +235,8 @@ class BlockWalk:
             held = max((cycles for _, cycles, _ in timing.uses), default=0)
             cycles += max(held, timing.issue) * demand.times
             issue += timing.issue * demand.times
-            after = max(after, timing.latency - held)
+            wait = timing.latency - held
+            after = max(after, min(wait, self.load_wait) if demand.kind == "tma.load" else wait)
             loaded += parameters.get("bytes", 0) * demand.times if demand.kind in _LOAD_KINDS else 0
             for slot, busy, _ in timing.uses:
                 total[slot] = total.get(slot, 0) + -(-busy // self.target.slot(slot).width) * demand.times
