@@ -121,7 +121,8 @@ def small_to_f32(bits: Array, name: str) -> Array:
 
 
 def small_from_f32(values: Array, name: str, rounding: str = "rn") -> Array:
-    """Round f32 to codes of a small float format, and saturate to its largest finite number (`.satfinite`).
+    """Round f32 to codes of a small float by "rn", "rz" or else away from zero, saturated to the largest
+    (`.satfinite`).
 
     NaN becomes NaN where the format has one, and the largest number elsewhere.
     """

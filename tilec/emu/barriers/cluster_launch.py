@@ -40,8 +40,8 @@ def _decode_try_cancel(form: Form) -> None:
     to_all = form.has("multicast::cluster::all")
 
     def request_cancel(cta: Cta, thread: int, place: int, bar: int) -> None:
-        """Cancel the next cluster for one thread and start the copy of the answer to one block, or to all with
-        multicast. A block that knows of a refusal faults."""
+        """Request the next cluster, and start the copy of the answer to this block or all; fault after an observed
+        refusal. A block that knows of a refusal faults."""
         if cta.knows_of_refusal:
             raise Fault("bad-descriptor", "try_cancel after the block has observed that an earlier request was refused")
         address = to_shared_address(place)

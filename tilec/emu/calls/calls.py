@@ -117,7 +117,8 @@ def _decode_call(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Pass the arguments, push the return step, and split the group by the function that each thread enters."""
+        """Pass arguments, push the return step and split the group by the function entered; return whether it stays
+        whole."""
         members = cta.thread_ids[threads]
         here = group.pc
         parts = [(_held_back_threads(group, members), here + 1)]
@@ -173,7 +174,8 @@ def _check_argument_counts(call_site: CallSite, callee: FunctionLayout) -> None:
 
 
 def _decode_call_operand(form: Form, item: Operand, formal: FormalParameter | None) -> CallOperand:
-    """Return where an argument or result is: an offset in local memory, or the slot of a register or constant."""
+    """Return an argument's or result's place: a local memory offset, or a slot (constant: size of `formal`, None: 32
+    bits). A predicate is unsupported."""
     if isinstance(item, Symbol):
         address = form.find_symbol(item)
         if not CALL_PARAMS <= address < CALL_PARAMS << 1:
@@ -279,7 +281,8 @@ def _decode_ret(form: Form) -> None:
         return cta.exit(group, threads)
 
     def return_to_caller(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Copy results to each thread's call, free its frame, and split the group by the step it returns to."""
+        """Copy results to each thread's call, free its frame, split the group by return step; return whether it stays
+        whole."""
         assert function is not None
         members = cta.thread_ids[threads]
         here = group.pc
@@ -312,7 +315,8 @@ def _decode_brx(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Split the group by the label that each thread's index selects; fault on an index beyond the table."""
+        """Split the group by the label of each thread's index; return whether it stays whole; fault beyond the
+        table."""
         members = cta.thread_ids[threads]
         index = cta.views[index_slot][threads]
         if (index >= len(targets)).any():

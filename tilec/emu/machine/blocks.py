@@ -81,8 +81,8 @@ _IDLE_INSTRUCTIONS = 1_000_000
 def run_sample(
     state: LaunchState, clusters: ClusterPositions, sample: tuple[int, int], jobs: int, progress: Progress | None
 ) -> Outcome:
-    """Run clusters drawn by chance until those that wrote global memory hold the wanted number of blocks, or have run
-    long.
+    """Run drawn clusters until those that wrote global memory hold the wanted blocks or they ran long; return the
+    results.
 
     `sample` is that number and the seed of the draw. A persistent grid has many blocks without work, which end at once:
     more are drawn in their place, unless those that have run were long.
@@ -127,8 +127,8 @@ def collect_outcome(state: LaunchState) -> Outcome:
 
 
 def _run_in_process(state: LaunchState, clusters: ClusterQueue, report: Callable[[int], None]) -> Outcome:
-    """Run clusters one after the other, then those that poll in rounds; a round without progress is a deadlock
-    fault."""
+    """Run clusters in order, then in rounds those that poll; return the state's results; a round without progress
+    faults."""
     polling: list[Cluster] = []
     may_wait = not are_clusters_independent(state.program.steps)
     state.waiting = clusters

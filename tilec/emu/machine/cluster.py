@@ -176,7 +176,7 @@ class Cluster:
         return order
 
     def _fail_one_poll(self, alive: list[Cta]) -> bool:
-        """Let the parked `test_wait` of one group return false, when nothing else can run; return whether there was
+        """Let the first group parked in a `test_wait` fail it, unless it has failed too often; return whether there was
         one."""
         for cta in alive:
             for group in cta.groups:

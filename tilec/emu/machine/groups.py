@@ -124,8 +124,8 @@ def _mark_present(cta: Cta, size: int, indices: Array) -> Array:
 
 
 def _find_complete_threads(cta: Cta, indices: Array, step: Step, present: Array) -> Array:
-    """Return, for each thread, whether its partners are present: its warp or warpgroup, or the lanes its mask names. A
-    thread that its guard holds back needs none."""
+    """Return, for each of `indices`, whether its partners are present: its warp or warpgroup, or the lanes its mask
+    names. A thread that its guard holds back needs none."""
     if step.mask < 0:
         whole: Array = np.all(present.reshape(-1, step.gather), axis=1)
         ready: Array = whole[indices // step.gather]

@@ -165,7 +165,8 @@ class Cta:
         return values[stem]()
 
     def find_peer(self, address: int) -> tuple[Cta, int]:
-        """Return the block that a `shared::cluster` address names, and the address in it; fault if it has ended."""
+        """Return the block that a `shared::cluster` address names, and the address in it; fault if it has ended or is
+        none."""
         rank = address >> SHARED_RANK_SHIFT
         if not rank:
             return self, address
@@ -300,7 +301,7 @@ class Cta:
         return budget <= 0
 
     def _reconvergence_point(self, group: Group) -> int:
-        """Return the lowest step of another runnable group, at which this one stops; beyond all steps with an
+        """Return the lowest step of another runnable group of no later time slice; beyond all steps if none, or an
         adversary."""
         if self.launch.random is not None:
             return _NO_STEP

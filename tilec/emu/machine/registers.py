@@ -65,7 +65,7 @@ def _count_at_entry(program: Program, limits: Mapping[str, Sequence[int]], block
 
 
 def _requested_count(instruction: Instruction) -> int:
-    """Return the register count that a setmaxnreg names."""
+    """Return the register count that a setmaxnreg names, the largest possible if it is not a constant."""
     operand = instruction.operands[0]
     return operand.value if isinstance(operand, Imm) else _MAX_PER_THREAD
 
@@ -86,8 +86,8 @@ def _decode_setmaxnreg(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Set the count that these warps hold and return True, or park the group if the pool lacks registers. An `inc`
-        that would shrink or a `dec` that would grow is a fault."""
+        """Set the count that these warps hold and return True, or park the group for lack of registers and return
+        False. An `inc` that would shrink or a `dec` that would grow is a fault."""
         if cta.register_pool is None:
             cta.register_pool = RegisterPool(cta)
         pool = cta.register_pool

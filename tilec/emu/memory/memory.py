@@ -170,8 +170,8 @@ class Memory:
     def take_ownership(
         self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: OffsetFunction
     ) -> Array:
-        """Return the owner marks of elements that cluster `tag` writes; report a race if that changes another's
-        bytes."""
+        """Note `tag` as a writer and return owner marks for its elements; report a race if bytes that another used
+        change. Races are looked for only where clusters are independent (`is_divided`)."""
         self.writers.add(tag)
         if self.is_divided:
             for marks, is_read in ((owners, False), (readers, True)):
@@ -336,7 +336,8 @@ class Memory:
         self._data[width][index] = _POISONED[width]
 
     def fill(self, addresses: Array, width: int, data: Array) -> None:
-        """Write the bytes of `cp.async` copies, a row of `data` for each address, without any check."""
+        """Write the bytes of `cp.async` copies, a row of `data` for each address; only alignment and the lower bound
+        are checked."""
         index = self._find_elements(addresses, width)
         words = data if width == 1 else data.view(WORD_TYPES[min(width, 8)])
         self._data[width][index] = words.reshape(self._data[width][index].shape) if width > 1 else words
@@ -431,7 +432,8 @@ class Memory:
         return any(a.start <= address and address + width <= a.end for a in self.allocations)
 
     def _build_bounds_fault(self, addresses: Array, width: int) -> Fault:
-        """Return a fault at the first address whose bytes lie outside of all allocations."""
+        """Return a fault at the first address whose bytes lie outside of all allocations, or one without address if
+        none does."""
         for address in addresses.reshape(-1).tolist():
             if not self._is_allocated(address, width):
                 message = f"{width} bytes at {self.name} address {address:#x}{self._describe_nearest(address)}"
