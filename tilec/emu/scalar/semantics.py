@@ -384,8 +384,8 @@ _FLOAT_TESTS = ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", 
 
 
 def _select_test(form: Form, view: PtxType) -> Callable[[Any, Any], Any]:
-    """Return the opcode's comparison, on numbers as registers hold them: it widens bf16 and applies `.ftz`. An opcode
-    without one is a fault."""
+    """Return the opcode's comparison of numbers as registers hold them (bf16 widened, `.ftz` applied); fault if it has
+    none."""
     is_float = view.kind in ("f", "bf16")
     name = form.find_modifier(*(_FLOAT_TESTS if is_float else _INTEGER_TESTS))
     if not name:

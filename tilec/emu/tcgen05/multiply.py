@@ -243,7 +243,8 @@ def _locate_scales(first: int, count: int) -> tmem.CellRegion:
 
 
 def _decode_zero_columns(bits: int, product: TensorProduct) -> Array | None:
-    """Return a mask of the columns of B that count as zero, from a zero-column mask descriptor; None if it is off."""
+    """Return a mask of the columns of B that a zero-column mask zeroes, None if it is off; fault on shifts and reserved
+    bits."""
     if not bits >> 39 & 1:
         return None
     if bits >> 56 & 0x3F:
@@ -309,7 +310,7 @@ def _load_scales(cta: Cta, first: int, count: int, place: int, product: TensorPr
 def _multiply_shares(
     shares: list[BlockShare], product: TensorProduct, places: OperandColumns, kept: float, zeros: Array | None
 ) -> None:
-    """Compute D = A·B + D·kept in the tensor memory of all blocks; columns marked in `zeros` count as zero in B."""
+    """Compute D = ±A·B + D·kept in the tensor memory of all blocks; columns marked in `zeros` count as zero in B."""
     halves = [
         _load_shared_matrix(share.cta, share.b_rows, product.b_kind, product.b_is_mn_major, product) for share in shares
     ]

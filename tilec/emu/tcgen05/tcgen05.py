@@ -49,8 +49,8 @@ def read_cta_group(form: Form) -> int:
 
 
 def find_group_blocks(cta: Cta, group: int) -> list[Cta]:
-    """Return the blocks whose tensor memory an instruction accesses: this one, or its pair, the even rank first. A
-    block without a peer is a fault."""
+    """Return the blocks whose tensor memory is accessed: this one, or its pair, the even rank first; fault without a
+    peer."""
     if group == 1:
         return [cta]
     if cta.rank ^ 1 >= len(cta.cluster.ctas):
@@ -148,8 +148,8 @@ class TensorLoad(RegisterOwner):
 def _decode_fragment(
     form: Form, operand_index: int, split_index: int
 ) -> tuple[tuple[Array, Array], list[int], bool, int]:
-    """Return the relative cells of a load or store, its register slots, whether they are packed, and the lane
-    alignment."""
+    """Return a load's or store's relative cells, register slots, whether packed, and lane alignment; fault on a bad
+    shape."""
     shape = form.find_modifier(*_PER_REPEAT)
     found = form.match(r"x\d+")
     repeat = found[0] if found else ""

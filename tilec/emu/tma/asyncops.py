@@ -140,7 +140,8 @@ class AsyncState:
         return ""
 
     def explain_reader(self, row: int) -> str:
-        """Return the name of the operation that may still read a 16-byte row of shared memory."""
+        """Return the name and PTX line of the operation that may still read a 16-byte shared row, or general words if
+        none does."""
         for rows, line, what in self.readers:
             if (rows == row).any():
                 return f"{what} of PTX line {line}"
@@ -187,8 +188,8 @@ class AsyncState:
                 self.unfenced_registers[warpgroup] |= step.written_matrix_registers
 
     def check_at_end(self) -> None:
-        """Fault if the block ends with a copy in flight, a leak of tensor memory, or a bulk store that has not read its
-        source. Writes of bulk stores are kept for the end of the grid."""
+        """Fault if the block ends with a bulk copy that has not arrived, leaked tensor memory, or a bulk store with
+        unread source. Writes of bulk stores are kept for the end of the grid."""
         for barrier in self.barriers.values():
             barrier.try_complete_phase()
             if barrier.copies:

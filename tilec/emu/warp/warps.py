@@ -64,7 +64,8 @@ def _decode_shfl(form: Form) -> None:
 
 
 def _number_lane_groups(members: Array, masks: Array | None) -> Array:
-    """Return a number for each thread's lane group: the lanes of one warp with the same mask."""
+    """Return a number for each thread's lane group: the lanes of one warp with the same mask, or all lanes without
+    masks."""
     keys = (members >> 5) << 32
     if masks is not None:
         keys = keys | masks

@@ -98,8 +98,8 @@ def find_matrix_rows(descriptor: MatrixDescriptor, extent: int, k: int, element_
 
 
 def require_matching_swizzle(memory: Memory, descriptor: MatrixDescriptor, rows: Array, what: str) -> None:
-    """Fault unless TMA wrote these rows with the descriptor's swizzle, or wrote none of them. A start inside a swizzle
-    pattern without its base offset is a fault too."""
+    """Fault where TMA wrote rows with a swizzle that would place them elsewhere; rows with other writes pass. A start
+    inside a swizzle pattern without its base offset is a fault too."""
     swizzle = descriptor.swizzle
     # 1024 bytes for a swizzle of 128, 256 for 32: see the base offset of the matrix descriptor in the PTX manual.
     repeat = 512 if swizzle == ATOM_32 else 8 * swizzle
