@@ -196,7 +196,7 @@ def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, 
 
 
 def _remark_kind(text: str) -> RemarkKind:
-    """Return the kind of an assembler's remark by its wording."""
+    """Return the kind of an assembler's remark by its wording, `assembler-warning` for any other wording."""
     # By wording, not by number: each family has a dozen numbers (C7504–C7508, C7509–C7516, C7518, C7520; C7517, C7519).
     if "setmaxnreg" in text:
         return "setmaxnreg-ignored"

@@ -155,7 +155,8 @@ def _declare_registers(item: ptx.RegDecl, known: Mapping[str, str]) -> dict[str,
 def _check_instruction(
     instruction: ptx.Instruction, known: Collection[str], inputs: Collection[str], written: set[str]
 ) -> None:
-    """Refuse an instruction that does more than compute; add the registers that it writes to `written`."""
+    """Refuse an instruction that does more than compute or misuses registers; add the registers it writes to
+    `written`."""
     opcode = instruction.opcode
     if opcode.partition(".")[0] not in COMPUTES:
         if isa.find_row(opcode) is None:
@@ -199,7 +200,8 @@ def _register_names(value: ptx.Operand | None) -> list[str]:
 
 
 def _rename_operand(value: ptx.Operand, names: Mapping[str, ptx.Reg]) -> ptx.Operand:
-    """Return the operand with its registers replaced by those of `names`; constants and unknown names stay."""
+    """Return the operand with its registers replaced by `names`; constants stay, unknown names only alone or in a pair.
+    Elsewhere an unknown name is a `KeyError`."""
     match value:
         case ptx.Reg(name=name):
             return names.get(name, value)

@@ -353,7 +353,8 @@ def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[Register
 
 
 def _check_overlap(other: IssuedWgmma, places: tuple[RegisterIndex, ...], inputs: frozenset[RegisterIndex]) -> None:
-    """Fault if a wgmma in flight and a new one share registers other than a whole accumulator."""
+    """Fault if a wgmma in flight and a new one share registers, unless as inputs of both or as one whole
+    accumulator."""
     accumulators = frozenset(places)
     shares = not accumulators.isdisjoint(other.accumulators) and places != other.accumulator_places
     crosses = not inputs.isdisjoint(other.accumulators) or not accumulators.isdisjoint(other.inputs)
