@@ -176,7 +176,7 @@ def _place_ptx_lines(ptx: str) -> Iterator[PlacedLine]:
 
 
 def _place_sass_lines(sass: str, files: Sequence[str], code: Iterable[Function]) -> Iterator[PlacedLine]:
-    """Yield the disassembler's lines with their source places, each instruction with its control word."""
+    """Yield the disassembler's lines, without blank and line-info ones, each with its source place and control word."""
     controls = {(each.name, one.address): str(one.control) for each in code for one in each.instructions}
     place: str | None = None
     function = ""

@@ -357,7 +357,7 @@ class Engine:
     def _receive_multicast(
         self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float
     ) -> float:
-        """Occupy the ports of another block of the cluster for its copy of a multicast, and return when that has
+        """Occupy another block's ports, all but the first, for its copy of a multicast, and return when that has
         arrived."""
         assert instruction.move is not None
         move = self.costs.move(instruction.move, size)
@@ -382,8 +382,8 @@ class Engine:
     # -- products ------------------------------------------------------------------------------------------------------
 
     def _wgmma(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Start a product once all four warps of the warpgroup have issued it, and resume them; park the earlier ones.
-        Return when the warp continues."""
+        """Park a warp at a product, or as the last of its warpgroup start it and resume the others; return when it
+        continues."""
         home = warp.home
         group = home.warpgroups.setdefault(warp.number // _WARPGROUP, state.WarpGathering())
         group.waiting.append((warp, time))
@@ -517,7 +517,8 @@ class Engine:
     # -- barriers of threads -------------------------------------------------------------------------------------------
 
     def _barrier(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Count a warp at a named barrier, release it after the last one, and park the warp if the step waits."""
+        """Count a warp at a named barrier, and release that after the last one; return infinity (parked) if it waits,
+        else None."""
         number, threads = detail
         home = warp.home
         key = number if threads != 32 else -1 - warp.number

@@ -125,8 +125,8 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
     def replay_clusters(
         cluster: Sequence[BlockTrace], resident: int, count: int, *, draw: bool = False
     ) -> ReplayResult:
-        """Replay `count` clusters like this one, `resident` at a time; a partly recorded one is extrapolated by its
-        loop."""
+        """Replay `count` clusters like this one, `resident` at a time; of a partly recorded one `resident`,
+        extrapolated."""
         engine = Engine(seen.instructions, costs, shares, loops=loops, draws=draw)
         steady = _find_steady_loop(cluster[0], loops) if cluster[0].length > MAX_ENTRIES else None
         if steady is None:
@@ -276,7 +276,7 @@ def _list_axis_samples(extent: int) -> list[int]:
 
 
 def _choose_samples(config: Launch, total: int) -> list[int]:
-    """Return the numbers of the clusters to record: with least, medium and most work, or the ends and middle of each
+    """Return the clusters to record: the first, and by work the least, medium and most, else ends and middle of each
     axis."""
     if len(config.work) >= total:
         by_work = sorted(range(total), key=lambda number: (config.work[number], number))
@@ -291,7 +291,7 @@ def _choose_samples(config: Launch, total: int) -> list[int]:
 
 
 def _interpolate_by_axis(config: Launch, total: int, values: dict[int, float]) -> dict[int, float]:
-    """Return a value for each cluster, by number: the first cluster's, plus what each axis adds, linear between
+    """Return a value for each cluster, at least 1: the first cluster's plus what each axis adds, linear between
     samples."""
     x, y, z = _count_axis_clusters(config, total)
     base = values[0]

@@ -104,8 +104,8 @@ class BlockRecorder:
         self._transactions: dict[bytes, int] = {}
 
     def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
-        """Record a step of a group of warps before it runs; beyond the limit only count it, and stop a watched cluster
-        when done."""
+        """Record a step of a group's warps, unless free or resumed, beyond the limit only its count; may raise
+        `StopCluster`. It does so when a cluster that is only watched has loaded enough."""
         if cta.cluster is not self._current:
             self._begin_cluster(cta)
         block = self._blocks[cta.rank]
@@ -135,7 +135,8 @@ class BlockRecorder:
     def _append_entries(
         self, cta: Cta, group: Group, pc: int, threads: Threads | None, block: BlockTrace, warps: Sequence[int]
     ) -> None:
-        """Append the step to the traces of these warps, each with its detail: INACTIVE without an active lane."""
+        """Append the step to the traces of these warps with its detail: INACTIVE without an active lane, None if it has
+        none."""
         look = self.looks[pc]
         if threads is not None:
             block.seen[pc] = block.seen.get(pc, 0) + len(warps)
