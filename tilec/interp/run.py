@@ -268,7 +268,8 @@ class _Machine:
     # ---- statements --------------------------------------------------------------------------------------------------
 
     def body(self, body: tuple[tile.Stmt, ...]) -> None:
-        """Run statements one after the other; a break leaves the innermost loop."""
+        """Run statements one after the other; a break ends the innermost loop, or raises `_LoopLeft` to one around
+        them."""
         for stmt in body:
             self.span = stmt.span
             match stmt:
@@ -303,7 +304,8 @@ class _Machine:
                     assert_never(stmt)
 
     def _wait_with_roles(self, op: tile.TileOp, role_barriers: RoleBarriers) -> None:
-        """Run an operation that synchronises roles: arrive or wait at a named barrier or an mbarrier."""
+        """Run an operation by which roles meet: arrive or wait at a named barrier or an mbarrier; `InternalError` on
+        others."""
         if isinstance(op, BlockBarrier | NamedArrive):
             assert op.id is not None and op.threads is not None
             role_barriers.named_barrier(op.id, op.threads, self.threads, isinstance(op, BlockBarrier), op.span)

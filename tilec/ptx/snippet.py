@@ -181,7 +181,8 @@ def _check_instruction(
 
 
 def _register_names(value: ptx.Operand | None) -> list[str]:
-    """Return the names of the registers in an operand; refuse an operand with other names, such as an address."""
+    """Return the names of the registers in an operand, none for None; refuse an operand with other names, such as an
+    address."""
     match value:
         case ptx.Reg(name=name):
             return [name]

@@ -82,9 +82,9 @@ class Engine:
     def run(
         self, clusters: Sequence[Sequence[BlockTrace]], resident: int, until: tuple[int, int, int] | None = None
     ) -> state.ReplayResult:
-        """Replay the clusters, `resident` at a time, on a multiprocessor for each block of a cluster, and return the
-        result. `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many
-        times."""
+        """Replay clusters, `resident` at a time, on a multiprocessor per block of one, to the end or `until`; return
+        the result. `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many
+        times. A warp that never stops waiting is an `InternalError`."""
         self._stop_after = until
         self._sms = [state.Sm() for _ in clusters[0]]
         self._queue = [list(cluster) for cluster in clusters]
@@ -134,8 +134,8 @@ class Engine:
     # -- issuing -------------------------------------------------------------------------------------------------------
 
     def _issue_from(self, warp: state.Warp, time: float) -> None:
-        """Issue a warp's instructions from cycle `time` on until another event comes first, it waits, or it ends. It is
-        queued again, parked until an arrival, or ended."""
+        """Issue a warp's instructions from cycle `time` on; queue it again, park it until an arrival, or end it. It
+        stops where another event comes first. Raise `_SteadyStateReached` after the last pass that is wanted."""
         trace, instructions, heap = warp.trace, self.instructions, self._heap
         sm, quarter = warp.home.sm, warp.quarter
         result = self.result

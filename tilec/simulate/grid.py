@@ -94,7 +94,8 @@ class Simulation:
 
 
 def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: bool = False) -> Simulation:
-    """Simulate a launch on the target and extrapolate it to the grid; with `blocks`, to only that many blocks."""
+    """Return the simulation of a launch on the target, extrapolated to the grid, or to `blocks` blocks if that is not
+    0."""
     costs = InstructionCosts(target)
     size = math.prod(config.cluster)
     total = math.prod(config.grid) // size
@@ -210,7 +211,7 @@ def _record_clusters(
     numbers = sorted({*whole, *wave})
 
     def create_recorder(program: Program) -> Listener:
-        """Make the recorder of the launch and keep it."""
+        """Return the new recorder of the launch, and keep it in `made`."""
         made.append(BlockRecorder(program, costs, whole, numbers, _WATCHED_BYTES))
         return made[0]
 
@@ -246,8 +247,8 @@ def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:
 
 
 def _find_steady_loop(block: BlockTrace, loops: frozenset[int]) -> tuple[int, int, int, float] | None:
-    """Return the loop by which a partly recorded block is extrapolated: (warp, back branch, passes to replay, all
-    passes). It is the outermost loop with enough recorded passes; None if there is none."""
+    """Return the loop that extrapolates a partly recorded block: (warp, back branch, passes to replay, all), or None.
+    It is the outermost loop with enough recorded passes."""
     written: dict[tuple[int, int], int] = {}
     for number, entries in enumerate(block.warps):
         for step, _ in entries:

@@ -74,8 +74,8 @@ def _cancel_next_cluster(launch: LaunchState) -> Array:
 
 @register_decoder("clusterlaunchcontrol.query_cancel", accepts="b128")
 def _decode_query_cancel(form: Form) -> None:
-    """Decode `clusterlaunchcontrol.query_cancel` into a step that reads an answer: whether it cancelled, or the block
-    position."""
+    """Decode `clusterlaunchcontrol.query_cancel` into a step that reads whether an answer cancelled, or its block
+    position. Other forms are unsupported."""
     question = form.find_modifier("is_canceled", "get_first_ctaid", *(f"get_first_ctaid::{axis}" for axis in "xyz"))
     destination, source = form.operands
     if not question or not isinstance(source, Vector) or len(source.items) != 2:

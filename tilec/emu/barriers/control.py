@@ -249,8 +249,8 @@ def _decode_bar(form: Form) -> None:
 
 @register_decoder(*(f"{name}.red" for name in _BARRIERS))
 def _decode_bar_red(form: Form) -> None:
-    """Decode `bar.red` into a step that waits at a named barrier and writes the and, or, or count of its threads'
-    predicates."""
+    """Decode `bar.red` into a step that waits and writes the and, or, or count of predicates; other sources are
+    refused."""
     operation = form.find_modifier("and", "or", "popc")
     result_slot = form.write(form.operands[0], "u32" if operation == "popc" else "pred")
     id_slot = form.read(form.operands[1], "u32")
@@ -264,8 +264,8 @@ def _decode_bar_red(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Let a group arrive with its predicates, and wait unless it is the last; always return False. A group of which
-        a guard holds back threads is a fault."""
+        """Arrive with a group's predicates, and park it unless it is the last; return False; fault if a guard splits
+        the group."""
         members = cta.thread_ids[threads]
         barrier_id = int(cta.views[id_slot][threads][0])
         expected = int(cta.views[count_slot][threads][0]) if count_slot >= 0 else 0

@@ -375,9 +375,8 @@ def _decode_arrive(form: Form) -> None:
 
     @form.set_run
     def run_arrive(cta: Cta, threads: Threads) -> None:
-        """Count each thread's arrivals at its mbarrier, add expected bytes, and write the state from before the
-        arrival. A dropped arrival is not awaited in later phases; one with noComplete that completes the phase is a
-        fault."""
+        """Count threads' arrivals, add expected bytes, write the states from before; fault if noComplete completes a
+        phase. A dropped arrival is not awaited in later phases."""
         addresses = pointer(cta, threads)
         states = np.zeros(len(addresses), np.uint64)
         for address, chosen in group_by_address(addresses):

@@ -174,8 +174,8 @@ def _check_argument_counts(call_site: CallSite, callee: FunctionLayout) -> None:
 
 
 def _decode_call_operand(form: Form, item: Operand, formal: FormalParameter | None) -> CallOperand:
-    """Return an argument's or result's place: a local memory offset, or a slot (constant: size of `formal`, None: 32
-    bits). A predicate is unsupported."""
+    """Return an argument's or result's place: local offset, or slot (constant: `formal`'s size, None: 32 bits); no
+    predicate."""
     if isinstance(item, Symbol):
         address = form.find_symbol(item)
         if not CALL_PARAMS <= address < CALL_PARAMS << 1:
@@ -190,8 +190,8 @@ def _decode_call_operand(form: Form, item: Operand, formal: FormalParameter | No
 
 
 def _enter_function(cta: Cta, members: Array, here: int, call_site: CallSite, callee: FunctionLayout) -> None:
-    """Copy arguments into the callee's parameters, push the step after the call, and set up its stack frame. A
-    recursive caller's registers are saved first; nesting that is too deep is a fault."""
+    """Copy arguments to the callee's parameters, push the step after the call and set up its frame; fault if too deep.
+    A recursive caller's registers are saved first."""
     stack = cta.calls
     pairs = zip(call_site.arguments, callee.params, strict=True)
     values = [_read_bytes(cta, members, place, formal.size) for place, formal in pairs]

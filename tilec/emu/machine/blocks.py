@@ -109,8 +109,8 @@ def run_sample(
 
 
 def run_clusters(state: LaunchState, clusters: ClusterPositions, jobs: int, progress: Progress | None) -> Outcome:
-    """Run these clusters, in several processes if that is possible, and return their results. Raises the fault of the
-    first cluster that has one."""
+    """Run clusters, in several processes if possible, and return the results; raise the fault of the first that has
+    one. `progress`, if given, is called with the blocks that are done, and all."""
     total = len(clusters) * math.prod(state.cluster)
     report = progress or (lambda done, total: None)
     if jobs <= 1 or len(clusters) < 2 or not can_fork():

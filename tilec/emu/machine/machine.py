@@ -227,8 +227,8 @@ class Cta:
         return merged
 
     def run_group(self, group: Group) -> bool:
-        """Run a group's steps until it waits, splits, may merge or has used up its quantum; return whether that is used
-        up."""
+        """Run a group until it waits, splits, may merge or its quantum is used up, and return whether that is; locate
+        its faults."""
         steps = self.program.steps
         counts = self.launch.counts
         reconvergence = self._reconvergence_point(group)

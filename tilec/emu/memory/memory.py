@@ -221,8 +221,8 @@ class Memory:
     # -- ordinary accesses of many threads -----------------------------------------------------------------------------
 
     def load(self, addresses: Array, width: int, by: Array | None = None, *, is_collective: bool = False) -> Array:
-        """Return one number per address, after checks of bounds, shadow and races: unsigned, or two 64-bit halves for
-        16 bytes. `by` are the threads; without them no race is looked for."""
+        """Return one number per address (two 64-bit halves for 16 bytes); fault on bounds or unreadable bytes, report
+        races. Numbers are unsigned. `by` are the threads; without them no race is looked for."""
         index, states = self._find_states(addresses, width)
         mask, wanted = self._readable[width]
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
@@ -239,8 +239,9 @@ class Memory:
         return data
 
     def store(self, addresses: Array, width: int, values: Array, by: Array | None = None) -> None:
-        """Write one value per address through the generic proxy, after checks of bounds, shadow and races. Of threads
-        that write one address the last wins. The bytes then need a proxy fence."""
+        """Write one value per address by the generic proxy; fault on bounds and bytes in flight or being read; report
+        races. Races are looked for if `by` gives the threads. Of threads that write one address the last wins. The
+        bytes then need a proxy fence."""
         index, states = self._find_states(addresses, width)
         mask, wanted = self._writable[width]
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
@@ -461,7 +462,8 @@ class Memory:
         return Fault("unwritten-read", "shared memory that was never written")
 
     def _end_barriers_or_fail(self, addresses: Array, width: int, by: Array | None) -> None:
-        """End mbarriers in the way of a write to these addresses; fault if anything else prevents the write."""
+        """End mbarriers in the way of a write by threads `by` (None: actor 0); fault if anything else prevents the
+        write."""
         if self.is_shared:
             actors = np.zeros(len(addresses), np.int64) if by is None else by
             self.end_barriers(np.concatenate([addresses, addresses + width - 1]), np.concatenate([actors, actors]))

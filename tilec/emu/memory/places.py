@@ -43,8 +43,8 @@ def find_memory_locations(
 
 
 def _locate_in_arguments(address: int, args: Sequence[object], allocator: Allocator) -> MemoryLocation | None:
-    """Return the offset and index of an address in the array argument that contains it, or the offset in the nearest
-    one. None without array arguments."""
+    """Return an address's offset and index in the array argument that contains it, or the nearest; None without arrays.
+    Outside of all arrays the index is None."""
     best: tuple[int, MemoryLocation] | None = None
     for number, value in enumerate(args):
         array = find_array(value)

@@ -227,7 +227,8 @@ def _decode_to_small(form: Form, name: str, source: str) -> None:
 
 
 def _decode_from_small(form: Form, result: str, name: str) -> None:
-    """Decode `cvt` of two packed codes of a small float to f16x2 or bf16x2 into an elementwise step."""
+    """Decode `cvt` of two packed small codes to f16x2 or bf16x2 into an elementwise step; other targets are
+    unsupported."""
     small = numbers.SMALL_FLOATS[name]
     target = form.write(form.operands[0], "b32")
     source = form.read(form.operands[1], "b16")
@@ -251,7 +252,8 @@ def _decode_from_small(form: Form, result: str, name: str) -> None:
 
 @register_decoder("cvt.pack")
 def _decode_cvt_pack(form: Form) -> None:
-    """Decode `cvt.pack` into a step that packs two saturated integers, with the third operand shifted above them."""
+    """Decode `cvt.pack.sat` into a step that packs two integers, below a third if under 16 bits; other forms are
+    refused."""
     small, source_type = [part for part in form.modifiers if part[1:].isdigit()][:2]
     width = int(small[1:])
     if width in (2, 4):

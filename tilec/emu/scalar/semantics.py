@@ -173,8 +173,8 @@ def _double_width(view: PtxType) -> PtxType:
 
 
 def _decode_mixed(form: Form, name: str) -> None:
-    """Decode add, sub or fma of halves with an f32 last operand and result into an elementwise step, as `add.f32.f16 d,
-    a, c`."""
+    """Decode add, sub or fma of halves with an f32 last operand and result into an elementwise step; refuse other
+    types. An example is `add.f32.f16 d, a, c`."""
     result, half = form.types
     if result != "f32" or half not in ("f16", "bf16") or form.has("ftz"):
         raise form.unsupported("this combination of types")
@@ -492,7 +492,8 @@ _FLOAT_CLASS_TESTS: dict[str, Callable[[Array], Array]] = {
 
 @register_decoder("testp")
 def _decode_testp(form: Form) -> None:
-    """Decode `testp` into an elementwise step that tests the class of a float, such as finite or subnormal."""
+    """Decode `testp` into an elementwise step that tests the class of a float, such as finite; other tests are
+    unsupported."""
     name = form.find_modifier(*_FLOAT_CLASS_TESTS)
     if not name:
         raise form.unsupported("an unknown test")

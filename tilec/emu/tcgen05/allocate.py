@@ -32,8 +32,8 @@ def _split_off_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Arra
 
 
 def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
-    """Return the number of the pair's collective that a warp has reached, or park it and return None until its peer
-    has. Each block numbers its own `name` instructions; different column counts are a fault."""
+    """Return the number of the pair's collective that a warp reached; park it and return None before its peer has. Each
+    block numbers its own `name` instructions; different column counts are a fault."""
     mine, peer = (tmem.get_tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
     key = (int(warp[0]), group.pc)
     entered, met = mine.entered.setdefault(name, []), peer.entered.setdefault(name, [])

@@ -111,8 +111,8 @@ class ExtraOperands:
 
 
 def _parse_extra_operands(form: Form, kind: str, group: int, is_stationary: bool, vector: int) -> ExtraOperands:
-    """Return the operands after the instruction descriptor: scales, disable mask, enable-input-d, and a shift or zero
-    mask. Which there are depends on the kind; others are a fault."""
+    """Return the operands after the instruction descriptor; refuse others than the kind has. They are scales, a disable
+    mask, enable-input-d, and a shift or zero mask."""
     rest = list(form.operands[4:])
     extras = ExtraOperands([])
     if vector:
@@ -166,8 +166,8 @@ def _decode_mma(form: Form) -> None:
     zero_slot = form.read(extras.zero_mask, "b64") if extras.zero_mask is not None else -1
 
     def issue_product(cta: Cta, thread: int, d_place: int, a_operand: int, b_bits: int, *scales: int) -> None:
-        """Issue one thread's product: claim the operands of each block, and queue the computation as asynchronous.
-        Misaligned or unready operands are a fault."""
+        """Issue one thread's product: claim operands and queue the computation; fault on misaligned or unready
+        operands."""
         views = cta.views
         product = decode_product(int(views[idesc_slot][thread]), kind, group, is_stationary, vector)
         base, d_column = tcgen05.split_address(d_place)

@@ -179,8 +179,8 @@ class TensorMemory:
     # -- threads -------------------------------------------------------------------------------------------------------
 
     def find_clock(self, actors: Array) -> Array | None:
-        """Return the joint clock of these threads that counts for tensor memory: as of their last fence if the kernel
-        has fences. None if races are not watched."""
+        """Return these threads' joint clock for tensor memory, of their last fence if the kernel has some; None without
+        race checks."""
         order = self.cta.order
         if order is None or self._known is None:
             return None

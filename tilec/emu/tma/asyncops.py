@@ -261,8 +261,8 @@ class AsyncState:
 
 @register_decoder("cp.async", accepts="ca shared shared::cta global")
 def _decode_cp_async(form: Form) -> None:
-    """Decode `cp.async` of 4, 8 or 16 bytes into a step that starts a copy for each thread, with an optional byte
-    count."""
+    """Decode `cp.async` into a step that starts a copy for each thread; fault unless it is of 4, 8 or 16 bytes. A byte
+    count of the source is optional. `.cg` takes 16 bytes only."""
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     width = form.parse_constant(form.operands[2])
     if width not in (4, 8, 16) or (form.has("cg") and width != 16):
@@ -277,7 +277,8 @@ def _decode_cp_async(form: Form) -> None:
 
     @form.set_run
     def run_cp_async(cta: Cta, threads: Threads) -> None:
-        """Claim each thread's destination, check its source, and add the copies to those in flight."""
+        """Claim each thread's destination, check its source, and add the copies to those in flight; fault if a check
+        fails."""
         state = cta.asynchronous
         to, source_at = destination(cta, threads), source(cta, threads)
         count = np.full(len(to), width) if size_slot < 0 else cta.views[size_slot][threads].astype(np.int64)

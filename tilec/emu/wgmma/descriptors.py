@@ -68,7 +68,8 @@ def _build_descriptor(bits: int, swizzle: int) -> MatrixDescriptor:
 
 @lru_cache(maxsize=4096)
 def find_matrix_rows(descriptor: MatrixDescriptor, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
-    """Return the 16-byte rows of shared memory, by chunk, of an operand with `extent` rows of M or N and `k` columns.
+    """Return the 16-byte shared rows, by chunk, of `extent` rows of M or N and `k` columns; fault on `ATOM_32` if
+    K-major.
 
     K-major: [extent, chunk of k]. MN-major: [k, chunk of extent]. A chunk is 16 bytes.
     """
