@@ -176,7 +176,7 @@ INTEGER_ROUNDINGS = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np
 
 
 def flush_subnormals(values: Array) -> Array:
-    """Replace subnormal numbers by zeros of the same sign (`.ftz`)."""
+    """Return numbers with subnormal ones replaced by zeros of the same sign (`.ftz`)."""
     return np.where(np.abs(values) < np.finfo(values.dtype).tiny, np.copysign(values.dtype.type(0), values), values)
 
 

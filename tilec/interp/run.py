@@ -420,8 +420,8 @@ class _Machine:
         return arrays, np.logical_and(in_bounds, self.mask)
 
     def _find_copy(self, buffer: tile.Buffer) -> Array:
-        """Return the threads whose copies of a local array an access reads: each its own, or one if all copies are the
-        same. Where the threads of the elements are not known, and copies differ, it is an error."""
+        """Return the threads whose copies of a local array are read: each its own, or one if all are the same; else an
+        error. It is one where the threads of the elements are not known, and copies differ."""
         threads = np.asarray(self.variables[tile.THREAD.name])
         if self.is_in_nest and not self.is_in_parallel:
             return threads

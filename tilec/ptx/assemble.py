@@ -73,7 +73,7 @@ def assemble_module(ptx: str, target: str, *, opt_level: int = 3, line_info: boo
 
 @cache
 def find_assembler_error(ptx: str, target: str) -> str | None:
-    """Return the assembler's first error in PTX that a user wrote, None if there is none."""
+    """Return the assembler's first error in PTX that a user wrote, or general words; None if it accepts the PTX."""
     try:
         assemble_module(ptx, target, opt_level=0)
     except InternalError as error:

@@ -25,8 +25,8 @@ _LENGTH = 8  # bytes of the length of the log
 def assemble_cached(
     ptx: str, target: str, folder: Path | None, *, opt_level: int = 3, afresh: bool = False
 ) -> assembler.AssemblerResult:
-    """Return the assembled module, from the cache in a folder if it is there; otherwise assemble and add it. Without a
-    folder nothing is cached. `afresh` ignores existing entries."""
+    """Return the assembled module, from the cache in `folder` unless `afresh`, or assembled and added; None: no
+    cache."""
     if folder is None:
         return assembler.assemble_module(ptx, target, opt_level=opt_level)
     path = folder / "assembled" / cache_key(ptx, target, opt_level)

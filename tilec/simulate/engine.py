@@ -211,8 +211,8 @@ class Engine:
         heappush(self._heap, (self._find_ready_time(warp), warp.age, warp))
 
     def _end_warp(self, warp: state.Warp) -> None:
-        """End a warp; with its last warp a block ends, and with its last block a cluster, and the next one is
-        started."""
+        """End a warp, release barriers of all threads that waited for it, and with a cluster's last warp start the next
+        cluster."""
         home = warp.home
         self._add_lifetime(warp, warp.want)
         del self._alive[warp.age]

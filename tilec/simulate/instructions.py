@@ -176,8 +176,8 @@ def _classify_memory(words: Sequence[str], stem: str) -> _Classification:
 
 
 def _count_flops(step: Step) -> int:
-    """Return the floating-point operations of a product, of this warp's share; 0 for other steps. For tcgen05 they are
-    those of each (m, n) element."""
+    """Return a product's floating-point operations: of this warp's share, for tcgen05 of an (m, n) element; 0 for
+    others."""
     opcode = step.instruction.opcode
     if step.stem.startswith("tcgen05.mma"):
         kind = re.search(r"kind::(\w+)", opcode)
@@ -190,7 +190,7 @@ def _count_flops(step: Step) -> int:
 
 
 def _count_mma_units(opcode: str) -> int:
-    """Return how many products of 16 × 8 with 32 bytes of k an mma.sync is worth: the unit of the price. At least 1."""
+    """Return how many products of 16 × 8 with 32 bytes of k an mma.sync is worth, at least 1: the unit of the price."""
     shape = re.search(r"\.m(\d+)n(\d+)k(\d+)", opcode)
     kinds = opcode.split(".")
     bits = next((_TYPE_BITS[kind] for kind in reversed(kinds[:-1]) if kind in _TYPE_BITS), 16)

@@ -395,8 +395,8 @@ class BlockRecorder:
     def _build_arrival_reader(
         self, pointer: Callable[[Cta, Threads], Any], slot: int, *, is_wait: bool = False
     ) -> DetailReader:
-        """Return a reader of (rank, address, lanes, sum of the lanes' operands) for each mbarrier that lanes name. For
-        a wait the last is the operand itself."""
+        """Return a reader of (rank, address, lanes, sum of the lanes' operands, or a wait's own) for each mbarrier that
+        lanes name."""
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             """Return, for each warp, the mbarriers that its lanes name."""
@@ -448,8 +448,8 @@ class BlockRecorder:
 
 
 def count_transactions(addresses: Array, width: int) -> int:
-    """Return how often the fullest of 32 four-byte banks is accessed for a warp's lanes, summed over turns of 128
-    bytes. Lanes that access the same word share it; the result is at least 1."""
+    """Return the accesses of the fullest of 32 four-byte banks by a warp's lanes, summed over turns of 128 bytes, at
+    least 1. Lanes that access the same word share it."""
     lanes = max(1, TRANSACTION_BYTES // max(width, 4)) if width > 4 else 32
     total = 0
     for start in range(0, len(addresses), lanes):

@@ -41,7 +41,7 @@ def _decode_try_cancel(form: Form) -> None:
 
     def request_cancel(cta: Cta, thread: int, place: int, bar: int) -> None:
         """Request the next cluster, and start the copy of the answer to this block or all; fault after an observed
-        refusal. A block that knows of a refusal faults."""
+        refusal."""
         if cta.knows_of_refusal:
             raise Fault("bad-descriptor", "try_cancel after the block has observed that an earlier request was refused")
         address = to_shared_address(place)

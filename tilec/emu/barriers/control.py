@@ -173,7 +173,7 @@ def _park_at_barrier(
     group: Group, barrier: NamedBarrier, generation: int, reason: Callable[[], str], finish: Callable[[], None]
 ) -> bool:
     """Park a group until a generation of a barrier is complete, then call `finish` and move to the next step; return
-    False. Return what `park` does."""
+    False."""
     here = group.pc
 
     def is_ready() -> bool:

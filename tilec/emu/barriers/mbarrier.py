@@ -223,8 +223,8 @@ def find_barrier(cta: Cta, address: int, actors: Array) -> MBarrier:
 
 
 def end_overwritten_barriers(cta: Cta, addresses: Array, actors: Array) -> None:
-    """End the mbarriers at addresses that `actors`, one each, are about to write; fault if earlier uses are not known
-    to them. Later uses then fault. No operation in flight may report to such a barrier."""
+    """End the mbarriers at addresses that `actors`, one each, will write; fault on unknown earlier uses or copies in
+    flight. Later uses of such a barrier then fault."""
     state, order, events = cta.asynchronous, cta.order, cta.launch.events
     for address in np.unique(addresses & ~7).tolist():
         barrier = state.barriers.pop(address, None)
@@ -419,7 +419,7 @@ def describe_barrier(barrier: MBarrier) -> str:
 
 
 def record_event(cta: Cta, members: Array, kind: EventKind, name: str, line: int, since: int = -1) -> None:
-    """Add an event of `members` to the launch's timeline, if it keeps one."""
+    """Add an event of `members`, begun at event `since` (-1: now), to the launch's timeline, if it keeps one."""
     timeline = cta.launch.timeline
     if timeline is not None:
         thread, threads = int(members[0]), f"{int(members[0])}-{int(members[-1])}"

@@ -522,8 +522,8 @@ class Form:
         return self.build_pointer(operand.base, operand.offset)
 
     def build_pointer(self, base: ptx.Reg | ptx.Symbol | ptx.Imm, offset: int = 0) -> Callable[[Cta, Threads], Any]:
-        """Return a function that computes int64 addresses `base + offset` of given threads; fault on a register of
-        other width. Registers have 32 or 64 bits."""
+        """Return a function from threads to int64 addresses `base + offset`; fault unless a register is of 32 or 64
+        bits."""
         if isinstance(base, ptx.Reg):
             class_name = self.find_register(base)[0]
             if class_name not in ("32", "64"):

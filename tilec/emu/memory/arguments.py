@@ -175,7 +175,7 @@ def _view_as_bytes(array: Array) -> Array:
 
 def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> Memory:
     """Return a memory that holds the kernel's parameters; raise `ValueError` on a missing argument or one that does not
-    fit. Raises `ValueError` on an argument that does not fit its parameter."""
+    fit."""
     if len(args) != len(entry.params):
         named = ", ".join(f"{param.name} ({_describe_param(param)})" for param in entry.params)
         raise ValueError(f"{entry.name} takes {len(entry.params)} arguments, not {len(args)}: {named}")

@@ -291,8 +291,8 @@ class Memory:
         raise Fault("out-of-bounds", f"{message}{self._describe_nearest(address)}")
 
     def claim_rows(self, rows: Array, by: int) -> None:
-        """Mark 16-byte rows as the destination of a bulk copy by thread `by`, and poison them; fault if they are in
-        use. Mbarriers there end; unfenced generic writes are a fault too."""
+        """Mark 16-byte rows as destination of thread `by`'s bulk copy and poison them; fault if in use or written
+        unfenced. Mbarriers there end."""
         states = self.shadow_rows[rows]
         if (states & BARRIER).any():
             held = self.base + rows[(states & BARRIER).any(axis=-1)] * 16

@@ -74,7 +74,8 @@ def _find_element_index(array: Array, offset: int) -> tuple[int, ...] | None:
 
 
 def replace_addresses(message: str, name: Callable[[str], str | None]) -> tuple[str, list[str]]:
-    """Return the message with names for its addresses, and a note for each, such as `S[0] is shared address 0x400`.
+    """Return the message with names for addresses that have one, and a note for each, such as `S[0] is shared address
+    0x400`.
 
     `name` maps an address, as written, to its name; where it returns None, the text stays.
     """

@@ -146,7 +146,8 @@ def _build_float_to_float(
 
 
 def _apply_limits(form: Form, name: str, values: Array) -> Array:
-    """Replace negative floats by zero for `.relu`, and clamp to the named format's finite range for `.satfinite`."""
+    """Return floats with negative ones replaced by zero for `.relu`, and clamped to the format's finite range for
+    `.satfinite`."""
     if form.has("relu"):
         values = np.where(values < 0, np.zeros_like(values), values)
     if form.has("satfinite"):
@@ -156,8 +157,8 @@ def _apply_limits(form: Form, name: str, values: Array) -> Array:
 
 
 def _round_to_tf32(values: Array, rounding: str) -> Array:
-    """Round f32 to 10 bits of mantissa: ties away from zero (`.rna`), to even, or towards zero. Returns bits;
-    infinities and NaNs stay."""
+    """Round f32 to bits of tf32: "rna" ties away from zero, "rn" to even, "rz" towards zero; infinities and NaNs
+    stay."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     even = np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1))
     half: Array = {"rna": np.array(0x1000, np.uint32), "rn": even, "rz": np.array(0, np.uint32)}[rounding]
