@@ -105,7 +105,7 @@ def launch(
     only: Collection[int] | None = None,
     all_begin: bool = False,
 ) -> Report:
-    """Run kernel `entry` of a PTX text in the emulator, write its array arguments in place, and return a report; or
+    """Run kernel `entry` of a PTX text over a grid, write its array arguments in place, and return a report or raise
     `Fault`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type, `TensorMap`,
     `None` for a null pointer, bytes as they are, or a tuple for a C struct.
 

@@ -211,7 +211,7 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
 
 
 def convert_to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
-    """Round floats to integers in the given way and clamp them to the type's range, as `cvt` does.
+    """Round floats to integers by "rni", "rzi", "rmi" or "rpi", clamped to the type's range as by `cvt`.
 
     NaN becomes zero, or the sign bit alone where either side is 64 bits wide.
     """

@@ -75,8 +75,8 @@ def substitute_names(text: str, names: Sequence[str]) -> str:
 
 @lru_cache(maxsize=256)
 def parse_snippet(text: str, inputs: int) -> Snippet:
-    """Return the snippet in an author's PTX text with `inputs` inputs; raise `SnippetError` if it does more than
-    compute. It raises the same for text that is not understood, or writes no result."""
+    """Return the snippet in PTX text with `inputs` inputs; raise `SnippetError` unless it is understood and only
+    computes. Text that writes no result is refused too."""
     named = {int(number) for number in _REGISTER.findall(text)}
     if 0 not in named:
         raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")

@@ -382,8 +382,8 @@ class Engine:
     # -- products ------------------------------------------------------------------------------------------------------
 
     def _wgmma(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Park a warp at a product, or as the last of its warpgroup start it and resume the others; return when it
-        continues."""
+        """Park a warp at a product, or as its warpgroup's last start it and resume the others; return when it goes on,
+        or infinity."""
         home = warp.home
         group = home.warpgroups.setdefault(warp.number // _WARPGROUP, state.WarpGathering())
         group.waiting.append((warp, time))
@@ -503,8 +503,8 @@ class Engine:
             self._resume_warp(warp, resumed)
 
     def _wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Set a wait's result and return None if the mbarrier's phase is over; else add the warp to its waiters and
-        park it."""
+        """Set a wait's result and return None if the mbarrier's phase is over; else queue the warp and return infinity:
+        parked."""
         ((rank, address, _, wanted),) = detail
         barrier = self._get_mbarrier(warp, rank, address)
         wanted &= 0xFFFFFFFF
@@ -560,8 +560,8 @@ class Engine:
             self._resume_warp(warp, time)
 
     def _cluster_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Return None if the barrier's generation at which the warp arrived is over, or else park the warp until it
-        is."""
+        """Return None if the barrier's generation at which the warp arrived is over, or else infinity, and park it
+        until it is."""
         cluster = warp.home.cluster
         if cluster.generation > warp.arrived_at:
             return None

@@ -253,7 +253,8 @@ def _find_loops(steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def count_access_bytes(text: str) -> int:
-    """Return the bytes that one lane loads or stores, by the opcode; 16 for ldmatrix and stmatrix."""
+    """Return the bytes that one lane loads or stores, by the opcode, 4 if it has no type; 16 for ldmatrix and
+    stmatrix."""
     if "matrix" in text:
         return 16
     words = text.split(".")
@@ -265,5 +266,5 @@ def count_access_bytes(text: str) -> int:
 
 
 def count_matrices(text: str) -> int:
-    """Return the number of 8 × 8 matrices that an ldmatrix or stmatrix moves."""
+    """Return the number of 8 × 8 matrices that an ldmatrix or stmatrix moves, 1 if the opcode does not say."""
     return next((int(word[1:]) for word in text.split(".") if word in ("x1", "x2", "x4")), 1)

@@ -313,8 +313,8 @@ class BlockRecorder:
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
-                """Return (bytes, (rank, barrier's rank, barrier's address) for each destination) for each lane's tensor
-                copy."""
+                """Return for each lane's tensor copy its bytes and destinations: rank, barrier's rank and address; add
+                to block totals."""
                 copies: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
                 for place in places.tolist():
                     box = read_tensor_map(cta, int(members[place]), int(maps[place]))
@@ -343,7 +343,7 @@ class BlockRecorder:
         return read_details
 
     def _build_range_reader(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
-        """Return a reader of the bytes and mbarriers of a bulk copy of a range, or of a cluster cancellation's 16-byte
+        """Return a reader of the bytes, added to the block's loads, and mbarriers of a range copy, or a cancellation's
         answer."""
         is_copy = len(operands) >= 4
         barrier = form.build_address(operands[3 if is_copy else 1])
@@ -357,7 +357,8 @@ class BlockRecorder:
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
-                """Return (bytes, (rank, rank, barrier's address) for each destination) for each lane's copy."""
+                """Return for each lane's copy its bytes and destinations: rank, rank again, barrier's address; add to
+                the block's loads."""
                 copies = []
                 for place in places.tolist():
                     size = int(cta.views[size_slot][threads][place]) if size_slot >= 0 else 16
@@ -384,7 +385,8 @@ class BlockRecorder:
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
-                """Return the bytes of one warp's bulk stores, lane by lane."""
+                """Return the bytes of each lane's bulk store, with no destinations, and add them to the block's
+                stores."""
                 block.stored += int(sizes[places].sum())
                 return tuple((int(size), ()) for size in sizes[places])
 

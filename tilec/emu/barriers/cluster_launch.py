@@ -34,8 +34,8 @@ _HIGH_SHIFT = np.uint64(32)
 
 @register_decoder("clusterlaunchcontrol.try_cancel", accepts="async shared::cta mbarrier::complete_tx::bytes b128")
 def _decode_try_cancel(form: Form) -> None:
-    """Decode `clusterlaunchcontrol.try_cancel` into a step by which each thread cancels the next cluster of the
-    grid."""
+    """Decode `clusterlaunchcontrol.try_cancel` into a step by which each thread requests the next cluster; a copy
+    answers."""
     answer, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     to_all = form.has("multicast::cluster::all")
 

@@ -74,8 +74,8 @@ CACHE_HINTS = ("L1::", "L2::", "level::")
 
 
 def register_decoder(*stems: str, accepts: str = "") -> Callable[[Decoder], Decoder]:
-    """Return a decorator that registers a decoder for the instructions with these stems. The decoder sets the fields of
-    `form.step`.
+    """Return a decorator that registers a decoder for these stems; `accepts` has modifiers that make no difference. The
+    decoder sets the fields of `form.step`.
 
     A modifier that the decoder does not ask for is an error; `accepts` lists modifiers that make no difference here.
     """

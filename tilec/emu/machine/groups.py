@@ -75,8 +75,8 @@ _WARP = 32
 
 
 def gather_threads(cta: Cta, group: Group, pc: int, step: Step) -> bool:
-    """Return whether the group may run a step that needs whole warps or warpgroups; park threads without their
-    partners. Groups that wait there are joined first. A group for which it returns False is parked, or has run with
+    """Return whether the group may run a step of whole warps or warpgroups, reduced to complete ones; park the other
+    threads. Groups that wait there are joined first. A group for which it returns False is parked, or has run with
     lanes at other instructions."""
     size = step.gather
     threads = group.threads

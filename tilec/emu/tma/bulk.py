@@ -131,7 +131,7 @@ def _to_cluster_address(target: Cta, address: int) -> int:
 
 
 def _issue_store(form: Form, cta: Cta, thread: int, rows: Array, write: WriteFunction, places: GranuleFunction) -> None:
-    """Issue a bulk store of these shared rows, which are read-only until the program waits for the read; fault if
+    """Issue a bulk store of shared rows to the thread's open group; rows are read-only until it has read; fault if
     unready. `write` puts the bytes at the destination, with the granules `places`."""
     memory = cta.shared
     memory.require_async_readable(rows, "the bulk store")
