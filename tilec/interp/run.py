@@ -42,8 +42,9 @@ Array = NDArray[Any]
 def run_kernel(
     kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None
 ) -> None:
-    """Run every block of a kernel's grid on the CPU, and write its outputs to the arrays of `tensors` in place.
-    `tensors` has an array for each tensor parameter. Scalars that are extents of a tensor may be omitted."""
+    """Run every block of a kernel's grid, and write outputs to the arrays of `tensors` in place; raise an error on
+    unfit ones. `tensors` has an array for each tensor parameter. Scalars that are extents of a tensor may be
+    omitted."""
     machine = _Machine()
     given = _find_sizes(kernel, tensors) | dict(scalars or {})
     machine.variables[tile.THREAD.name] = np.arange(kernel.threads, dtype=np.int32)

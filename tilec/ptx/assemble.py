@@ -51,9 +51,9 @@ class AssemblerResult:
 
 
 def assemble_module(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = False) -> AssemblerResult:
-    """Assemble and link one PTX module for `target` in a process of its own; raise `InternalError` if it is refused.
-    That is a bug in tilec, not in the kernel. With `line_info` the cubin maps each instruction to its line of the
-    kernel; the instructions are the same."""
+    """Assemble and link one PTX module for `target` in a process of its own; raise `InternalError` if that fails. That
+    is a bug in tilec, not in the kernel. With `line_info` the cubin maps each instruction to its line of the kernel;
+    the instructions are the same."""
     options = [f"-arch={target}", "-verbose", *_LEVELS[opt_level], *(["-lineinfo"] if line_info else [])]
     if "setmaxnreg" in ptx:
         # nvJitLink compiles PTX relocatable (-c), and relocatable code may not move registers between warps: setmaxnreg

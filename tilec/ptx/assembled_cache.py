@@ -66,8 +66,8 @@ def _is_machine_code_of(ptx: str, found: assembler.AssemblerResult) -> bool:
 
 
 def _delete_oldest(folder: Path) -> None:
-    """Delete the least recently used entries, down to half of the limit, if there are more than that. Other processes
-    may do the same at the same time."""
+    """Delete the least recently used entries, down to half of the limit, if there are more; file errors are ignored.
+    Other processes may do the same at the same time."""
     with suppress(OSError):
         found = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
         entries = [(entry.stat().st_mtime_ns, entry.path) for entry in found]

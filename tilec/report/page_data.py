@@ -224,7 +224,8 @@ def summarise_report(report: Report, spilled_bytes: int, sms: int) -> tuple[str,
 
 
 def _choose_advice(report: Report, spilled_bytes: int, sms: int) -> str:
-    """Return one piece of advice, by what binds the kernel's predicted time."""
+    """Return one piece of advice: about spilled registers if there are any, else by what binds the kernel's predicted
+    time."""
     if spilled_bytes:
         return "registers are spilled to memory: use a smaller tile, or more threads"
     if report.bound == "DRAM bandwidth":
