@@ -53,7 +53,7 @@ class Fault(Exception):
         """Memory locations of the addresses in the message, by the address as written there."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle every field, for another process."""
+        """Return what pickle needs to rebuild the fault, with every field, in another process."""
         return Fault, (self.kind, self.message), self.__dict__
 
     def locate(self, line: int, text: str, source: SourceLocation | None, where: str = "") -> Fault:

@@ -105,9 +105,9 @@ def launch(
     only: Collection[int] | None = None,
     all_begin: bool = False,
 ) -> Report:
-    """Run kernel `entry` of a PTX text over a grid in the emulator, write its array arguments in place, and return a
-    report. `args` are its parameters in order: arrays (written in place), numbers by `.param` type, `TensorMap`, `None`
-    for a null pointer, bytes as they are, or a tuple for a C struct.
+    """Run kernel `entry` of a PTX text over a grid, write its array arguments in place, and return a report or raise
+    `Fault`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type, `TensorMap`,
+    `None` for a null pointer, bytes as they are, or a tuple for a C struct.
 
     Raises `Fault` on whatever the hardware does not promise to do, at the first block that does it; with `on_fault` as
     "report", the report has it instead, and the arrays hold what was written until then. `races` says whether that

@@ -121,7 +121,8 @@ def small_to_f32(bits: Array, name: str) -> Array:
 
 
 def small_from_f32(values: Array, name: str, rounding: str = "rn") -> Array:
-    """Round f32 to codes of a small float format, and saturate to its largest finite number (`.satfinite`).
+    """Round f32 to codes of a small float by "rn", "rz" or else away from zero, saturated to the largest
+    (`.satfinite`).
 
     NaN becomes NaN where the format has one, and the largest number elsewhere.
     """
@@ -175,7 +176,7 @@ INTEGER_ROUNDINGS = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np
 
 
 def flush_subnormals(values: Array) -> Array:
-    """Replace subnormal numbers by zeros of the same sign (`.ftz`)."""
+    """Return numbers with subnormal ones replaced by zeros of the same sign (`.ftz`)."""
     return np.where(np.abs(values) < np.finfo(values.dtype).tiny, np.copysign(values.dtype.type(0), values), values)
 
 
@@ -210,7 +211,7 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
 
 
 def convert_to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
-    """Round floats to integers in the given way and clamp them to the type's range, as `cvt` does.
+    """Round floats to integers by "rni", "rzi", "rmi" or "rpi", clamped to the type's range as by `cvt`.
 
     NaN becomes zero, or the sign bit alone where either side is 64 bits wide.
     """

@@ -38,7 +38,8 @@ class RoleBarriers:
         self.asked = 0
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
-        """Run all roles to their ends, one at a time; report a deadlock if none can go on."""
+        """Run all roles to their ends, one at a time; if none can go on, let other blocks run, or without any report a
+        deadlock."""
         self.roles.run(work)
 
     def arrive(self, name: str, index: int, threads: int) -> None:
@@ -55,8 +56,8 @@ class RoleBarriers:
         self.roles.until(lambda: barrier.completed % 2 != parity, span)
 
     def is_complete(self, name: str, index: int, parity: int, span: Span) -> bool:
-        """Return whether a barrier's phase of this parity has completed, after other roles and blocks ran as far as
-        they can. Too many queries are reported as a deadlock."""
+        """Return whether a barrier's phase of this parity is complete, after others ran; too many queries are a
+        deadlock error. Other roles and blocks run first, as far as they can."""
         self.asked += 1
         if self.asked > MAX_PHASE_QUERIES:
             report_deadlock([span])
@@ -105,8 +106,8 @@ class GridBarriers:
         self.arrived[block][barrier] = self.arrived[block].get(barrier, 0) + 1
 
     def wait(self, block: int, barrier: str) -> None:
-        """Let other blocks run until all of the cluster, or grid, have arrived at `barrier` as often as this one.
-        Blocks that have ended count; `barrier` is "grid" or "cluster"."""
+        """Let other blocks run until all of the cluster, or grid, arrived at `barrier` as often as this one, or ended.
+        `barrier` is "grid" or "cluster"."""
         wanted = self.arrived[block].get(barrier, 0)
         self.blocks.until(lambda: self._have_arrived(block, barrier, wanted))
 

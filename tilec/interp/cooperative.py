@@ -65,8 +65,8 @@ class CooperativeScheduler:
         return self.tasks[number].is_done
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
-        """Run all tasks to their ends, one at a time; an exception of one ends the others and is raised here. Where
-        none can go on, the stuck handler is called."""
+        """Run all tasks to their ends, one at a time; call `stuck` if none can go on; an exception ends all and is
+        raised here."""
         self.tasks = [_Task(run) for run in work]
         self.order = list(self.tasks)
         threads = [threading.Thread(target=self._run, args=(task,), daemon=True) for task in self.tasks]

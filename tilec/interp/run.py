@@ -42,8 +42,9 @@ Array = NDArray[Any]
 def run_kernel(
     kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None
 ) -> None:
-    """Run every block of a kernel's grid on the CPU, and write its outputs to the arrays of `tensors` in place.
-    `tensors` has an array for each tensor parameter. Scalars that are extents of a tensor may be omitted."""
+    """Run every block of a kernel's grid, and write outputs to the arrays of `tensors` in place; raise an error on
+    unfit ones. `tensors` has an array for each tensor parameter. Scalars that are extents of a tensor may be
+    omitted."""
     machine = _Machine()
     given = _find_sizes(kernel, tensors) | dict(scalars or {})
     machine.variables[tile.THREAD.name] = np.arange(kernel.threads, dtype=np.int32)
@@ -167,8 +168,8 @@ def _take_scalar(param: tile.Var, scalars: Mapping[str, int | float]) -> Array:
 
 
 def convert_values(value: Array, dtype: DType) -> Array:
-    """Convert values to a type as a cast does: floats to integers toward zero and saturating, integers modulo the
-    range."""
+    """Convert values to a type as a cast does: floats to integers toward zero, saturating; integers modulo; bool by `!=
+    0`."""
     if elements.is_stored_as_bits(dtype) and dtype.is_float:
         return elements.round_values(value.astype(np.float32), dtype)
     if elements.is_stored_as_bits(dtype):
@@ -190,7 +191,7 @@ def convert_values(value: Array, dtype: DType) -> Array:
 
 
 def _make_tile(buffer: tile.Buffer, threads: int) -> Array:
-    """Return a new tile filled with NaN or the largest integer, with a copy for each thread if it is local."""
+    """Return a new tile filled with NaN, the largest integer or False, with a copy for each thread if it is local."""
     dtype, copies = buffer.dtype, (threads,) if buffer.scope == "local" else ()
     poison = float("nan") if dtype.is_float else 0 if dtype == BOOL else integer_range(dtype)[1]
     return np.full((*copies, *buffer.shape), poison, elements.numpy_compute_type(dtype))
@@ -268,7 +269,8 @@ class _Machine:
     # ---- statements --------------------------------------------------------------------------------------------------
 
     def body(self, body: tuple[tile.Stmt, ...]) -> None:
-        """Run statements one after the other; a break leaves the innermost loop."""
+        """Run statements one after the other; a break ends the innermost loop, or raises `_LoopLeft` to one around
+        them."""
         for stmt in body:
             self.span = stmt.span
             match stmt:
@@ -303,7 +305,8 @@ class _Machine:
                     assert_never(stmt)
 
     def _wait_with_roles(self, op: tile.TileOp, role_barriers: RoleBarriers) -> None:
-        """Run an operation that synchronises roles: arrive or wait at a named barrier or an mbarrier."""
+        """Run an operation by which roles meet: arrive or wait at a named barrier or an mbarrier; `InternalError` on
+        others."""
         if isinstance(op, BlockBarrier | NamedArrive):
             assert op.id is not None and op.threads is not None
             role_barriers.named_barrier(op.id, op.threads, self.threads, isinstance(op, BlockBarrier), op.span)
@@ -371,7 +374,8 @@ class _Machine:
             self.mask = outer
 
     def _store(self, stmt: tile.Store) -> None:
-        """Store the active elements of a value that lie within the buffer, all at once or atomically one by one."""
+        """Store a value's active elements in the tensor, all at once or atomically one by one; one outside a tile is an
+        error."""
         if stmt.buffer.scope == "local" and self.is_in_parallel:
             self._refuse_local(stmt.buffer)
         target = self.storage[stmt.buffer.name]
@@ -400,8 +404,8 @@ class _Machine:
             self.variables[stmt.previous.name] = previous
 
     def _indices(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[list[Array], Array]:
-        """Return index arrays clipped into range, and a mask of the accesses that are active and in range. An active
-        index outside a tile is an error; tensors allow it."""
+        """Return clipped index arrays and a mask of accesses active and in range; an active one outside a tile is an
+        error."""
         arrays: list[Array] = []
         in_bounds: Any = True
         shape = self.storage[buffer.name].shape
@@ -417,8 +421,8 @@ class _Machine:
         return arrays, np.logical_and(in_bounds, self.mask)
 
     def _find_copy(self, buffer: tile.Buffer) -> Array:
-        """Return the threads whose copies of a local array an access reads: each its own, or one if all copies are the
-        same. Where the threads of the elements are not known, and copies differ, it is an error."""
+        """Return the threads whose copies of a local array are read: each its own, or one if all are the same; else an
+        error. It is one where the threads of the elements are not known, and copies differ."""
         threads = np.asarray(self.variables[tile.THREAD.name])
         if self.is_in_nest and not self.is_in_parallel:
             return threads
@@ -443,7 +447,8 @@ class _Machine:
         return self.expr(expr)
 
     def rendezvous(self, what: str) -> None:
-        """Arrive, wait, or both, at the grid's or the cluster's barrier; do nothing if the block runs alone."""
+        """Arrive, wait, or both, at the grid's or the cluster's barrier; do nothing for `pdl…`, or if the block runs
+        alone."""
         if self.grid_barriers is None or what.startswith("pdl"):
             return
         barrier = "grid" if what == "sync_grid" else "cluster"
@@ -453,7 +458,8 @@ class _Machine:
             self.grid_barriers.wait(self.number, barrier)
 
     def read(self, region: tile.Region) -> Array:
-        """Return a region's elements; those outside a tensor have all bits 0."""
+        """Return a region's elements, a view if all are inside; outside a tensor all bits are 0, outside a tile is an
+        error."""
         source, inner, outer = self._intersect_region(region)
         if outer is None:
             return source[inner]
@@ -462,13 +468,15 @@ class _Machine:
         return result
 
     def write(self, region: tile.Region, value: Array) -> None:
-        """Set the region's elements, converted to the buffer's dtype; elements outside a tensor are dropped."""
+        """Set the region's elements, converted to its dtype; those outside a tensor are dropped, outside a tile is an
+        error."""
         target, inner, outer = self._intersect_region(region)
         converted = convert_values(value, region.buffer.dtype)
         target[inner] = converted if outer is None else converted[outer]
 
     def peer(self, block: int) -> _Machine:
-        """Return a copy of this machine with the tiles of another block of the cluster, by its number there."""
+        """Return a copy of this machine with the tiles of another block, by its number in the cluster; an error if
+        none."""
         return replace(self, storage=self._get_cluster_block(block).storage)
 
     def _get_cluster_block(self, block: int) -> _Machine:
@@ -478,8 +486,8 @@ class _Machine:
         return self.peers[block]
 
     def _intersect_region(self, region: tile.Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
-        """Return a buffer, the slices of it that a region covers, and the slices of the region inside it (None for
-        all). A region that leaves a tile is an error."""
+        """Return a buffer, its slices that a region covers, and those of the region inside it (None: all); error beyond
+        a tile."""
         inner, outer = [], []
         is_whole = True
         sides = zip(region.start, region.extent, self.storage[region.buffer.name].shape, strict=True)

@@ -51,9 +51,9 @@ class AssemblerResult:
 
 
 def assemble_module(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = False) -> AssemblerResult:
-    """Assemble and link one PTX module for `target` in a process of its own; raise `InternalError` if it is refused.
-    That is a bug in tilec, not in the kernel. With `line_info` the cubin maps each instruction to its line of the
-    kernel; the instructions are the same."""
+    """Assemble and link one PTX module for `target` in a process of its own; raise `InternalError` if that fails. That
+    is a bug in tilec, not in the kernel. With `line_info` the cubin maps each instruction to its line of the kernel;
+    the instructions are the same."""
     options = [f"-arch={target}", "-verbose", *_LEVELS[opt_level], *(["-lineinfo"] if line_info else [])]
     if "setmaxnreg" in ptx:
         # nvJitLink compiles PTX relocatable (-c), and relocatable code may not move registers between warps: setmaxnreg
@@ -73,7 +73,7 @@ def assemble_module(ptx: str, target: str, *, opt_level: int = 3, line_info: boo
 
 @cache
 def find_assembler_error(ptx: str, target: str) -> str | None:
-    """Return the assembler's first error in PTX that a user wrote, None if there is none."""
+    """Return the assembler's first error in PTX that a user wrote, or general words; None if it accepts the PTX."""
     try:
         assemble_module(ptx, target, opt_level=0)
     except InternalError as error:
@@ -196,7 +196,7 @@ def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, 
 
 
 def _remark_kind(text: str) -> RemarkKind:
-    """Return the kind of an assembler's remark by its wording."""
+    """Return the kind of an assembler's remark by its wording, `assembler-warning` for any other wording."""
     # By wording, not by number: each family has a dozen numbers (C7504–C7508, C7509–C7516, C7518, C7520; C7517, C7519).
     if "setmaxnreg" in text:
         return "setmaxnreg-ignored"

@@ -25,8 +25,8 @@ _LENGTH = 8  # bytes of the length of the log
 def assemble_cached(
     ptx: str, target: str, folder: Path | None, *, opt_level: int = 3, afresh: bool = False
 ) -> assembler.AssemblerResult:
-    """Return the assembled module, from the cache in a folder if it is there; otherwise assemble and add it. Without a
-    folder nothing is cached. `afresh` ignores existing entries."""
+    """Return the assembled module, from the cache in `folder` unless `afresh`, or assembled and added; None: no
+    cache."""
     if folder is None:
         return assembler.assemble_module(ptx, target, opt_level=opt_level)
     path = folder / "assembled" / cache_key(ptx, target, opt_level)
@@ -66,8 +66,8 @@ def _is_machine_code_of(ptx: str, found: assembler.AssemblerResult) -> bool:
 
 
 def _delete_oldest(folder: Path) -> None:
-    """Delete the least recently used entries, down to half of the limit, if there are more than that. Other processes
-    may do the same at the same time."""
+    """Delete the least recently used entries, down to half of the limit, if there are more; file errors are ignored.
+    Other processes may do the same at the same time."""
     with suppress(OSError):
         found = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
         entries = [(entry.stat().st_mtime_ns, entry.path) for entry in found]

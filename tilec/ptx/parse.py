@@ -222,7 +222,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
     numbers = _make_rule(lambda children: [Token("INT", number.strip()) for number in children[0][1:-1].split(",")])
 
     def initial_address(self, children: list[Token]) -> _InitialAddress:
-        """Return an address in an initialiser: a name and the sum of the numbers added to it."""
+        """Return an initialiser's address, a name and the sum of added numbers; refuse a wrapper other than
+        `generic(…)`."""
         names = [child for child in children if child.type == "NAME"]
         if len(names) == 2 and names[0] != "generic":
             raise PtxSyntaxError(f"'{names[0]}(…)' in an initialiser", names[0].line or 0)
@@ -324,8 +325,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return _TaggedPart("file", (int(children[0]), unquote_text(str(children[1])[1:-1])))
 
     def start(self, children: list[Any]) -> ptx.Module:
-        """Return the module of a whole file, with the definition of each function rather than its declaration, and its
-        aliases. A file without version and target is a syntax error."""
+        """Return a file's module, with definitions preferred to declarations, and aliases; refuse one without version
+        or target."""
         version, target = _values_tagged(children, "version"), _values_tagged(children, "target")
         if not version or not target:
             raise PtxSyntaxError("a module must start with .version and .target", 1)
@@ -372,7 +373,8 @@ def _initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
 
 
 def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Token) -> bytes:
-    """Return an initial value as bytes of the variable's type; an address gives zeros, for relocations fill it in."""
+    """Return an initial value's bytes in the variable's type, zeros for an address; refuse a type that cannot have one.
+    Relocations fill the addresses in."""
     if type_name not in _STRUCT:
         raise PtxSyntaxError(f"'{variable}' of type .{type_name} cannot have an initialiser", variable.line or 0)
     width = struct.calcsize(_STRUCT[type_name])

@@ -16,7 +16,7 @@ _ADDRESS = re.compile(r"([^+-]+)(?:\+?(-?\d+))?")
 
 
 def parse_instruction(text: str, line: int) -> ptx.Instruction:
-    """Return an instruction such as `@%p1 add.s32 %r1, %r2, 3;`. The text must match PLAIN."""
+    """Return the instruction at line `line` from a text that matches PLAIN, such as `@%p1 add.s32 %r1, %r2, 3;`."""
     guard, rest = None, text[:-1]
     if text[0] == "@":
         predicate, rest = rest.split(None, 1)

@@ -75,8 +75,8 @@ def substitute_names(text: str, names: Sequence[str]) -> str:
 
 @lru_cache(maxsize=256)
 def parse_snippet(text: str, inputs: int) -> Snippet:
-    """Return the snippet in an author's PTX text with `inputs` inputs; raise `SnippetError` if it does more than
-    compute. It raises the same for text that is not understood, or writes no result."""
+    """Return the snippet in PTX text with `inputs` inputs; raise `SnippetError` unless it is understood and only
+    computes. Text that writes no result is refused too."""
     named = {int(number) for number in _REGISTER.findall(text)}
     if 0 not in named:
         raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")
@@ -155,7 +155,8 @@ def _declare_registers(item: ptx.RegDecl, known: Mapping[str, str]) -> dict[str,
 def _check_instruction(
     instruction: ptx.Instruction, known: Collection[str], inputs: Collection[str], written: set[str]
 ) -> None:
-    """Refuse an instruction that does more than compute; add the registers that it writes to `written`."""
+    """Refuse an instruction that does more than compute or misuses registers; add the registers it writes to
+    `written`."""
     opcode = instruction.opcode
     if opcode.partition(".")[0] not in COMPUTES:
         if isa.find_row(opcode) is None:
@@ -180,7 +181,8 @@ def _check_instruction(
 
 
 def _register_names(value: ptx.Operand | None) -> list[str]:
-    """Return the names of the registers in an operand; refuse an operand with other names, such as an address."""
+    """Return the names of the registers in an operand, none for None; refuse an operand with other names, such as an
+    address."""
     match value:
         case ptx.Reg(name=name):
             return [name]
@@ -199,7 +201,8 @@ def _register_names(value: ptx.Operand | None) -> list[str]:
 
 
 def _rename_operand(value: ptx.Operand, names: Mapping[str, ptx.Reg]) -> ptx.Operand:
-    """Return the operand with its registers replaced by those of `names`; constants and unknown names stay."""
+    """Return the operand with its registers replaced by `names`; constants stay, unknown names only alone or in a pair.
+    Elsewhere an unknown name is a `KeyError`."""
     match value:
         case ptx.Reg(name=name):
             return names.get(name, value)

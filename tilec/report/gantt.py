@@ -54,7 +54,8 @@ def draw_gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
 
 
 def _draw_row(problem: Problem, schedule: Schedule, ops: Sequence[int], after: int, cycles: int, columns: int) -> Text:
-    """Return the line of one role in one iteration, with the letter of a statement or `─` in each column."""
+    """Return the line of one role in one iteration, with a statement's letter, `+` for several, or `─` in each
+    column."""
     holders: list[list[int]] = [[] for _ in range(columns)]
     flying: list[int | None] = [None] * columns
     for op in ops:

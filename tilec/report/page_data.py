@@ -176,7 +176,7 @@ def _place_ptx_lines(ptx: str) -> Iterator[PlacedLine]:
 
 
 def _place_sass_lines(sass: str, files: Sequence[str], code: Iterable[Function]) -> Iterator[PlacedLine]:
-    """Yield the disassembler's lines with their source places, each instruction with its control word."""
+    """Yield the disassembler's lines, without blank and line-info ones, each with its source place and control word."""
     controls = {(each.name, one.address): str(one.control) for each in code for one in each.instructions}
     place: str | None = None
     function = ""
@@ -224,7 +224,8 @@ def summarise_report(report: Report, spilled_bytes: int, sms: int) -> tuple[str,
 
 
 def _choose_advice(report: Report, spilled_bytes: int, sms: int) -> str:
-    """Return one piece of advice, by what binds the kernel's predicted time."""
+    """Return one piece of advice: about spilled registers if there are any, else by what binds the kernel's predicted
+    time."""
     if spilled_bytes:
         return "registers are spilled to memory: use a smaller tile, or more threads"
     if report.bound == "DRAM bandwidth":

@@ -62,7 +62,7 @@ def _build_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _build_waits(found: Simulation) -> str:
-    """Return an HTML table of what each role does with its time: issue instructions, or wait, and for what."""
+    """Return an HTML table of what each role does with its time: issue, or wait and for what, from 1 percent on."""
     rows: list[Sequence[str]] = []
     for role, warps in text.group_warps_by_work(found):
         rows.append((role, show_share(text.measure_issuing_fraction(found, warps)), "issues", ""))

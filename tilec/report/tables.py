@@ -42,8 +42,8 @@ def create_table(title: str, *columns: str) -> Table:
 
 
 def build_decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType:
-    """Return a table of a kernel's decisions: the choice, who decided, the reason, and the prices of the
-    alternatives."""
+    """Return a table of a kernel's decisions: the choice, who decided, the reason, and the prices of two or more
+    choices."""
     table = create_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
     for decision in decisions:
         priced = [each for each in decision.alternatives if each.price is not None]
@@ -140,7 +140,7 @@ def _build_attempts_table(solution: Solution) -> Table:
 
 
 def _describe_lags(problem: Problem, schedule: Schedule) -> Iterator[Text]:
-    """Yield a line that says how many cycles each group of warps with the same code runs behind the first."""
+    """Yield a line for each further group of warps with the first one's code: how many cycles it runs behind."""
     first, *others = problem.copies[0] if problem.copies else (0,)
     for op in others:
         lag = schedule.start[op] - schedule.start[first]
@@ -248,7 +248,8 @@ def _draw_reservations(problem: Problem, schedule: Schedule, terminal: int) -> G
 
 
 def _wrap_entries(entries: Sequence[str], width: int) -> list[str]:
-    """Return entries joined into lines of at most `width` columns, never broken inside an entry."""
+    """Return entries, one at least, joined by two spaces into lines of `width` columns; only a longer entry exceeds
+    it."""
     lines = [entries[0]]
     for entry in entries[1:]:
         if len(lines[-1]) + 2 + len(entry) <= width:

@@ -24,8 +24,8 @@ _FOLDER = Path(__file__).parent / "templates"
 
 
 def build_viewer_page(traces: Sequence[Mapping[str, Any]], report: Mapping[str, Any] | None = None) -> str:
-    """Return the HTML page that draws the `tilec` members of traces, one a kernel, and the report of the compiled
-    kernels. `report` is the result of `build_page_data` for the same kernels, in the same order."""
+    """Return the HTML page that draws the `tilec` members of traces, one a kernel, and the compiled kernels' report, if
+    given. `report` is the result of `build_page_data` for the same kernels, in the same order."""
     return _fill_template("report", traces=_embed_json(traces), report=_embed_json(report))
 
 

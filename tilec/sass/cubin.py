@@ -34,8 +34,8 @@ class _Section:
 
 
 def read_functions(cubin: bytes) -> tuple[Function, ...]:
-    """Return the functions of a cubin in the order of the file; raise `ValueError` for anything but a cubin of sm_70 or
-    later."""
+    """Return a cubin's functions, for sm_70 or later, in file order; raise `ValueError` for a truncated file, or no
+    ELF64."""
     try:
         return tuple(_CubinFile(cubin).functions())
     except (struct.error, IndexError, OverflowError) as error:

@@ -90,12 +90,12 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """Return the mnemonic of the operation."""
+        """Return the mnemonic of the operation, or its number as text if unknown."""
         return find_opcode_name(self.opcode, self.high >> 8 & 3)
 
     @property
     def kind(self) -> OpcodeKind:
-        """Return the kind of operation, by which the schedule treats it."""
+        """Return the kind of operation, by which the schedule treats it, `arithmetic` if unknown."""
         return find_opcode_kind(self.opcode)
 
     @property

@@ -189,8 +189,8 @@ class _WarpReplay:
             del pending[: len(awaited)]
 
     def _wait_until(self, one: Instruction, pending: _PendingResult | None, until: float) -> None:
-        """Advance to cycle `until`, if it lies ahead, and add that to the waits of this instruction for this
-        producer."""
+        """Advance to cycle `until`, if ahead, and add that to the instruction's waits for this producer (None: for no
+        result)."""
         if until > self.now:
             producer = pending.producer if pending is not None else None
             earlier = self.iteration - pending.iteration if pending is not None else 0

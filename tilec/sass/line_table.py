@@ -26,7 +26,7 @@ class LineRow:
 
 
 def read_rows(table: bytes) -> Iterator[LineRow]:
-    """Yield the rows of all line programs of a table, in order. Raise `ValueError` for a truncated table."""
+    """Yield the rows of all line programs of a table, in order; raise `ValueError` for a truncated table."""
     at = 0
     try:
         while at < len(table):

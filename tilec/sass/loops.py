@@ -70,9 +70,10 @@ def _locations_in_range(locations: list[tuple[int, tuple[int, int]]], first: int
 
 
 def select_kernel_loops(found: Iterable[PtxLoop], entry: str, file: int, first: int, last: int) -> tuple[PtxLoop, ...]:
-    """Return the PTX loops of the kernel loop in lines `first` to `last` of a file, without those nested in it. There
-    is one for each role and each version of its iterations. Its back branch has the line of the loop if code of the
-    loop itself is left, such as its counter; else that of the last statement in it."""
+    """Return an entry's PTX loops of the kernel loop in lines `first` to `last` of a file, one for each role and
+    version. Its back branch has the line of the loop if code of the loop itself is left, such as its counter: then the
+    innermost such loops count. Else it has that of the last statement in it, and the outermost loops in these lines
+    count."""
     candidates = [
         loop
         for loop in found
@@ -192,5 +193,6 @@ def _follow_jumps(code: tuple[Instruction, ...], at: dict[int, int], start: int,
 
 
 def _is_polling_loop(kinds: Collection[OpcodeKind]) -> bool:
-    """Return whether a loop only waits for an mbarrier: one such access, and branches and minor kinds otherwise."""
+    """Return whether a loop only waits for an mbarrier: one such access or more, and otherwise branches and minor
+    kinds."""
     return "mbarrier" in kinds and all(kind in _POLLING_KINDS for kind in kinds)

@@ -113,7 +113,8 @@ def _find_answer_loads(program: Program) -> set[int]:
 
 
 def _find_read_registers(program: Program, pc: int, operands: Sequence[Operand]) -> set[RegisterIndex]:
-    """Return the registers that these operands of a step read, those of their addresses included."""
+    """Return the registers that these operands of a step read, those of their addresses included, without undeclared
+    ones."""
     registers: list[Operand] = []
     for operand in operands:
         match operand:

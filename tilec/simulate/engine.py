@@ -82,9 +82,9 @@ class Engine:
     def run(
         self, clusters: Sequence[Sequence[BlockTrace]], resident: int, until: tuple[int, int, int] | None = None
     ) -> state.ReplayResult:
-        """Replay the clusters, `resident` at a time, on a multiprocessor for each block of a cluster, and return the
-        result. `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many
-        times."""
+        """Replay clusters, `resident` at a time, on a multiprocessor per block of one, to the end or `until`; return
+        the result. `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many
+        times. A warp that never stops waiting is an `InternalError`."""
         self._stop_after = until
         self._sms = [state.Sm() for _ in clusters[0]]
         self._queue = [list(cluster) for cluster in clusters]
@@ -134,8 +134,8 @@ class Engine:
     # -- issuing -------------------------------------------------------------------------------------------------------
 
     def _issue_from(self, warp: state.Warp, time: float) -> None:
-        """Issue a warp's instructions from cycle `time` on until another event comes first, it waits, or it ends. It is
-        queued again, parked until an arrival, or ended."""
+        """Issue a warp's instructions from cycle `time` on; queue it again, park it until an arrival, or end it. It
+        stops where another event comes first. Raise `_SteadyStateReached` after the last pass that is wanted."""
         trace, instructions, heap = warp.trace, self.instructions, self._heap
         sm, quarter = warp.home.sm, warp.quarter
         result = self.result
@@ -211,8 +211,8 @@ class Engine:
         heappush(self._heap, (self._find_ready_time(warp), warp.age, warp))
 
     def _end_warp(self, warp: state.Warp) -> None:
-        """End a warp; with its last warp a block ends, and with its last block a cluster, and the next one is
-        started."""
+        """End a warp, release barriers of all threads that waited for it, and with a cluster's last warp start the next
+        cluster."""
         home = warp.home
         self._add_lifetime(warp, warp.want)
         del self._alive[warp.age]
@@ -357,7 +357,7 @@ class Engine:
     def _receive_multicast(
         self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float
     ) -> float:
-        """Occupy the ports of another block of the cluster for its copy of a multicast, and return when that has
+        """Occupy another block's ports, all but the first, for its copy of a multicast, and return when that has
         arrived."""
         assert instruction.move is not None
         move = self.costs.move(instruction.move, size)
@@ -382,8 +382,8 @@ class Engine:
     # -- products ------------------------------------------------------------------------------------------------------
 
     def _wgmma(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Start a product once all four warps of the warpgroup have issued it, and resume them; park the earlier ones.
-        Return when the warp continues."""
+        """Park a warp at a product, or as its warpgroup's last start it and resume the others; return when it goes on,
+        or infinity."""
         home = warp.home
         group = home.warpgroups.setdefault(warp.number // _WARPGROUP, state.WarpGathering())
         group.waiting.append((warp, time))
@@ -503,8 +503,8 @@ class Engine:
             self._resume_warp(warp, resumed)
 
     def _wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Set a wait's result and return None if the mbarrier's phase is over; else add the warp to its waiters and
-        park it."""
+        """Set a wait's result and return None if the mbarrier's phase is over; else queue the warp and return infinity:
+        parked."""
         ((rank, address, _, wanted),) = detail
         barrier = self._get_mbarrier(warp, rank, address)
         wanted &= 0xFFFFFFFF
@@ -517,7 +517,8 @@ class Engine:
     # -- barriers of threads -------------------------------------------------------------------------------------------
 
     def _barrier(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Count a warp at a named barrier, release it after the last one, and park the warp if the step waits."""
+        """Count a warp at a named barrier, and release that after the last one; return infinity (parked) if it waits,
+        else None."""
         number, threads = detail
         home = warp.home
         key = number if threads != 32 else -1 - warp.number
@@ -559,8 +560,8 @@ class Engine:
             self._resume_warp(warp, time)
 
     def _cluster_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Return None if the barrier's generation at which the warp arrived is over, or else park the warp until it
-        is."""
+        """Return None if the barrier's generation at which the warp arrived is over, or else infinity, and park it
+        until it is."""
         cluster = warp.home.cluster
         if cluster.generation > warp.arrived_at:
             return None

@@ -94,7 +94,8 @@ class Simulation:
 
 
 def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: bool = False) -> Simulation:
-    """Simulate a launch on the target and extrapolate it to the grid; with `blocks`, to only that many blocks."""
+    """Return the simulation of a launch on the target, extrapolated to the grid, or to `blocks` blocks if that is not
+    0."""
     costs = InstructionCosts(target)
     size = math.prod(config.cluster)
     total = math.prod(config.grid) // size
@@ -125,8 +126,8 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
     def replay_clusters(
         cluster: Sequence[BlockTrace], resident: int, count: int, *, draw: bool = False
     ) -> ReplayResult:
-        """Replay `count` clusters like this one, `resident` at a time; a partly recorded one is extrapolated by its
-        loop."""
+        """Replay `count` clusters like this one, `resident` at a time; of a partly recorded one `resident`,
+        extrapolated."""
         engine = Engine(seen.instructions, costs, shares, loops=loops, draws=draw)
         steady = _find_steady_loop(cluster[0], loops) if cluster[0].length > MAX_ENTRIES else None
         if steady is None:
@@ -210,7 +211,7 @@ def _record_clusters(
     numbers = sorted({*whole, *wave})
 
     def create_recorder(program: Program) -> Listener:
-        """Make the recorder of the launch and keep it."""
+        """Return the new recorder of the launch, and keep it in `made`."""
         made.append(BlockRecorder(program, costs, whole, numbers, _WATCHED_BYTES))
         return made[0]
 
@@ -246,8 +247,8 @@ def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:
 
 
 def _find_steady_loop(block: BlockTrace, loops: frozenset[int]) -> tuple[int, int, int, float] | None:
-    """Return the loop by which a partly recorded block is extrapolated: (warp, back branch, passes to replay, all
-    passes). It is the outermost loop with enough recorded passes; None if there is none."""
+    """Return the loop that extrapolates a partly recorded block: (warp, back branch, passes to replay, all), or None.
+    It is the outermost loop with enough recorded passes."""
     written: dict[tuple[int, int], int] = {}
     for number, entries in enumerate(block.warps):
         for step, _ in entries:
@@ -276,7 +277,7 @@ def _list_axis_samples(extent: int) -> list[int]:
 
 
 def _choose_samples(config: Launch, total: int) -> list[int]:
-    """Return the numbers of the clusters to record: with least, medium and most work, or the ends and middle of each
+    """Return the clusters to record: the first, and by work the least, medium and most, else ends and middle of each
     axis."""
     if len(config.work) >= total:
         by_work = sorted(range(total), key=lambda number: (config.work[number], number))
@@ -291,7 +292,7 @@ def _choose_samples(config: Launch, total: int) -> list[int]:
 
 
 def _interpolate_by_axis(config: Launch, total: int, values: dict[int, float]) -> dict[int, float]:
-    """Return a value for each cluster, by number: the first cluster's, plus what each axis adds, linear between
+    """Return a value for each cluster, at least 1: the first cluster's plus what each axis adds, linear between
     samples."""
     x, y, z = _count_axis_clusters(config, total)
     base = values[0]

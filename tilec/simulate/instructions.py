@@ -176,8 +176,8 @@ def _classify_memory(words: Sequence[str], stem: str) -> _Classification:
 
 
 def _count_flops(step: Step) -> int:
-    """Return the floating-point operations of a product, of this warp's share; 0 for other steps. For tcgen05 they are
-    those of each (m, n) element."""
+    """Return a product's floating-point operations: of this warp's share, for tcgen05 of an (m, n) element; 0 for
+    others."""
     opcode = step.instruction.opcode
     if step.stem.startswith("tcgen05.mma"):
         kind = re.search(r"kind::(\w+)", opcode)
@@ -190,7 +190,7 @@ def _count_flops(step: Step) -> int:
 
 
 def _count_mma_units(opcode: str) -> int:
-    """Return how many products of 16 × 8 with 32 bytes of k an mma.sync is worth: the unit of the price. At least 1."""
+    """Return how many products of 16 × 8 with 32 bytes of k an mma.sync is worth, at least 1: the unit of the price."""
     shape = re.search(r"\.m(\d+)n(\d+)k(\d+)", opcode)
     kinds = opcode.split(".")
     bits = next((_TYPE_BITS[kind] for kind in reversed(kinds[:-1]) if kind in _TYPE_BITS), 16)
@@ -253,7 +253,8 @@ def _find_loops(steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def count_access_bytes(text: str) -> int:
-    """Return the bytes that one lane loads or stores, by the opcode; 16 for ldmatrix and stmatrix."""
+    """Return the bytes that one lane loads or stores, by the opcode, 4 if it has no type; 16 for ldmatrix and
+    stmatrix."""
     if "matrix" in text:
         return 16
     words = text.split(".")
@@ -265,5 +266,5 @@ def count_access_bytes(text: str) -> int:
 
 
 def count_matrices(text: str) -> int:
-    """Return the number of 8 × 8 matrices that an ldmatrix or stmatrix moves."""
+    """Return the number of 8 × 8 matrices that an ldmatrix or stmatrix moves, 1 if the opcode does not say."""
     return next((int(word[1:]) for word in text.split(".") if word in ("x1", "x2", "x4")), 1)

@@ -171,7 +171,8 @@ def _draw_row(row: PictureRow, y: int, shown: CycleWindow) -> Iterator[str]:
 
 
 def _draw_legend(lines: Sequence[PictureRow], y: int) -> Iterator[str]:
-    """Yield the SVG elements of a coloured square and its meaning for each class in the picture."""
+    """Yield the SVG elements of coloured squares and meanings: held unit, running warp, and each class of wait in the
+    picture."""
     kinds = {kind for row in lines for *_, kind in row.pieces}
     keys = [("unit", "a unit is held"), ("issue", "a warp runs")]
     keys += [(kind, words) for kind, words in _KINDS.values() if kind in kinds]

@@ -50,7 +50,8 @@ def read_profile(text: str) -> tuple[ProfiledLaunch, ...]:
 
 
 def _read_metric_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[ProfiledLaunch]:
-    """Yield the launches of a table that has a row for each metric; rows of another length are skipped."""
+    """Yield the launches of a table with a row for each metric; skip rows of other length; `ProfileError` without a
+    column."""
     for column in ("Metric Unit", "Metric Value"):
         if column not in header:
             raise ProfileError(f"it has no column {column}")
@@ -66,7 +67,8 @@ def _read_metric_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> I
 
 
 def _read_launch_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[ProfiledLaunch]:
-    """Yield the launches of a table that has a row for each launch and a column for each metric."""
+    """Yield a table's launches, one a row: columns with `__` in their names are metrics; rows of another length are
+    skipped."""
     rows = [row for row in rows if len(row) == len(header)]
     at = header.index("Kernel Name")
     units = rows.pop(0) if rows and not rows[0][at] else [""] * len(header)

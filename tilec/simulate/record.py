@@ -104,8 +104,8 @@ class BlockRecorder:
         self._transactions: dict[bytes, int] = {}
 
     def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
-        """Record a step of a group of warps before it runs; beyond the limit only count it, and stop a watched cluster
-        when done."""
+        """Record a step of a group's warps, unless free or resumed, beyond the limit only its count; may raise
+        `StopCluster`. It does so when a cluster that is only watched has loaded enough."""
         if cta.cluster is not self._current:
             self._begin_cluster(cta)
         block = self._blocks[cta.rank]
@@ -135,7 +135,8 @@ class BlockRecorder:
     def _append_entries(
         self, cta: Cta, group: Group, pc: int, threads: Threads | None, block: BlockTrace, warps: Sequence[int]
     ) -> None:
-        """Append the step to the traces of these warps, each with its detail: INACTIVE without an active lane."""
+        """Append the step to the traces of these warps with its detail: INACTIVE without an active lane, None if it has
+        none."""
         look = self.looks[pc]
         if threads is not None:
             block.seen[pc] = block.seen.get(pc, 0) + len(warps)
@@ -312,8 +313,8 @@ class BlockRecorder:
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
-                """Return (bytes, (rank, barrier's rank, barrier's address) for each destination) for each lane's tensor
-                copy."""
+                """Return for each lane's tensor copy its bytes and destinations: rank, barrier's rank and address; add
+                to block totals."""
                 copies: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
                 for place in places.tolist():
                     box = read_tensor_map(cta, int(members[place]), int(maps[place]))
@@ -342,7 +343,7 @@ class BlockRecorder:
         return read_details
 
     def _build_range_reader(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
-        """Return a reader of the bytes and mbarriers of a bulk copy of a range, or of a cluster cancellation's 16-byte
+        """Return a reader of the bytes, added to the block's loads, and mbarriers of a range copy, or a cancellation's
         answer."""
         is_copy = len(operands) >= 4
         barrier = form.build_address(operands[3 if is_copy else 1])
@@ -356,7 +357,8 @@ class BlockRecorder:
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
-                """Return (bytes, (rank, rank, barrier's address) for each destination) for each lane's copy."""
+                """Return for each lane's copy its bytes and destinations: rank, rank again, barrier's address; add to
+                the block's loads."""
                 copies = []
                 for place in places.tolist():
                     size = int(cta.views[size_slot][threads][place]) if size_slot >= 0 else 16
@@ -383,7 +385,8 @@ class BlockRecorder:
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
-                """Return the bytes of one warp's bulk stores, lane by lane."""
+                """Return the bytes of each lane's bulk store, with no destinations, and add them to the block's
+                stores."""
                 block.stored += int(sizes[places].sum())
                 return tuple((int(size), ()) for size in sizes[places])
 
@@ -394,8 +397,8 @@ class BlockRecorder:
     def _build_arrival_reader(
         self, pointer: Callable[[Cta, Threads], Any], slot: int, *, is_wait: bool = False
     ) -> DetailReader:
-        """Return a reader of (rank, address, lanes, sum of the lanes' operands) for each mbarrier that lanes name. For
-        a wait the last is the operand itself."""
+        """Return a reader of (rank, address, lanes, sum of the lanes' operands, or a wait's own) for each mbarrier that
+        lanes name."""
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
             """Return, for each warp, the mbarriers that its lanes name."""
@@ -447,8 +450,8 @@ class BlockRecorder:
 
 
 def count_transactions(addresses: Array, width: int) -> int:
-    """Return how often the fullest of 32 four-byte banks is accessed for a warp's lanes, summed over turns of 128
-    bytes. Lanes that access the same word share it; the result is at least 1."""
+    """Return the accesses of the fullest of 32 four-byte banks by a warp's lanes, summed over turns of 128 bytes, at
+    least 1. Lanes that access the same word share it."""
     lanes = max(1, TRANSACTION_BYTES // max(width, 4)) if width > 4 else 32
     total = 0
     for start in range(0, len(addresses), lanes):

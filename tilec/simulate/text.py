@@ -98,7 +98,7 @@ def rank_stall_causes(found: Simulation, warps: Sequence[int]) -> list[tuple[str
 
 
 def measure_intervals(found: Simulation) -> list[LoopInterval]:
-    """Return the steady interval of the innermost loop of each role, measured on its first warp; roles without one are
+    """Return the steady interval of each role's most frequent loop, by the warp with most passes; roles without are
     left out."""
     shown = []
     for name, warps in group_warps_by_work(found):

@@ -13,7 +13,7 @@ _MAX_SLICES = 60_000
 
 
 def build_chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Return the replay as a JSON trace: a process for each multiprocessor, a track for each warp's waits and each
+    """Return the replay's earliest slices as a JSON trace: a process for each multiprocessor, a track per warp and
     unit. The events of a schedule's own trace are added as further processes."""
     slices = sorted(found.first.slices, key=lambda each: (each.start, each.track))[:_MAX_SLICES]
     tracks = {track: number for number, track in enumerate(sorted({each.track for each in slices}, key=_order_track))}

@@ -34,14 +34,14 @@ _HIGH_SHIFT = np.uint64(32)
 
 @register_decoder("clusterlaunchcontrol.try_cancel", accepts="async shared::cta mbarrier::complete_tx::bytes b128")
 def _decode_try_cancel(form: Form) -> None:
-    """Decode `clusterlaunchcontrol.try_cancel` into a step by which each thread cancels the next cluster of the
-    grid."""
+    """Decode `clusterlaunchcontrol.try_cancel` into a step by which each thread requests the next cluster; a copy
+    answers."""
     answer, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     to_all = form.has("multicast::cluster::all")
 
     def request_cancel(cta: Cta, thread: int, place: int, bar: int) -> None:
-        """Cancel the next cluster for one thread and start the copy of the answer to one block, or to all with
-        multicast. A block that knows of a refusal faults."""
+        """Request the next cluster, and start the copy of the answer to this block or all; fault after an observed
+        refusal."""
         if cta.knows_of_refusal:
             raise Fault("bad-descriptor", "try_cancel after the block has observed that an earlier request was refused")
         address = to_shared_address(place)
@@ -74,8 +74,8 @@ def _cancel_next_cluster(launch: LaunchState) -> Array:
 
 @register_decoder("clusterlaunchcontrol.query_cancel", accepts="b128")
 def _decode_query_cancel(form: Form) -> None:
-    """Decode `clusterlaunchcontrol.query_cancel` into a step that reads an answer: whether it cancelled, or the block
-    position."""
+    """Decode `clusterlaunchcontrol.query_cancel` into a step that reads whether an answer cancelled, or its block
+    position. Other forms are unsupported."""
     question = form.find_modifier("is_canceled", "get_first_ctaid", *(f"get_first_ctaid::{axis}" for axis in "xyz"))
     destination, source = form.operands
     if not question or not isinstance(source, Vector) or len(source.items) != 2:

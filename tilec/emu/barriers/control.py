@@ -140,8 +140,8 @@ _BARRIERS = ("bar", "bar.cta", "barrier", "barrier.cta")
 
 
 def _arrive_at_barrier(cta: Cta, barrier_id: int, expected: int, members: Array, line: int) -> NamedBarrier:
-    """Count arrivals of `members` at a named barrier, publish their clock to it, and return it; fault on a bad number
-    or count. `expected` is the number of threads, 0 for all of the block."""
+    """Count arrivals of `members` at a named barrier, and return it, not yet released; fault on a bad number or count.
+    Their clock is published to it. `expected` is the number of threads, 0 for all of the block."""
     if not 0 <= barrier_id < 16:
         raise Fault("bad-barrier", f"named barrier {barrier_id}; there are 0 to 15")
     if expected % 32:
@@ -173,7 +173,7 @@ def _park_at_barrier(
     group: Group, barrier: NamedBarrier, generation: int, reason: Callable[[], str], finish: Callable[[], None]
 ) -> bool:
     """Park a group until a generation of a barrier is complete, then call `finish` and move to the next step; return
-    False. Return what `park` does."""
+    False."""
     here = group.pc
 
     def is_ready() -> bool:
@@ -188,7 +188,8 @@ def _park_at_barrier(
 
 
 def _release_if_complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> None:
-    """Complete a generation of a named barrier if all its threads have arrived; fault if more have."""
+    """Release a named barrier once the expected threads (0: all that have not exited) have arrived; fault if more have.
+    One for 32 threads is released after each warp."""
     wanted = barrier.expected or cta.thread_count - cta.exited_count
     # A barrier for 32 threads is complete after each warp.
     if barrier.arrived == wanted or (barrier.expected == 32 and barrier.arrived % 32 == 0):
@@ -213,9 +214,8 @@ def _decode_bar(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Let a group arrive at its barrier, and for `sync` park until the generation completes. Threads under a guard,
-        or with another barrier or count, are split off and arrive on their own. Return whether the group may run on at
-        once."""
+        """Arrive at the group's barrier, and for `sync` park until it completes; return True only after an `arrive`.
+        Threads under a guard, or with another barrier or count, are split off and arrive on their own."""
         members = cta.thread_ids[threads]
         ids = cta.views[id_slot][threads]
         counts = cta.views[count_slot][threads] if count_slot >= 0 else np.zeros(len(members), np.uint32)
@@ -249,8 +249,8 @@ def _decode_bar(form: Form) -> None:
 
 @register_decoder(*(f"{name}.red" for name in _BARRIERS))
 def _decode_bar_red(form: Form) -> None:
-    """Decode `bar.red` into a step that waits at a named barrier and writes the and, or, or count of its threads'
-    predicates."""
+    """Decode `bar.red` into a step that waits and writes the and, or, or count of predicates; other sources are
+    refused."""
     operation = form.find_modifier("and", "or", "popc")
     result_slot = form.write(form.operands[0], "u32" if operation == "popc" else "pred")
     id_slot = form.read(form.operands[1], "u32")
@@ -264,8 +264,8 @@ def _decode_bar_red(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Let a group arrive with its predicates, and wait unless it is the last; always return False. A group of which
-        a guard holds back threads is a fault."""
+        """Arrive with a group's predicates, and park it unless it is the last; return False; fault if a guard splits
+        the group."""
         members = cta.thread_ids[threads]
         barrier_id = int(cta.views[id_slot][threads][0])
         expected = int(cta.views[count_slot][threads][0]) if count_slot >= 0 else 0
@@ -277,7 +277,8 @@ def _decode_bar_red(form: Form) -> None:
         barrier.contributions.append((group, values.copy()))
 
         def finish_reduction() -> None:
-            """Reduce the predicates of all threads of the generation, write the result and acquire the clock."""
+            """Reduce the predicates of the generation's threads, write the result to this group and acquire the
+            clock."""
             everyone = np.concatenate(barrier.results[generation])
             result = everyone.sum() if operation == "popc" else everyone.all() if operation == "and" else everyone.any()
             cta.views[result_slot][members] = result
@@ -327,7 +328,7 @@ def _decode_cluster_wait(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Advance a group whose generation is complete and return True; park any other one."""
+        """Advance a group whose generation is complete and return True; park any other one and return False."""
         barrier = cta.cluster.barrier
         generation = int(cta.cluster_arrivals[threads].max())
         members = cta.thread_ids[threads]

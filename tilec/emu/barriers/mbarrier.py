@@ -84,8 +84,8 @@ class MBarrier:
     done_clock: Array | None = None
 
     def arrive(self, count: int, clock: Array | None, step: int) -> None:
-        """Count arrivals that publish `clock`, and advance the phase after the last; fault on more than the phase
-        awaits. Operations in flight complete an earlier phase first where the present one has no room."""
+        """Count arrivals that publish `clock`, and advance the phase if it awaits nothing more; fault on too many
+        arrivals. Operations in flight complete an earlier phase first where the present one has no room."""
         if self.pending < count:
             self.try_complete_phase()
         if self.pending < count:
@@ -117,8 +117,8 @@ class MBarrier:
             raise Fault("barrier-overflow", f"{message}, more than its count can hold")
 
     def try_complete_phase(self) -> None:
-        """Finish operations in flight as far as they complete the phase, and advance it; otherwise leave them in
-        flight."""
+        """Finish deferred arrivals if they suffice for the phase, then copies if these do, and advance a complete
+        phase."""
         if self.deferred and sum(deferred.count for deferred in self.deferred) >= self.pending:
             due, self.deferred = self.deferred, []
             for deferred in due:
@@ -223,8 +223,8 @@ def find_barrier(cta: Cta, address: int, actors: Array) -> MBarrier:
 
 
 def end_overwritten_barriers(cta: Cta, addresses: Array, actors: Array) -> None:
-    """End the mbarriers at addresses that `actors`, one each, are about to write; fault if earlier uses are not known
-    to them. Later uses then fault. No operation in flight may report to such a barrier."""
+    """End the mbarriers at addresses that `actors`, one each, will write; fault on unknown earlier uses or copies in
+    flight. Later uses of such a barrier then fault."""
     state, order, events = cta.asynchronous, cta.order, cta.launch.events
     for address in np.unique(addresses & ~7).tolist():
         barrier = state.barriers.pop(address, None)
@@ -261,8 +261,8 @@ def group_by_address(addresses: Array) -> Iterator[tuple[int, Array]]:
 
 
 def publish_initialisations(cta: Cta, actors: Array) -> None:
-    """Mark mbarriers as visible to other blocks if these threads know of their initialisation: the effect of a
-    fence."""
+    """Mark the block's mbarriers whose initialisation one of these threads knows as visible to other blocks. All are
+    marked if races are not watched: the effect of a fence."""
     order = cta.order
     for barrier in cta.asynchronous.barriers.values():
         if not barrier.is_fenced:
@@ -288,8 +288,8 @@ def _decode_fence_init(form: Form) -> None:
 
 
 def collect_fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
-    """Return a clock of the mbarrier initialisations that these threads have fenced, None if there are none. The column
-    of a barrier counts from its initialisation on."""
+    """Return a clock of the mbarrier initialisations that these threads fenced, None if none or races are not watched.
+    The column of a barrier counts from its initialisation on."""
     order = cta.order
     members = frozenset(actors.tolist())
     fenced = [barrier for barrier in cta.asynchronous.barriers.values() if barrier.fenced_by & members]
@@ -375,9 +375,8 @@ def _decode_arrive(form: Form) -> None:
 
     @form.set_run
     def run_arrive(cta: Cta, threads: Threads) -> None:
-        """Count each thread's arrivals at its mbarrier, add expected bytes, and write the state from before the
-        arrival. A dropped arrival is not awaited in later phases; one with noComplete that completes the phase is a
-        fault."""
+        """Count threads' arrivals, add expected bytes, write the states from before; fault if noComplete completes a
+        phase. A dropped arrival is not awaited in later phases."""
         addresses = pointer(cta, threads)
         states = np.zeros(len(addresses), np.uint64)
         for address, chosen in group_by_address(addresses):
@@ -420,7 +419,7 @@ def describe_barrier(barrier: MBarrier) -> str:
 
 
 def record_event(cta: Cta, members: Array, kind: EventKind, name: str, line: int, since: int = -1) -> None:
-    """Add an event of `members` to the launch's timeline, if it keeps one."""
+    """Add an event of `members`, begun at event `since` (-1: now), to the launch's timeline, if it keeps one."""
     timeline = cta.launch.timeline
     if timeline is not None:
         thread, threads = int(members[0]), f"{int(members[0])}-{int(members[-1])}"
@@ -461,8 +460,8 @@ def _decode_wait(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Write whether the phases are complete and move on, or park the group until a barrier changes. Threads that
-        need not wait go on without the others. Return whether the group may run on at once."""
+        """Write whether the phases are complete, move on and return True; or park until a barrier changes and return
+        False. Threads that need not wait go on without the others."""
         addresses = pointer(cta, threads)
         actors = cta.actors[threads]
         wanted = cta.views[wanted_slot][threads]
@@ -524,8 +523,8 @@ def _decode_wait(form: Form) -> None:
 
 
 def _times_out_early(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, int]]) -> bool:
-    """Return whether an adversary ends a `try_wait` before its phase completes, as a hardware time limit may. It does
-    so at most once per state of the barriers, noted in `group.refused`, so that a deadlock still ends."""
+    """Return whether an adversary ends a `try_wait` early: by chance, once for a barrier state noted in
+    `group.refused`. A hardware time limit may do so; only once, so that a deadlock still ends."""
     generator = cta.launch.random
     seen = tuple((barrier.address, version) for barrier, version, _ in watched)
     if generator is None or group.refused == seen:
@@ -535,8 +534,8 @@ def _times_out_early(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, 
 
 
 def _is_phase_complete(barrier: MBarrier, wanted: int, by_parity: bool) -> bool:
-    """Return whether the awaited phase, given as a parity or a state, is complete; a state two phases old is a
-    fault."""
+    """Return whether the awaited phase, given as a parity or a state, is complete; fault on a state two or more phases
+    old."""
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     if wanted < barrier.phase - 1:

@@ -117,7 +117,8 @@ def _decode_call(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Pass the arguments, push the return step, and split the group by the function that each thread enters."""
+        """Pass arguments, push the return step and split the group by the function entered; return whether it stays
+        whole."""
         members = cta.thread_ids[threads]
         here = group.pc
         parts = [(_held_back_threads(group, members), here + 1)]
@@ -173,7 +174,8 @@ def _check_argument_counts(call_site: CallSite, callee: FunctionLayout) -> None:
 
 
 def _decode_call_operand(form: Form, item: Operand, formal: FormalParameter | None) -> CallOperand:
-    """Return where an argument or result is: an offset in local memory, or the slot of a register or constant."""
+    """Return an argument's or result's place: local offset, or slot (constant: `formal`'s size, None: 32 bits); no
+    predicate."""
     if isinstance(item, Symbol):
         address = form.find_symbol(item)
         if not CALL_PARAMS <= address < CALL_PARAMS << 1:
@@ -188,8 +190,8 @@ def _decode_call_operand(form: Form, item: Operand, formal: FormalParameter | No
 
 
 def _enter_function(cta: Cta, members: Array, here: int, call_site: CallSite, callee: FunctionLayout) -> None:
-    """Copy arguments into the callee's parameters, push the step after the call, and set up its stack frame. A
-    recursive caller's registers are saved first; nesting that is too deep is a fault."""
+    """Copy arguments to the callee's parameters, push the step after the call and set up its frame; fault if too deep.
+    A recursive caller's registers are saved first."""
     stack = cta.calls
     pairs = zip(call_site.arguments, callee.params, strict=True)
     values = [_read_bytes(cta, members, place, formal.size) for place, formal in pairs]
@@ -279,7 +281,8 @@ def _decode_ret(form: Form) -> None:
         return cta.exit(group, threads)
 
     def return_to_caller(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Copy results to each thread's call, free its frame, and split the group by the step it returns to."""
+        """Copy results to each thread's call, free its frame, split the group by return step; return whether it stays
+        whole."""
         assert function is not None
         members = cta.thread_ids[threads]
         here = group.pc
@@ -312,7 +315,8 @@ def _decode_brx(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Split the group by the label that each thread's index selects; fault on an index beyond the table."""
+        """Split the group by the label of each thread's index; return whether it stays whole; fault beyond the
+        table."""
         members = cta.thread_ids[threads]
         index = cta.views[index_slot][threads]
         if (index >= len(targets)).any():

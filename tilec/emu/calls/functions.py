@@ -110,8 +110,8 @@ def _find_callees(body: tuple[Item, ...], known: dict[str, Function], taken: set
 
 
 def _visit_postorder(names: list[str], calls: dict[str, list[str]], order: list[str], seen: set[str]) -> None:
-    """Append the functions reachable from `names`, these included, to `order`: callees before callers. Those in `seen`
-    are left out."""
+    """Append the functions reachable from `names` to `order`, callees before callers; skip those in `seen`, and add to
+    it. The functions in `names` are among them."""
     for name in names:
         if name not in seen:
             seen.add(name)

@@ -81,8 +81,8 @@ _IDLE_INSTRUCTIONS = 1_000_000
 def run_sample(
     state: LaunchState, clusters: ClusterPositions, sample: tuple[int, int], jobs: int, progress: Progress | None
 ) -> Outcome:
-    """Run clusters drawn by chance until those that wrote global memory hold the wanted number of blocks, or have run
-    long.
+    """Run drawn clusters until those that wrote global memory hold the wanted blocks or they ran long; return the
+    results.
 
     `sample` is that number and the seed of the draw. A persistent grid has many blocks without work, which end at once:
     more are drawn in their place, unless those that have run were long.
@@ -109,8 +109,8 @@ def run_sample(
 
 
 def run_clusters(state: LaunchState, clusters: ClusterPositions, jobs: int, progress: Progress | None) -> Outcome:
-    """Run these clusters, in several processes if that is possible, and return their results. Raises the fault of the
-    first cluster that has one."""
+    """Run clusters, in several processes if possible, and return the results; raise the fault of the first that has
+    one. `progress`, if given, is called with the blocks that are done, and all."""
     total = len(clusters) * math.prod(state.cluster)
     report = progress or (lambda done, total: None)
     if jobs <= 1 or len(clusters) < 2 or not can_fork():
@@ -127,8 +127,8 @@ def collect_outcome(state: LaunchState) -> Outcome:
 
 
 def _run_in_process(state: LaunchState, clusters: ClusterQueue, report: Callable[[int], None]) -> Outcome:
-    """Run clusters one after the other, then those that poll in rounds; a round without progress is a deadlock
-    fault."""
+    """Run clusters in order, then in rounds those that poll; return the state's results; a round without progress
+    faults."""
     polling: list[Cluster] = []
     may_wait = not are_clusters_independent(state.program.steps)
     state.waiting = clusters

@@ -134,8 +134,9 @@ class Cluster:
         self.ctas = [Cta(self, rank, position) for rank, position in enumerate(positions)]
 
     def run(self) -> bool:
-        """Run every block to its end and return True, or return False if the threads only poll global memory. Nothing
-        here changes that memory, so another cluster must run. A deadlock or too many steps are a fault."""
+        """Run all blocks to their ends and return True, or False if threads only poll global memory; a deadlock is a
+        fault. Nothing here changes the memory that is polled, so another cluster must run. Too many steps are a fault
+        too."""
         launch = self.launch
         launch.memory.tag = make_cluster_tag(self.number)
         launch.cluster_number = self.number
@@ -176,7 +177,7 @@ class Cluster:
         return order
 
     def _fail_one_poll(self, alive: list[Cta]) -> bool:
-        """Let the parked `test_wait` of one group return false, when nothing else can run; return whether there was
+        """Let the first group parked in a `test_wait` fail it, unless it has failed too often; return whether there was
         one."""
         for cta in alive:
             for group in cta.groups:

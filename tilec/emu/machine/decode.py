@@ -74,8 +74,8 @@ CACHE_HINTS = ("L1::", "L2::", "level::")
 
 
 def register_decoder(*stems: str, accepts: str = "") -> Callable[[Decoder], Decoder]:
-    """Return a decorator that registers a decoder for the instructions with these stems. The decoder sets the fields of
-    `form.step`.
+    """Return a decorator that registers a decoder for these stems; `accepts` has modifiers that make no difference. The
+    decoder sets the fields of `form.step`.
 
     A modifier that the decoder does not ask for is an error; `accepts` lists modifiers that make no difference here.
     """
@@ -209,7 +209,7 @@ class Program:
         self.param_bytes = offset
 
     def _place_variable(self, variable: ptx.Variable, scope: _Scope) -> None:
-        """Assign an address to a shared, `.param` or local variable; a recursive function's local one gets a frame
+        """Give a `.param`, local or non-extern shared variable an address, or a recursive function's local one a frame
         offset."""
         if variable.space == "shared" and variable.linkage != "extern":
             start = _round_up(self._shared_end, variable.align)
@@ -253,7 +253,8 @@ class Program:
                     self._flatten_items(item.body, inner)
 
     def _declare_registers(self, declaration: ptx.RegDecl, scope: _Scope) -> None:
-        """Add the registers of a `.reg` to the scope; a vector register becomes one for each part, a `.b128` two."""
+        """Add a `.reg`'s registers to the scope, one for each part of a vector, two for a `.b128`; fault on an unknown
+        type."""
         if declaration.type == "b128":
             declaration = replace(declaration, type="b64", lanes=2)
         found = TYPES.get(declaration.type)
@@ -424,7 +425,8 @@ class Form:
         return TYPES[self.types[index or 0]]
 
     def find_register(self, operand: ptx.Operand) -> RegisterIndex:
-        """Return the register, ordinary or special, that an operand names; fault if it is not declared."""
+        """Return the register, ordinary or special, that an operand names; fault if undeclared, a timer or no
+        register."""
         if not isinstance(operand, ptx.Reg):
             raise self.unsupported(f"{operand} where a register belongs")
         found: RegisterIndex | None = self._scope.look_up("registers", operand.name)
@@ -513,13 +515,15 @@ class Form:
         return [self.find_label(ptx.Symbol(name)) for name in found.labels]
 
     def build_address(self, operand: ptx.Operand) -> Callable[[Cta, Threads], Any]:
-        """Return a function that computes the int64 addresses of an operand `[base+offset]` for given threads."""
+        """Return a function that computes the int64 addresses of `[base+offset]` for given threads; fault on other
+        operands."""
         if not isinstance(operand, ptx.Address):
             raise self.unsupported(f"{operand} where an address belongs")
         return self.build_pointer(operand.base, operand.offset)
 
     def build_pointer(self, base: ptx.Reg | ptx.Symbol | ptx.Imm, offset: int = 0) -> Callable[[Cta, Threads], Any]:
-        """Return a function that computes the int64 addresses `base + offset` for given threads."""
+        """Return a function from threads to int64 addresses `base + offset`; fault unless a register is of 32 or 64
+        bits."""
         if isinstance(base, ptx.Reg):
             class_name = self.find_register(base)[0]
             if class_name not in ("32", "64"):

@@ -75,8 +75,8 @@ _WARP = 32
 
 
 def gather_threads(cta: Cta, group: Group, pc: int, step: Step) -> bool:
-    """Return whether the group may run a step that needs whole warps or warpgroups; park threads without their
-    partners. Groups that wait there are joined first. A group for which it returns False is parked, or has run with
+    """Return whether the group may run a step of whole warps or warpgroups, reduced to complete ones; park the other
+    threads. Groups that wait there are joined first. A group for which it returns False is parked, or has run with
     lanes at other instructions."""
     size = step.gather
     threads = group.threads
@@ -124,8 +124,8 @@ def _mark_present(cta: Cta, size: int, indices: Array) -> Array:
 
 
 def _find_complete_threads(cta: Cta, indices: Array, step: Step, present: Array) -> Array:
-    """Return, for each thread, whether its partners are present: its warp or warpgroup, or the lanes its mask names. A
-    thread that its guard holds back needs none."""
+    """Return, for each of `indices`, whether its partners are present: its warp or warpgroup, or the lanes its mask
+    names. A thread that its guard holds back needs none."""
     if step.mask < 0:
         whole: Array = np.all(present.reshape(-1, step.gather), axis=1)
         ready: Array = whole[indices // step.gather]

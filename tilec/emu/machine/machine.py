@@ -165,7 +165,8 @@ class Cta:
         return values[stem]()
 
     def find_peer(self, address: int) -> tuple[Cta, int]:
-        """Return the block that a `shared::cluster` address names, and the address in it; fault if it has ended."""
+        """Return the block that a `shared::cluster` address names, and the address in it; fault if it has ended or is
+        none."""
         rank = address >> SHARED_RANK_SHIFT
         if not rank:
             return self, address
@@ -226,8 +227,8 @@ class Cta:
         return merged
 
     def run_group(self, group: Group) -> bool:
-        """Run a group's steps until it waits, splits, may merge or has used up its quantum; return whether that is used
-        up."""
+        """Run a group until it waits, splits, may merge or its quantum is used up, and return whether that is; locate
+        its faults."""
         steps = self.program.steps
         counts = self.launch.counts
         reconvergence = self._reconvergence_point(group)
@@ -300,7 +301,7 @@ class Cta:
         return budget <= 0
 
     def _reconvergence_point(self, group: Group) -> int:
-        """Return the lowest step of another runnable group, at which this one stops; beyond all steps with an
+        """Return the lowest step of another runnable group of no later time slice; beyond all steps if none, or an
         adversary."""
         if self.launch.random is not None:
             return _NO_STEP

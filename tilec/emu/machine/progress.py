@@ -22,8 +22,8 @@ _CHECK_PERIOD = 8
 
 
 def check_for_spinning(cta: Cta, group: Group) -> None:
-    """Set the group's `spin_state` if its registers and memory repeat an earlier state, clear it if memory differs. It
-    looks only at some quanta."""
+    """Set the group's `spin_state` if its registers and memory repeat an earlier state, clear it if only registers do.
+    It looks only at some quanta."""
     if not _is_check_due(group.time_slice, cta.launch.random is not None):
         return
     key = _hash_group_state(cta, group)

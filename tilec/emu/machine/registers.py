@@ -65,7 +65,7 @@ def _count_at_entry(program: Program, limits: Mapping[str, Sequence[int]], block
 
 
 def _requested_count(instruction: Instruction) -> int:
-    """Return the register count that a setmaxnreg names."""
+    """Return the register count that a setmaxnreg names, the largest possible if it is not a constant."""
     operand = instruction.operands[0]
     return operand.value if isinstance(operand, Imm) else _MAX_PER_THREAD
 
@@ -77,7 +77,8 @@ def _parse_numbers(values: str) -> list[int]:
 
 @register_decoder("setmaxnreg", accepts="dec")
 def _decode_setmaxnreg(form: Form) -> None:
-    """Decode `setmaxnreg` into a step by which warps give registers back to their block's pool or wait for more."""
+    """Decode `setmaxnreg` of 24 to 256 in steps of 8 into a step by which warps return registers to a pool or wait for
+    more."""
     form.step.gather = _WARP
     wanted = form.parse_constant(form.operands[0])
     is_growing = form.has("inc")
@@ -86,8 +87,8 @@ def _decode_setmaxnreg(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Set the count that these warps hold and return True, or park the group if the pool lacks registers. An `inc`
-        that would shrink or a `dec` that would grow is a fault."""
+        """Set these warps' count and return True; park the group and return False if registers lack; fault on a wrong
+        direction. Wrong is an `inc` that would shrink, or a `dec` that would grow."""
         if cta.register_pool is None:
             cta.register_pool = RegisterPool(cta)
         pool = cta.register_pool

@@ -105,9 +105,9 @@ class Recorder(Protocol):
     """Observes the blocks of a launch."""
 
     def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
-        """Record step `pc` of a group, which is about to run. `threads` are those of the group whose predicate is true,
-        None for none. A step at which the group waits is recorded again when the group goes on. May raise
-        `StopCluster`."""
+        """Record step `pc` of a group, which is about to run for `threads` (None: for none); may raise `StopCluster`.
+        `threads` are those of the group whose predicate is true. A step at which the group waits is recorded again when
+        the group goes on."""
 
 
 RecorderFactory = Callable[["Program"], Recorder]

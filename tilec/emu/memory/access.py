@@ -38,17 +38,18 @@ StoreFunction = Callable[["Cta", "Threads", Array, int, Array], None]
 
 
 def _load_global(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """Load `width` bytes of global memory for each thread, checked by the memory."""
+    """Return `width` bytes of global memory for each thread as words, checked by the memory."""
     return cta.launch.memory.load(addresses, width, cta.actors[threads])
 
 
 def _load_shared(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """Load `width` bytes of the block's shared memory for each thread, checked by the memory."""
+    """Return `width` bytes of the block's shared memory for each thread as words, checked by the memory."""
     return cta.shared.load(addresses, width, cta.actors[threads])
 
 
 def _load_param(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """Load from `.param` space: each thread's call parameters, or else the kernel's parameters."""
+    """Return words of `.param` space: of each thread's call parameters, judged by the first address, or else the
+    kernel's."""
     if _is_call_param(addresses):
         return _load_local(cta, threads, addresses - CALL_PARAMS, width)
     return _load_kernel_params(cta, threads, addresses + PARAM_WINDOW, width)
@@ -60,12 +61,12 @@ def _is_call_param(addresses: Array) -> bool:
 
 
 def _load_kernel_params(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """Load `width` bytes of the kernel's parameters for each thread."""
+    """Return `width` bytes of the kernel's parameters for each thread as words, checked by the memory."""
     return cta.launch.params.load(addresses, width)
 
 
 def _load_local(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """Load `width` bytes of each thread's own local memory; fault outside of it."""
+    """Return `width` bytes of each thread's own local memory as words; fault outside of it."""
     rows, columns = _local_indices(cta, threads, addresses, width)
     data = cta.local[rows, columns]
     return data.view(WORD_TYPES[min(width, 8)]).reshape(-1) if width < 16 else data.view(np.uint64)
@@ -124,7 +125,7 @@ def _make_result(addresses: Array, width: int) -> Array:
 
 
 def _load_cluster(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """Load from the shared memory of the block of the cluster that each address names."""
+    """Return words for each thread from the shared memory of the block of the cluster that its address names."""
     result, actors = _make_result(addresses, width), cta.actors[threads]
     for memory, chosen, own in _split_by_block(cta, addresses):
         result[chosen] = memory.load(own, width, actors[chosen])
@@ -170,7 +171,7 @@ def _split_by_space(
 
 
 def load_generic(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """Load `width` bytes for each thread from generic addresses, each in the state space of its window."""
+    """Return `width` bytes for each thread, as words, from generic addresses, each in the state space of its window."""
     result = _make_result(addresses, width)
     for space, chosen, part in _split_by_space(cta, threads, addresses):
         result[chosen] = space.load(*part, width)

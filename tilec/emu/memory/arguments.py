@@ -55,7 +55,8 @@ class Allocator:
         return start
 
     def _place_arrays(self, arrays: Iterable[Array]) -> None:
-        """Reserve global memory for arrays; overlapping views of one root share one piece."""
+        """Reserve global memory for arrays, one piece for overlapping views of a root; raise `ValueError` as
+        `_find_root` does."""
         ranges: dict[IdentityKey[Array], list[tuple[int, int]]] = {}
         for array in arrays:
             root = _find_root(array)
@@ -174,7 +175,7 @@ def _view_as_bytes(array: Array) -> Array:
 
 def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> Memory:
     """Return a memory that holds the kernel's parameters; raise `ValueError` on a missing argument or one that does not
-    fit. Raises `ValueError` on an argument that does not fit its parameter."""
+    fit."""
     if len(args) != len(entry.params):
         named = ", ".join(f"{param.name} ({_describe_param(param)})" for param in entry.params)
         raise ValueError(f"{entry.name} takes {len(entry.params)} arguments, not {len(args)}: {named}")
@@ -211,8 +212,8 @@ def _describe_value(value: object) -> str:
 
 
 def _pack_argument(param: Param, value: object, allocator: Allocator) -> bytes:
-    """Return the bytes of an argument: an address, a tensor map, a struct, zeros for None, or a number. Raises
-    `ValueError` on what its parameter cannot hold."""
+    """Return an argument's bytes: of an address, tensor map, struct, bytes or number, zeros for None; refuse any other.
+    Raises `ValueError` on what its parameter cannot hold."""
     if isinstance(value, TensorMap):
         return encode_map(value, allocator.find_address(value.array))
     if isinstance(value, np.ndarray) and value.ndim:
@@ -235,7 +236,8 @@ def _pack_argument(param: Param, value: object, allocator: Allocator) -> bytes:
 
 
 def _pack_number(param: Param, value: Any, size: int) -> bytes:
-    """Return the bytes of a number in the parameter's type; raise `ValueError` if it is not whole or does not fit."""
+    """Return a number's bytes in the parameter's type; raise `ValueError` on a float for an integer, or one out of
+    range. An untyped parameter of several bytes takes a float."""
     view = TYPES[param.type]
     if view.kind == "f":
         return np.array(value, view.dtype).tobytes()

@@ -39,7 +39,8 @@ def select_atomic_function(operation: str, view: PtxType) -> Callable[[Any, Any,
 
 @register_decoder("atom", "red", accepts=f"{ACCESS_MODIFIERS} noftz")
 def _decode_atomic(form: Form) -> None:
-    """Decode `atom` and `red`, single, packed or in vectors, into a step that updates memory thread by thread."""
+    """Decode `atom` and `red`, in vectors too, into a step that updates memory; an opcode without operation is
+    unsupported."""
     operation = form.find_modifier(*REDUCTIONS, "exch", "cas")
     if not operation:
         raise form.unsupported("no operation")

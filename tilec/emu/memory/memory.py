@@ -170,8 +170,8 @@ class Memory:
     def take_ownership(
         self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: OffsetFunction
     ) -> Array:
-        """Return the owner marks of elements that cluster `tag` writes; report a race if that changes another's
-        bytes."""
+        """Note `tag` as a writer and return owner marks for its elements; report a race if bytes that another used
+        change. Races are looked for only where clusters are independent (`is_divided`)."""
         self.writers.add(tag)
         if self.is_divided:
             for marks, is_read in ((owners, False), (readers, True)):
@@ -221,8 +221,8 @@ class Memory:
     # -- ordinary accesses of many threads -----------------------------------------------------------------------------
 
     def load(self, addresses: Array, width: int, by: Array | None = None, *, is_collective: bool = False) -> Array:
-        """Return one number per address, after checks of bounds, shadow and races: unsigned, or two 64-bit halves for
-        16 bytes. `by` are the threads; without them no race is looked for."""
+        """Return one number per address (two 64-bit halves for 16 bytes); fault on bounds or unreadable bytes, report
+        races. Numbers are unsigned. `by` are the threads; without them no race is looked for."""
         index, states = self._find_states(addresses, width)
         mask, wanted = self._readable[width]
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
@@ -239,8 +239,9 @@ class Memory:
         return data
 
     def store(self, addresses: Array, width: int, values: Array, by: Array | None = None) -> None:
-        """Write one value per address through the generic proxy, after checks of bounds, shadow and races. Of threads
-        that write one address the last wins. The bytes then need a proxy fence."""
+        """Write one value per address by the generic proxy; fault on bounds and bytes in flight or being read; report
+        races. Races are looked for if `by` gives the threads. Of threads that write one address the last wins. The
+        bytes then need a proxy fence."""
         index, states = self._find_states(addresses, width)
         mask, wanted = self._writable[width]
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
@@ -290,8 +291,8 @@ class Memory:
         raise Fault("out-of-bounds", f"{message}{self._describe_nearest(address)}")
 
     def claim_rows(self, rows: Array, by: int) -> None:
-        """Mark 16-byte rows as the destination of a bulk copy by thread `by`, and poison them; fault if they are in
-        use. Mbarriers there end; unfenced generic writes are a fault too."""
+        """Mark 16-byte rows as destination of thread `by`'s bulk copy and poison them; fault if in use or written
+        unfenced. Mbarriers there end."""
         states = self.shadow_rows[rows]
         if (states & BARRIER).any():
             held = self.base + rows[(states & BARRIER).any(axis=-1)] * 16
@@ -336,7 +337,8 @@ class Memory:
         self._data[width][index] = _POISONED[width]
 
     def fill(self, addresses: Array, width: int, data: Array) -> None:
-        """Write the bytes of `cp.async` copies, a row of `data` for each address, without any check."""
+        """Write the bytes of `cp.async` copies, a row of `data` for each address; only alignment and the lower bound
+        are checked."""
         index = self._find_elements(addresses, width)
         words = data if width == 1 else data.view(WORD_TYPES[min(width, 8)])
         self._data[width][index] = words.reshape(self._data[width][index].shape) if width > 1 else words
@@ -431,7 +433,8 @@ class Memory:
         return any(a.start <= address and address + width <= a.end for a in self.allocations)
 
     def _build_bounds_fault(self, addresses: Array, width: int) -> Fault:
-        """Return a fault at the first address whose bytes lie outside of all allocations."""
+        """Return a fault at the first address whose bytes lie outside of all allocations, or one without address if
+        none does."""
         for address in addresses.reshape(-1).tolist():
             if not self._is_allocated(address, width):
                 message = f"{width} bytes at {self.name} address {address:#x}{self._describe_nearest(address)}"
@@ -459,7 +462,8 @@ class Memory:
         return Fault("unwritten-read", "shared memory that was never written")
 
     def _end_barriers_or_fail(self, addresses: Array, width: int, by: Array | None) -> None:
-        """End mbarriers in the way of a write to these addresses; fault if anything else prevents the write."""
+        """End mbarriers in the way of a write by threads `by` (None: actor 0); fault if anything else prevents the
+        write."""
         if self.is_shared:
             actors = np.zeros(len(addresses), np.int64) if by is None else by
             self.end_barriers(np.concatenate([addresses, addresses + width - 1]), np.concatenate([actors, actors]))

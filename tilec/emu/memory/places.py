@@ -43,8 +43,8 @@ def find_memory_locations(
 
 
 def _locate_in_arguments(address: int, args: Sequence[object], allocator: Allocator) -> MemoryLocation | None:
-    """Return the offset and index of an address in the array argument that contains it, or the offset in the nearest
-    one. None without array arguments."""
+    """Return an address's offset and index in the array argument that contains it, or the nearest; None without arrays.
+    Outside of all arrays the index is None."""
     best: tuple[int, MemoryLocation] | None = None
     for number, value in enumerate(args):
         array = find_array(value)
@@ -74,7 +74,8 @@ def _find_element_index(array: Array, offset: int) -> tuple[int, ...] | None:
 
 
 def replace_addresses(message: str, name: Callable[[str], str | None]) -> tuple[str, list[str]]:
-    """Return the message with names for its addresses, and a note for each, such as `S[0] is shared address 0x400`.
+    """Return the message with names for addresses that have one, and a note for each, such as `S[0] is shared address
+    0x400`.
 
     `name` maps an address, as written, to its name; where it returns None, the text stays.
     """

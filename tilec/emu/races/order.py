@@ -107,7 +107,8 @@ class HappensBeforeOrder:
         return clock
 
     def join_clocks(self, first: Array | None, second: Array) -> Array:
-        """Return the maximum of two clocks, actor by actor; either may lack the newest columns."""
+        """Return the maximum of two clocks, actor by actor; of None and a clock, the clock. Either may lack the newest
+        columns."""
         if first is None:
             return second
         if len(first) < len(second):
@@ -156,7 +157,7 @@ class HappensBeforeOrder:
         self.know[actors, self._before] = FOREVER
 
     def find_without_grid_wait(self, actors: Array) -> int | None:
-        """Return one of these threads that knows nothing of the previous grid, or None if all do."""
+        """Return the first of these threads that knows nothing of the previous grid, or None if all know of it."""
         strangers = actors[self.know[actors, self._before] == 0]
         return int(strangers[0]) if len(strangers) else None
 

@@ -347,8 +347,8 @@ class RaceDetector:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def _check_before_write(self, actors: Array, granules: Array, times: Array, same: Array, verb: str) -> Array | None:
-        """Report a race if a thread about to write does not know an earlier access; return unknown writes of the same
-        value. None if there are no unknown writes."""
+        """Report a race with an access a writer does not know; return a mask of unknown writes of the same value, or
+        None. None if no write is later than the event up to which its writer knows every thread."""
         floor = self.order.floor[actors][:, None]
         excused = None
         if np.count_nonzero(times > floor):
@@ -364,8 +364,8 @@ class RaceDetector:
     def _check_writes(
         self, actors: Array, granules: Array, times: Array, is_strong: bool, verb: str, same: Array | None = None
     ) -> Array | None:
-        """Report a race unless the actors know the last writes, or both are strong; return unknown writes of the same
-        value. None without `same`."""
+        """Report a race unless actors know the last writes or both are strong; return unknown writes of the `same`
+        value, or None. They are a mask, left out of the report; without `same` it is None."""
         writers = self._write_actor[granules]
         who = np.broadcast_to(actors[:, None], (len(granules), 1))
         late = times > self._known_until(self.order.know, who, writers)

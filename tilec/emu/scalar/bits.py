@@ -152,8 +152,8 @@ def _decode_insert(form: Form) -> None:
 
 @register_decoder("lop3")
 def _decode_lop3(form: Form) -> None:
-    """Decode `lop3` into a step that combines three words by a truth table, and may test the result into a
-    predicate."""
+    """Decode `lop3` into a step that combines words by a truth table, and may test into a predicate; refuse other
+    operands."""
     table = form.parse_constant(form.operands[4])
     destination = form.operands[0]
     operation = form.find_modifier("and", "or")

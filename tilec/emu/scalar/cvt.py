@@ -146,7 +146,8 @@ def _build_float_to_float(
 
 
 def _apply_limits(form: Form, name: str, values: Array) -> Array:
-    """Replace negative floats by zero for `.relu`, and clamp to the named format's finite range for `.satfinite`."""
+    """Return floats with negative ones replaced by zero for `.relu`, and clamped to the format's finite range for
+    `.satfinite`."""
     if form.has("relu"):
         values = np.where(values < 0, np.zeros_like(values), values)
     if form.has("satfinite"):
@@ -156,8 +157,8 @@ def _apply_limits(form: Form, name: str, values: Array) -> Array:
 
 
 def _round_to_tf32(values: Array, rounding: str) -> Array:
-    """Round f32 to 10 bits of mantissa: ties away from zero (`.rna`), to even, or towards zero. Returns bits;
-    infinities and NaNs stay."""
+    """Round f32 to bits of tf32: "rna" ties away from zero, "rn" to even, "rz" towards zero; infinities and NaNs
+    stay."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     even = np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1))
     half: Array = {"rna": np.array(0x1000, np.uint32), "rn": even, "rz": np.array(0, np.uint32)}[rounding]
@@ -227,7 +228,8 @@ def _decode_to_small(form: Form, name: str, source: str) -> None:
 
 
 def _decode_from_small(form: Form, result: str, name: str) -> None:
-    """Decode `cvt` of two packed codes of a small float to f16x2 or bf16x2 into an elementwise step."""
+    """Decode `cvt` of two packed small codes to f16x2 or bf16x2 into an elementwise step; other targets are
+    unsupported."""
     small = numbers.SMALL_FLOATS[name]
     target = form.write(form.operands[0], "b32")
     source = form.read(form.operands[1], "b16")
@@ -251,7 +253,8 @@ def _decode_from_small(form: Form, result: str, name: str) -> None:
 
 @register_decoder("cvt.pack")
 def _decode_cvt_pack(form: Form) -> None:
-    """Decode `cvt.pack` into a step that packs two saturated integers, with the third operand shifted above them."""
+    """Decode `cvt.pack.sat` into a step that packs two integers, below a third if under 16 bits; other forms are
+    refused."""
     small, source_type = [part for part in form.modifiers if part[1:].isdigit()][:2]
     width = int(small[1:])
     if width in (2, 4):

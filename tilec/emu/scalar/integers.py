@@ -126,7 +126,8 @@ _LANE_OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
 
 @register_decoder(*(f"{name}{lanes}" for name in _LANE_OPERATIONS for lanes in (2, 4)), accepts="add sat")
 def _decode_simd(form: Form) -> None:
-    """Decode `vadd2`, `vmin4` and their like into an elementwise step on two or four lanes of a register."""
+    """Decode `vadd2`, `vmin4` and their like into a step on two or four lanes of a register; fault unless it has three
+    types."""
     count = int(form.stem[-1])
     operation = _LANE_OPERATIONS[form.stem[:-1]]
     if len(form.types) != 3:

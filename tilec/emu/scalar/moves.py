@@ -125,7 +125,7 @@ _OFFSET_WINDOWS = {"shared": memory.SHARED_WINDOW, "local": memory.LOCAL_WINDOW}
 
 @register_decoder("cvta")
 def _decode_cvta(form: Form) -> None:
-    """Decode `cvta` into an elementwise step from a state space's address to a generic one, or back with `.to`."""
+    """Decode `cvta` from a state space's address to a generic one, or back with `.to`; fault without a state space."""
     view = form.parse_type()
     spaces = ("global", "const", "param", "param::entry", "shared", "shared::cta", "shared::cluster", "local")
     space = form.find_modifier(*spaces)
@@ -139,7 +139,7 @@ def _decode_cvta(form: Form) -> None:
 
 
 def _decode_cvta_param(form: Form, view: PtxType) -> None:
-    """Decode `cvta` of parameters into an elementwise step: the kernel's have a window, those of calls are in local
+    """Decode 64-bit `cvta` of parameters into a step: the kernel's have a window, those of calls are in local
     memory."""
     if view.bits != 64:
         raise form.unsupported("an address of 32 bits")

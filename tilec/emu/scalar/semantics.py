@@ -173,8 +173,8 @@ def _double_width(view: PtxType) -> PtxType:
 
 
 def _decode_mixed(form: Form, name: str) -> None:
-    """Decode add, sub or fma of halves with an f32 last operand and result into an elementwise step, as `add.f32.f16 d,
-    a, c`."""
+    """Decode add, sub or fma of halves with an f32 last operand and result into an elementwise step; refuse other
+    types. An example is `add.f32.f16 d, a, c`."""
     result, half = form.types
     if result != "f32" or half not in ("f16", "bf16") or form.has("ftz"):
         raise form.unsupported("this combination of types")
@@ -384,8 +384,8 @@ _FLOAT_TESTS = ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", 
 
 
 def _select_test(form: Form, view: PtxType) -> Callable[[Any, Any], Any]:
-    """Return the opcode's comparison, on numbers as registers hold them: it widens bf16 and applies `.ftz`. An opcode
-    without one is a fault."""
+    """Return the opcode's comparison of numbers as registers hold them (bf16 widened, `.ftz` applied); fault if it has
+    none."""
     is_float = view.kind in ("f", "bf16")
     name = form.find_modifier(*(_FLOAT_TESTS if is_float else _INTEGER_TESTS))
     if not name:
@@ -492,7 +492,8 @@ _FLOAT_CLASS_TESTS: dict[str, Callable[[Array], Array]] = {
 
 @register_decoder("testp")
 def _decode_testp(form: Form) -> None:
-    """Decode `testp` into an elementwise step that tests the class of a float, such as finite or subnormal."""
+    """Decode `testp` into an elementwise step that tests the class of a float, such as finite; other tests are
+    unsupported."""
     name = form.find_modifier(*_FLOAT_CLASS_TESTS)
     if not name:
         raise form.unsupported("an unknown test")

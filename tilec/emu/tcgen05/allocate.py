@@ -20,7 +20,8 @@ _WARP = 32
 
 
 def _split_off_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
-    """Leave one warp in the group and return its threads; the other warps repeat the step, other threads go on."""
+    """Leave the first warp in the group and return it; other warps repeat the step, idle threads go on; fault on part
+    of one."""
     first, *others = split_into_warps(cta, threads, name)
     idle = np.setdiff1d(group.indices, cta.thread_ids[threads])
     if len(idle):
@@ -31,8 +32,8 @@ def _split_off_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Arra
 
 
 def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
-    """Return the number of the pair's collective that a warp has reached, or park it and return None until its peer
-    has. Each block numbers its own `name` instructions; different column counts are a fault."""
+    """Return the number of the pair's collective that a warp reached; park it and return None before its peer has. Each
+    block numbers its own `name` instructions; different column counts are a fault."""
     mine, peer = (tmem.get_tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
     key = (int(warp[0]), group.pc)
     entered, met = mine.entered.setdefault(name, []), peer.entered.setdefault(name, [])
@@ -69,8 +70,8 @@ def _decode_alloc(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
-        """Allocate columns for one warp and store their address in shared memory, or park it until its peer or columns
-        are there. Return whether the group may run on at once."""
+        """Allocate columns for a warp, store their address and return True; or park it for its peer or columns and
+        return False."""
         warp = _split_off_warp(cta, group, threads, "tcgen05.alloc")
         columns = require_uniform(cta.views[columns_slot][warp], "the number of columns")
         memory = tmem.get_tensor_memory(cta)

@@ -111,8 +111,8 @@ class ExtraOperands:
 
 
 def _parse_extra_operands(form: Form, kind: str, group: int, is_stationary: bool, vector: int) -> ExtraOperands:
-    """Return the operands after the instruction descriptor: scales, disable mask, enable-input-d, and a shift or zero
-    mask. Which there are depends on the kind; others are a fault."""
+    """Return the operands after the instruction descriptor; refuse others than the kind has. They are scales, a disable
+    mask, enable-input-d, and a shift or zero mask."""
     rest = list(form.operands[4:])
     extras = ExtraOperands([])
     if vector:
@@ -166,8 +166,8 @@ def _decode_mma(form: Form) -> None:
     zero_slot = form.read(extras.zero_mask, "b64") if extras.zero_mask is not None else -1
 
     def issue_product(cta: Cta, thread: int, d_place: int, a_operand: int, b_bits: int, *scales: int) -> None:
-        """Issue one thread's product: claim the operands of each block, and queue the computation as asynchronous.
-        Misaligned or unready operands are a fault."""
+        """Issue one thread's product: claim operands and queue the computation; fault on misaligned or unready
+        operands."""
         views = cta.views
         product = decode_product(int(views[idesc_slot][thread]), kind, group, is_stationary, vector)
         base, d_column = tcgen05.split_address(d_place)
@@ -243,7 +243,8 @@ def _locate_scales(first: int, count: int) -> tmem.CellRegion:
 
 
 def _decode_zero_columns(bits: int, product: TensorProduct) -> Array | None:
-    """Return a mask of the columns of B that count as zero, from a zero-column mask descriptor; None if it is off."""
+    """Return a mask of the columns of B that a zero-column mask zeroes, None if it is off; fault on shifts and reserved
+    bits."""
     if not bits >> 39 & 1:
         return None
     if bits >> 56 & 0x3F:
@@ -309,7 +310,7 @@ def _load_scales(cta: Cta, first: int, count: int, place: int, product: TensorPr
 def _multiply_shares(
     shares: list[BlockShare], product: TensorProduct, places: OperandColumns, kept: float, zeros: Array | None
 ) -> None:
-    """Compute D = A·B + D·kept in the tensor memory of all blocks; columns marked in `zeros` count as zero in B."""
+    """Compute D = ±A·B + D·kept in the tensor memory of all blocks; columns marked in `zeros` count as zero in B."""
     halves = [
         _load_shared_matrix(share.cta, share.b_rows, product.b_kind, product.b_is_mn_major, product) for share in shares
     ]

@@ -49,8 +49,8 @@ def read_cta_group(form: Form) -> int:
 
 
 def find_group_blocks(cta: Cta, group: int) -> list[Cta]:
-    """Return the blocks whose tensor memory an instruction accesses: this one, or its pair, the even rank first. A
-    block without a peer is a fault."""
+    """Return the blocks whose tensor memory is accessed: this one, or its pair, the even rank first; fault without a
+    peer."""
     if group == 1:
         return [cta]
     if cta.rank ^ 1 >= len(cta.cluster.ctas):
@@ -148,8 +148,8 @@ class TensorLoad(RegisterOwner):
 def _decode_fragment(
     form: Form, operand_index: int, split_index: int
 ) -> tuple[tuple[Array, Array], list[int], bool, int]:
-    """Return the relative cells of a load or store, its register slots, whether they are packed, and the lane
-    alignment."""
+    """Return a load's or store's relative cells, register slots, whether packed, and lane alignment; fault on a bad
+    shape."""
     shape = form.find_modifier(*_PER_REPEAT)
     found = form.match(r"x\d+")
     repeat = found[0] if found else ""
@@ -288,8 +288,8 @@ def _decode_fence(form: Form) -> None:
 def claim_shared_operand(
     cta: Cta, user: TensorOperation, bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool, what: str
 ) -> Array:
-    """Return the 16-byte rows of shared memory of an operand, which the operation reads until a commit is waited for.
-    Rows that are out of bounds, unready or swizzled otherwise are a fault (see `find_matrix_rows`)."""
+    """Return an operand's 16-byte shared rows, read by `user` until its commit is waited for; fault if unready or out
+    of bounds. Rows that TMA swizzled otherwise are a fault too (see `find_matrix_rows`)."""
     descriptor = decode_tensor_descriptor(bits)
     rows = find_matrix_rows(descriptor, extent, k, element_bytes, is_mn_major)
     memory = cta.shared
@@ -345,7 +345,8 @@ def _decompress_chunks(chunks: Array, source_format: str) -> Array:
 
 @register_decoder("tcgen05.cp")
 def _decode_cp(form: Form) -> None:
-    """Decode `tcgen05.cp` into a step that issues asynchronous copies from shared to tensor memory."""
+    """Decode `tcgen05.cp` into a step that issues asynchronous copies from shared to tensor memory; refuse unknown
+    shapes."""
     group_size = read_cta_group(form)
     shape = form.find_modifier(*_COPIES)
     multicast = form.find_modifier("warpx2::02_13", "warpx2::01_23", "warpx4")
@@ -360,8 +361,8 @@ def _decode_cp(form: Form) -> None:
     row_of = _map_lanes_to_rows(shape, multicast)
 
     def issue_copy(cta: Cta, thread: int, place: int, bits: int) -> None:
-        """Issue one thread's copy in each block: claim source and destination, and queue the transfer as
-        asynchronous."""
+        """Claim source and destination of one thread's copy in each block, and queue it as asynchronous; fault if
+        misaligned."""
         lane, column = split_address(place)
         if (lane and shape != "4x256b") or lane >= 32:
             raise Fault("misaligned", f"tcgen05.cp of .{shape} to lane {lane} of tensor memory")
@@ -390,14 +391,16 @@ def _decode_cp(form: Form) -> None:
 
 @register_decoder("tcgen05.shift")
 def _decode_shift(form: Form) -> None:
-    """Decode `tcgen05.shift.down` into a step that issues asynchronous moves of 32 lanes by one."""
+    """Decode `tcgen05.shift.down` into a step that issues asynchronous moves of 32 lanes by one; refuse other
+    directions."""
     group_size = read_cta_group(form)
     if not form.has("down"):
         raise form.unsupported("this direction")
     pointer = form.build_address(form.operands[0])
 
     def issue_shift(cta: Cta, thread: int, place: int) -> None:
-        """Issue one thread's shift of eight columns in each block, and queue it as asynchronous."""
+        """Queue one thread's shift of eight columns in each block as asynchronous; fault at a lane that is no multiple
+        of 32."""
         lane, column = split_address(place)
         if lane % 32:
             raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
@@ -435,7 +438,8 @@ def _commit_clock(cta: Cta, actor: int) -> Array | None:
 
 @register_decoder("tcgen05.commit", accepts="shared::cluster b64 mbarrier::arrive::one")
 def _decode_commit(form: Form) -> None:
-    """Decode `tcgen05.commit` into a step whose arrivals at mbarriers wait for the thread's operations."""
+    """Decode `tcgen05.commit` into a step whose arrivals at mbarriers await the thread's operations; refuse other
+    completions."""
     group_size = read_cta_group(form)
     if not form.has("mbarrier::arrive::one"):
         raise form.unsupported("this completion mechanism")
@@ -446,7 +450,8 @@ def _decode_commit(form: Form) -> None:
     mask_slots = [form.read(form.operands[1], "u16")] if is_multicast else []
 
     def commit_operations(cta: Cta, thread: int, address: int, mask: int | None = None) -> None:
-        """Add to each mbarrier an arrival that waits for the thread's pending operations."""
+        """Add an arrival that awaits the thread's pending operations to its mbarrier, or that of each block of `mask`
+        if given. A block that the cluster does not have is a fault."""
         memory = tmem.get_tensor_memory(cta)
         require_running_blocks(cta, group_size, "tcgen05.commit")
         actors = cta.actors[thread : thread + 1]

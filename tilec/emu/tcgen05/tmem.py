@@ -179,8 +179,8 @@ class TensorMemory:
     # -- threads -------------------------------------------------------------------------------------------------------
 
     def find_clock(self, actors: Array) -> Array | None:
-        """Return the joint clock of these threads that counts for tensor memory: as of their last fence if the kernel
-        has fences. None if races are not watched."""
+        """Return these threads' joint clock for tensor memory, of their last fence if the kernel has some; None without
+        race checks."""
         order = self.cta.order
         if order is None or self._known is None:
             return None
@@ -194,8 +194,8 @@ class TensorMemory:
             self._known[actors] = _view_known_events(order)[actors]
 
     def fence_before(self, actors: Array) -> None:
-        """Mark operations of these threads as published from now on: a `fence::before_thread_sync`. Loads and stores
-        must have been waited for."""
+        """Mark these threads' operations, loads and stores only if waited for, as published now:
+        `fence::before_thread_sync`."""
         event = self.cta.launch.events.tick()
         own_actors = set(actors.tolist())
         remaining = []
@@ -272,8 +272,8 @@ class TensorMemory:
         self._readers[int(not operation.is_warps), region.lanes, region.columns] = self._number_operation(operation)
 
     def record_write(self, operation: TensorOperation, region: CellRegion, what: str, *, keeps: bool = False) -> None:
-        """Record that an operation will write these cells, or with `keeps` add to them; fault unless ordered after
-        earlier ones."""
+        """Record that an operation will write cells, or with `keeps` add to them; fault unless allocated and after
+        earlier ones. With `keeps` they must be written."""
         self.require_finished(operation, region, what)
         if keeps:
             self._require_written(region, what)

@@ -140,7 +140,8 @@ class AsyncState:
         return ""
 
     def explain_reader(self, row: int) -> str:
-        """Return the name of the operation that may still read a 16-byte row of shared memory."""
+        """Return the name and PTX line of the operation that may still read a 16-byte shared row, or general words if
+        none does."""
         for rows, line, what in self.readers:
             if (rows == row).any():
                 return f"{what} of PTX line {line}"
@@ -187,8 +188,8 @@ class AsyncState:
                 self.unfenced_registers[warpgroup] |= step.written_matrix_registers
 
     def check_at_end(self) -> None:
-        """Fault if the block ends with a copy in flight, a leak of tensor memory, or a bulk store that has not read its
-        source. Writes of bulk stores are kept for the end of the grid."""
+        """Fault if the block ends with a bulk copy that has not arrived, leaked tensor memory, or a bulk store with
+        unread source. Writes of bulk stores are kept for the end of the grid."""
         for barrier in self.barriers.values():
             barrier.try_complete_phase()
             if barrier.copies:
@@ -260,8 +261,8 @@ class AsyncState:
 
 @register_decoder("cp.async", accepts="ca shared shared::cta global")
 def _decode_cp_async(form: Form) -> None:
-    """Decode `cp.async` of 4, 8 or 16 bytes into a step that starts a copy for each thread, with an optional byte
-    count."""
+    """Decode `cp.async` into a step that starts a copy for each thread; fault unless it is of 4, 8 or 16 bytes. A byte
+    count of the source is optional. `.cg` takes 16 bytes only."""
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     width = form.parse_constant(form.operands[2])
     if width not in (4, 8, 16) or (form.has("cg") and width != 16):
@@ -276,7 +277,8 @@ def _decode_cp_async(form: Form) -> None:
 
     @form.set_run
     def run_cp_async(cta: Cta, threads: Threads) -> None:
-        """Claim each thread's destination, check its source, and add the copies to those in flight."""
+        """Claim each thread's destination, check its source, and add the copies to those in flight; fault if a check
+        fails."""
         state = cta.asynchronous
         to, source_at = destination(cta, threads), source(cta, threads)
         count = np.full(len(to), width) if size_slot < 0 else cta.views[size_slot][threads].astype(np.int64)

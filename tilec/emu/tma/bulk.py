@@ -131,7 +131,7 @@ def _to_cluster_address(target: Cta, address: int) -> int:
 
 
 def _issue_store(form: Form, cta: Cta, thread: int, rows: Array, write: WriteFunction, places: GranuleFunction) -> None:
-    """Issue a bulk store of these shared rows, which are read-only until the program waits for the read; fault if
+    """Issue a bulk store of shared rows to the thread's open group; rows are read-only until it has read; fault if
     unready. `write` puts the bytes at the destination, with the granules `places`."""
     memory = cta.shared
     memory.require_async_readable(rows, "the bulk store")
@@ -248,7 +248,8 @@ def _decode_tensor_load(form: Form) -> None:
     rank = _tensor_rank(form)
 
     def issue_box_load(cta: Cta, thread: int, place: int, map_address: int, bar: int, position: list[int]) -> None:
-        """Issue one thread's load of a box to one block, or to all of a multicast mask, each with its mbarrier."""
+        """Issue one thread's box load to a block, or all of a mask, each with its mbarrier; fault on a misplaced box or
+        mbarrier."""
         mask = int(cta.views[mask_slot][thread]) if mask_slot >= 0 else None
         point, offsets = position[: len(coordinate_slots)], position[len(coordinate_slots) :]
         layout = _read_copy_layout(cta, thread, map_address, rank, point)
@@ -288,7 +289,8 @@ def build_arrival_only_step(form: Form) -> StepFunction:
     def arrive_at_barriers(
         cta: Cta, thread: int, map_address: int, place: int, bar: int, mask: int | None = None
     ) -> None:
-        """Add the size of one thread's box to the mbarrier of each destination block, as a copy without bytes."""
+        """Add one thread's box size to the mbarrier of each block of `mask`, with None the destination's, as an empty
+        copy."""
         size = read_tensor_map(cta, thread, map_address).box_bytes * (4 if is_gather else 1)
         first, _ = cta.find_peer(to_shared_address(place))
         owner, address = cta.find_peer(to_shared_address(bar))
@@ -307,7 +309,8 @@ def build_arrival_only_step(form: Form) -> StepFunction:
     accepts="shared::cta tile bulk_group",
 )
 def _decode_tensor_store(form: Form) -> None:
-    """Decode a tensor store or reduction from shared memory into a step that issues it for each thread."""
+    """Decode a tensor store or reduction into a step that issues it for each thread; refuse unknown modes and
+    reductions."""
     is_scatter = form.has("tile::scatter4")
     if form.has("im2col_no_offs", "tile::scatter4") and form.stem.startswith("cp.reduce"):
         raise form.unsupported("this mode")
@@ -404,8 +407,8 @@ def _decode_range_load(form: Form) -> None:
     mask_slot = form.read(form.operands[4], "u16") if form.has("multicast::cluster") else -1
 
     def issue_range_load(cta: Cta, thread: int, place: int, origin: int, size: int, bar: int) -> None:
-        """Issue one thread's copy of a byte range to one block, or to all of a multicast mask, each with its
-        mbarrier."""
+        """Issue one thread's range load to a block, or all of a mask, each with its mbarrier; fault on wrong ranges or
+        mbarriers."""
         mask = int(cta.views[mask_slot][thread]) if mask_slot >= 0 else None
         target, address = _find_destination(form, cta, place)
         _check_range_alignment(address, size)
@@ -440,8 +443,7 @@ _BULK_ELEMENTS = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64":
 
 @register_decoder("cp.async.bulk.global", "cp.reduce.async.bulk", accepts="global shared::cta bulk_group noftz bf16")
 def _decode_range_store(form: Form) -> None:
-    """Decode `cp.async.bulk` and `cp.reduce.async.bulk` to global memory into a step that issues a store or
-    reduction."""
+    """Decode `cp.async.bulk` and `cp.reduce.async.bulk` to global memory into a step; refuse an unknown reduction."""
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")
     operation, element = "", "uint8"

@@ -34,8 +34,8 @@ class EffectScheduler:
         self._drifting: list[AsyncEffect] = []
 
     def schedule_effects(self, *effects: AsyncEffect) -> None:
-        """Run each effect at once, queue it for any later time, or leave it to the wait, as an adversary draws. Without
-        an adversary all are left to the wait."""
+        """Run each effect at once, queue it, or leave it to the wait, as an adversary draws; without one leave all to
+        the wait."""
         if self._generator is None:
             return
         for effect in effects:

@@ -54,7 +54,8 @@ def _attach_to_barrier(
 
 @register_decoder("st.async", accepts="weak shared::cluster")
 def _decode_st_async(form: Form) -> None:
-    """Decode `st.async` into a step that stores registers to the cluster's shared memory, reported by an mbarrier."""
+    """Decode `st.async`, reported by an mbarrier, into a step that stores to the cluster's shared memory; refuse other
+    forms."""
     view = form.parse_type()
     value: Operand = form.operands[1]
     items = value.items if isinstance(value, Vector) else (value,)
@@ -87,7 +88,8 @@ def _decode_st_async(form: Form) -> None:
 
 @register_decoder("red.async", accepts="relaxed cluster shared::cluster mbarrier::complete_tx::bytes")
 def _decode_red_async(form: Form) -> None:
-    """Decode `red.async` into a step that updates the cluster's shared memory atomically, reported by an mbarrier."""
+    """Decode `red.async` of 32 or 64 bits into an atomic update of the cluster's shared memory, reported by an
+    mbarrier."""
     view = form.parse_type()
     operation = form.find_modifier(*REDUCTIONS)
     if not operation or view.bits not in (32, 64):
@@ -119,7 +121,7 @@ def _decode_red_async(form: Form) -> None:
 
 @register_decoder("cp.reduce.async.bulk.shared::cluster", accepts="shared::cta mbarrier::complete_tx::bytes")
 def _decode_reduce_bulk(form: Form) -> None:
-    """Decode `cp.reduce.async.bulk` to the cluster's shared memory into a step, reported by an mbarrier."""
+    """Decode `cp.reduce.async.bulk` of integers to the cluster's shared memory into a step, reported by an mbarrier."""
     operation, element = form.find_modifier(*REDUCTIONS), form.modifiers[-1]
     if not operation or element not in INTEGER_ELEMENTS:
         raise form.unsupported("this reduction")

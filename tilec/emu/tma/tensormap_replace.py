@@ -23,7 +23,8 @@ _CHUNKS = np.arange(8, dtype=np.int64)
 
 @register_decoder("tensormap.replace", accepts="tile shared::cta global b1024")
 def _decode_replace(form: Form) -> None:
-    """Decode `tensormap.replace` into a step that sets one field of a tensor map under construction."""
+    """Decode `tensormap.replace` into a step that sets one field of a map under construction; refuse an unknown
+    field."""
     field = form.find_modifier(*MAP_FIELDS)
     if not field or not form.has("tile"):
         raise form.unsupported("this field")
@@ -57,7 +58,8 @@ def _decode_replace(form: Form) -> None:
     "tensormap.cp_fenceproxy", accepts="global shared::cta tensormap::generic release acq_rel cta cluster gpu sys"
 )
 def _decode_copy(form: Form) -> None:
-    """Decode `tensormap.cp_fenceproxy` into a step that publishes a tensor map from shared to global memory."""
+    """Decode `tensormap.cp_fenceproxy` of 128 bytes into a step that publishes a tensor map from shared to global
+    memory."""
     if form.parse_constant(form.operands[2]) != MAP_BYTES:
         raise form.unsupported("a size other than 128")
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])

@@ -30,7 +30,7 @@ def list_registers(form: Form, operand: Operand, count: int) -> tuple[Operand, .
 
 
 def _count_matrices(form: Form) -> int:
-    """Return the number of matrices that an opcode names, and make its step wait for whole warps."""
+    """Return the number of matrices that an opcode names, else 1, and make its step wait for whole warps."""
     form.step.gather = 32
     return int(form.find_modifier("x1", "x2", "x4", default="x1")[1])
 

@@ -30,8 +30,7 @@ _DEFAULTS = {"kind::mxf8f6f4": "1X", "kind::mxf4": "2X"}
 
 
 def build_scaling(form: Form, kind: str, operands: tuple[Operand, ...]) -> ScaleFunction | None:
-    """Return a function that multiplies A [w, row, k] and B [w, k, n] by their scales, or None if the opcode has no
-    scales.
+    """Return a function that multiplies A [w, row, k] and B [w, k, n] by scales; None without any; refuse wrong scales.
 
     The operands are, for A and B, a register and a pair {byte, thread}. A quad holds two rows of A in two of its lanes,
     a column of B in one; the blocks along k take neighbouring bytes.
@@ -176,8 +175,8 @@ def _parse_shape(form: Form, kinds: tuple[str, str], is_sparse: bool) -> tuple[i
 
 @register_decoder("mma.sync", "mma.sp.sync", "mma.sp::ordered_metadata.sync", accepts="row popc")
 def _decode_mma(form: Form) -> None:
-    """Decode `mma.sync`, dense or sparse, with or without scales, into a step that multiplies and adds for each
-    warp."""
+    """Decode `mma.sync`, dense or sparse, scaled or not, into a step that multiplies and adds for each warp; refuse bad
+    types."""
     form.step.gather = 32
     is_sparse = form.stem != "mma.sync"
     result, a_kind, b_kind = _parse_operand_kinds(form)
@@ -255,9 +254,9 @@ def build_accumulation(form: Form, result: str, halves: int) -> Callable[[Cta, T
 
 
 def _decode_quad_pairs(form: Form, result: str) -> None:
-    """Decode `mma.m8n8k4` of f16, in the layout of sm_70, into a step with four products to a warp, of eight lanes
-    each. Each is of two quads whose lanes differ by 16. Lane (high, pair, low) of 2 x 4 x 4 is thread 4·high + low of
-    product `pair`."""
+    """Decode `mma.m8n8k4` of f16, in the layout of sm_70, into a step with four products to a warp; refuse other types.
+    Each is of two quads whose lanes differ by 16. Lane (high, pair, low) of 2 x 4 x 4 is thread 4·high + low of product
+    `pair`."""
     layouts = form.find_modifiers("row", "col")
     if len(layouts) != 2 or result not in ("f16", "f32"):
         raise form.unsupported("this layout or type")

@@ -64,8 +64,8 @@ def _gather_row_metadata(words: Array, chosen: SparseSelection) -> Array:
 
 
 def expand_sparse(compressed: Array, words: Array, chosen: SparseSelection) -> Array:
-    """Return A as [w, 16, k] with zeros at dropped places, from kept elements [w, 16, k/2] and metadata [w, g, t].
-    Metadata of no meaning is a fault."""
+    """Return A [w, 16, k] with zeros filled in, from kept elements [w, 16, k/2] and metadata [w, g, t]; fault if
+    meaningless."""
     chunks, kind = chosen.chunks, chosen.kind
     shifts = 4 * np.arange(chunks, dtype=np.uint64)
     fields = (_gather_row_metadata(words, chosen)[..., None] >> shifts & np.uint64(15)).astype(np.int64)

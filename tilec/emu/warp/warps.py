@@ -64,7 +64,8 @@ def _decode_shfl(form: Form) -> None:
 
 
 def _number_lane_groups(members: Array, masks: Array | None) -> Array:
-    """Return a number for each thread's lane group: the lanes of one warp with the same mask."""
+    """Return a number for each thread's lane group: the lanes of one warp with the same mask, or all lanes without
+    masks."""
     keys = (members >> 5) << 32
     if masks is not None:
         keys = keys | masks
@@ -145,7 +146,8 @@ def _decode_match_all(form: Form) -> None:
 
 @register_decoder("redux.sync")
 def _decode_redux(form: Form) -> None:
-    """Decode `redux.sync` into a step that reduces the lanes' integers, or the extremes of floats."""
+    """Decode `redux.sync` into a step that reduces the lanes' integers or, by min and max only, floats; refuse the
+    rest."""
     operation = form.find_modifier("add", "min", "max", "and", "or", "xor")
     result_slot = form.write(form.operands[0], form.types[-1])
     value_slot = form.read(form.operands[1], form.types[-1])
@@ -188,7 +190,8 @@ def _decode_activemask(form: Form) -> None:
 
 @register_decoder("elect.sync")
 def _decode_elect(form: Form) -> None:
-    """Decode `elect.sync` into a step that elects the lowest lane that a mask names."""
+    """Decode `elect.sync` into a step that elects the lowest lane that a mask names; unsupported without a
+    predicate."""
     destination = form.operands[0]
     if not isinstance(destination, Pair):
         raise form.unsupported("elect.sync without a predicate")

@@ -103,7 +103,8 @@ def _find_unit_offsets(fragment: WmmaFragment, is_column_major: bool) -> tuple[A
 def _decode_addresses(
     form: Form, which: str, pointer: Operand, strides: tuple[Operand, ...]
 ) -> tuple[WmmaFragment, UnitAddresses]:
-    """Return the fragment of a load or store, and a function that computes the addresses of its units by lane."""
+    """Return the fragment of a load or store, and a function that lists its units' addresses; fault on a bad type or
+    layout."""
     kinds = form.find_modifiers(*_BITS)
     if not kinds:
         raise form.unsupported("no type")
@@ -176,7 +177,8 @@ def _decode_store(form: Form) -> None:
 
 @register_decoder("wmma.mma", accepts="popc row col rn")
 def _decode_mma(form: Form) -> None:
-    """Decode `wmma.mma` into a step that multiplies and adds each warp's matrices."""
+    """Decode `wmma.mma` into a step that multiplies and adds each warp's matrices; fault unless it names 2 or 4
+    types."""
     kinds = form.find_modifiers(*_BITS)
     if len(kinds) == 2:
         # Only f16 leaves the types of A and B out.

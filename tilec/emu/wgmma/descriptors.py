@@ -68,7 +68,8 @@ def _build_descriptor(bits: int, swizzle: int) -> MatrixDescriptor:
 
 @lru_cache(maxsize=4096)
 def find_matrix_rows(descriptor: MatrixDescriptor, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
-    """Return the 16-byte rows of shared memory, by chunk, of an operand with `extent` rows of M or N and `k` columns.
+    """Return the 16-byte shared rows, by chunk, of `extent` rows of M or N and `k` columns; fault on `ATOM_32` if
+    K-major.
 
     K-major: [extent, chunk of k]. MN-major: [k, chunk of extent]. A chunk is 16 bytes.
     """
@@ -98,8 +99,8 @@ def find_matrix_rows(descriptor: MatrixDescriptor, extent: int, k: int, element_
 
 
 def require_matching_swizzle(memory: Memory, descriptor: MatrixDescriptor, rows: Array, what: str) -> None:
-    """Fault unless TMA wrote these rows with the descriptor's swizzle, or wrote none of them. A start inside a swizzle
-    pattern without its base offset is a fault too."""
+    """Fault where TMA wrote rows with a swizzle that would place them elsewhere; rows with other writes pass. A start
+    inside a swizzle pattern without its base offset is a fault too."""
     swizzle = descriptor.swizzle
     # 1024 bytes for a swizzle of 128, 256 for 32: see the base offset of the matrix descriptor in the PTX manual.
     repeat = 512 if swizzle == ATOM_32 else 8 * swizzle

@@ -308,8 +308,8 @@ def _decode_mma_async(form: Form) -> None:
 
     @form.set_run
     def run_mma_async(cta: Cta, threads: Threads) -> None:
-        """Issue a wgmma for each warpgroup, which owns its registers and operands until it is retired. Registers that
-        another wgmma owns, or a missing fence, are a fault."""
+        """Issue a wgmma for each warpgroup, which owns its registers and operands; fault on registers owned, or a
+        missing fence. It owns them until it is retired."""
         state = cta.asynchronous
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(state, warpgroup)
@@ -353,7 +353,8 @@ def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[Register
 
 
 def _check_overlap(other: IssuedWgmma, places: tuple[RegisterIndex, ...], inputs: frozenset[RegisterIndex]) -> None:
-    """Fault if a wgmma in flight and a new one share registers other than a whole accumulator."""
+    """Fault if a wgmma in flight and a new one share registers, unless as inputs of both or as one whole
+    accumulator."""
     accumulators = frozenset(places)
     shares = not accumulators.isdisjoint(other.accumulators) and places != other.accumulator_places
     crosses = not inputs.isdisjoint(other.accumulators) or not accumulators.isdisjoint(other.inputs)
