@@ -66,7 +66,8 @@ TouchedNames = tuple[set[str], set[str]]
 def _list_steps(
     body: tuple[tile.Stmt, ...], loops: EnclosingLoops = ()
 ) -> Iterator[tuple[tile.Stmt, EnclosingLoops, TouchedNames]]:
-    """Yield in program order the statements that read or write memory themselves, with enclosing loops and effects."""
+    """Yield each statement without a body, and each loop or if that loads itself, with enclosing loops and names
+    touched."""
     for stmt in body:
         if not isinstance(stmt, tile.For | tile.If | tile.While):
             yield stmt, loops, ({b.name for b in find_reads(stmt)}, {b.name for b in find_writes(stmt)})

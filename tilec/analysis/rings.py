@@ -109,7 +109,8 @@ def _analyse_alone(loop: tile.For) -> LoopBody:
 
 
 def find_sharing_loops(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
-    """Return, for each tile that this loop shares as a ring with other pipelined loops, those other loops."""
+    """Return, by tile that this loop has in one ring with other pipelined loops, those others. `to_be_fed`: as if
+    TMA made all copies from tensors."""
     users = find_shared_ring_tiles(kernel, to_be_fed).items()
     return {
         buffer: tuple(one for one in of if one is not loop) for buffer, of in users if any(one is loop for one in of)
@@ -118,9 +119,9 @@ def find_sharing_loops(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = Fa
 
 @cache_by_identity(16)
 def find_shared_ring_tiles(kernel: tile.Kernel, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
-    """Return the tiles that several pipelined loops can have in one ring, by name, each with these loops. Each loop
-    overwrites the tile before it reads it, and nothing else touches it. TMA, which counts bytes, fills it in all of the
-    loops or in none."""
+    """Return the shared tiles that several innermost pipelined loops can have in one ring, by name, each with these
+    loops. Each loop overwrites the tile before it reads it, and nothing else touches it. TMA, which counts bytes,
+    fills it in all of the loops or in none."""
     loops = [s for s in find_pipelined_loops(kernel.body) if not find_pipelined_loops(s.body)]
     if len(loops) < 2:
         return {}
@@ -232,7 +233,8 @@ def _is_tma_load(stmt: tile.Stmt) -> bool:
 
 
 def why_not_fed(kernel: tile.Kernel, loop: tile.For, copy: tile.TileOp | None = None) -> str | None:
-    """Return why a producer role could not issue this copy of the loop (any copy, if None); None if it could."""
+    """Return why a producer role could not issue this load of the loop (None: the first it could not), None if it
+    could."""
     inside = analyse_loop_body(kernel, loop, True)
     for stmt in inside.statements:
         if isinstance(stmt, tile.TileOp) and is_load(stmt) and (copy is None or copy is stmt):

@@ -16,7 +16,7 @@ OPPOSITES: dict[str, tile.BinaryOp] = {"lt": "ge", "ge": "lt", "le": "gt", "gt":
 
 
 def solve_threshold(var: tile.Var, factor: int, rest: Affine) -> tile.Expr:
-    """Return `factor · var + rest < 0` solved for the variable, as `var < bound` or `var >= bound`."""
+    """Return `factor · var + rest < 0` as `var < bound` or `var >= bound`; for factor 0 as `rest < 0`."""
     if factor == 0:
         return tile.Binary("lt", _build_sum(rest, 1, 0), tile.int32_const(0), BOOL)
     by = tile.int32_const(abs(factor))

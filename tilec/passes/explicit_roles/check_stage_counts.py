@@ -41,7 +41,8 @@ class _StageCount:
 
 
 def check_stage_counts(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
-    """Refuse a kernel whose roles acquire different numbers of stages of one pipeline in a block of the grid.
+    """Refuse a kernel whose roles acquire different numbers of stages of one pipeline in the grid's first or last
+    block.
 
     Errors: `unbalanced-acquires`."""
     roles = list_checkable_roles(assignment, mistakes)

@@ -391,8 +391,8 @@ class _MechanismSelector:
         return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 
     def select_atomic(self, op: AtomicTile) -> tuple[tile.Stmt, ...]:
-        """Return an atomic tile operation as a TMA reduction, staged for a fragment, else by threads; refuse a forced
-        one."""
+        """Return an atomic tile operation as a TMA reduction, staged for a fragment, else by threads. The error of
+        an operation that asks for TMA in vain is recorded."""
         source = op.regions[0]
         reason = self.why_no_tma_reduction(op)
         if reason is None and source.buffer.scope == "shared":

@@ -365,7 +365,8 @@ class _ProblemBuilder:
         return Ring(name, plan.producers, plan.consumers, _count_version_bytes(self.assignment, plan), 0, most)
 
     def count_fixed_versions(self, plan: RingPlan) -> int | None:
-        """Return the versions that other loops' schedules fix for a ring; None where this loop decides."""
+        """Return the most versions that other loops' schedules give a ring; None if none does or this loop has as
+        many itself. This loop has some itself where its schedule is manual."""
         decided = (each for s in self.decided.values() for each in zip(s.loop.rings, s.schedule.depth, strict=True))
         depths = [depth for other, depth in decided if other.buffers == plan.buffers]
         manual = ((loop, other) for loop in self.manual_loops for other in ring_plans(self.assignment.kernel, loop))

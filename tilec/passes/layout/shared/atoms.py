@@ -89,8 +89,8 @@ class SharedAccess:
 def choose_shared_layout(
     buffer: tile.Buffer, accesses: Iterable[SharedAccess], weights: LayoutWeights, *, always_swizzle: bool
 ) -> SharedLayout:
-    """Return the cheapest layout of a shared tile that all its accesses allow; with `always_swizzle`, the widest
-    one."""
+    """Return the cheapest layout of a shared tile that all its accesses allow; unswizzled if they allow none. With
+    `always_swizzle` it is the widest swizzle that they allow."""
     patterns = [access.pattern for access in accesses]
     layouts = [layout for layout in list_candidate_layouts(buffer) if is_legal(layout, patterns)]
     if always_swizzle and len(layouts) > 1:

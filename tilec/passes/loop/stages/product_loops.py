@@ -58,8 +58,8 @@ class ProductLoop:
 
 
 def find_product_loops(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool) -> tuple[ProductLoop, ...]:
-    """Return the mma.sync products that could prefetch their fragments, with step counts or obstacles. If `is_asked`,
-    the number of iterations does not matter."""
+    """Return the mma.sync products that could prefetch their fragments, with step counts or obstacles. The form is
+    "unspecialised", or there are none. If `is_asked`, a trip count known only at launch is no obstacle."""
     numbers: dict[IdentityKey[tile.TileOp], int] = {
         IdentityKey(product): number for number, product in enumerate(_find_products(assignment.kernel))
     }

@@ -243,7 +243,8 @@ class RoleState:
             self.positions |= dict.fromkeys(use.cursors, 0)
 
     def join(self, other: RoleState) -> None:
-        """Add the records of another path that ends here, with its groups as far from the end as there."""
+        """Add the records of another path that ends here, with its groups as far from the end as there. Both states
+        renumber their versions (`settle_cursors`)."""
         self.settle_cursors()
         other.settle_cursors()
         for queue in QUEUES:
