@@ -27,7 +27,7 @@ class _LoopIterations:
 
 def find_ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
     """Return the tensors whose accesses must keep their order: written, and touched twice or in the same place
-    again."""
+    again. Operations that commute, and scatters among themselves, do not count twice."""
     places: dict[str, int] = {}
     written: set[str] = set()
     scattered: set[str] = set()

@@ -56,7 +56,8 @@ def find_threshold(comparison: tile.Binary, var: tile.Var, moving: frozenset[til
 
 
 def select_likely_branch(stmt: tile.Stmt, loop: tile.For, kernel: tile.Kernel) -> tile.Stmt:
-    """Return an `if` reduced to the branch that the middle iteration takes; as it is if that depends on data."""
+    """Return an `if` reduced to the branch that the middle iteration takes; as it is if unknown, like any other
+    statement."""
     likely = _find_likely_branch(stmt, loop, kernel) if isinstance(stmt, tile.If) else None
     return stmt if likely is None or not isinstance(stmt, tile.If) else replace(stmt, then=likely, orelse=())
 

@@ -122,9 +122,9 @@ def run_barriers(
     scalars: Mapping[tile.Var, int] = MappingProxyType({}),
     watch: BarrierObserver | None = None,
 ) -> None:
-    """Run the barriers of the kernel's first block or cluster; refuse deadlocks, and bytes that are left over. Raises
-    `UnknownValue` where control flow depends on other scalars than these. Errors: `barrier-deadlock`,
-    `transaction-bytes`."""
+    """Run the barriers of the first block or cluster; refuse deadlocks and left-over bytes, or raise `UnknownValue`.
+    It is raised where control flow depends on other scalars than these. `watch` observes the run. Errors:
+    `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers: dict[BarrierPlace, _TrackedBarrier] = {}

@@ -172,9 +172,8 @@ def _count_converted_bytes(assignment: LayoutAssignment) -> int:
 
 
 def assign_fragment_layouts(selected: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:
-    """Choose the layouts of fragments, inserting copies through shared memory where statements need another one.
-    Shared tiles have no layout yet. A statement whose conflict has no solution becomes a placeholder, its error goes
-    to `mistakes`."""
+    """Choose layouts of fragments, not of shared tiles, and insert copies between layouts; record conflicts that
+    stay. A statement in such a conflict becomes a placeholder."""
     # An operation that became several nests has the same variables in each.
     kernel = make_names_unique(_normalise_given_layouts(selected.kernel, mistakes))
     conversions: list[LayoutConversion] = []
@@ -471,7 +470,8 @@ class _FragmentSolver:
                 self.spread_to_reducers(stmt)
 
     def spread_to_reducers(self, nest: tile.Parallel) -> None:
-        """Record the layouts of the reducers that a nest adds to, once all fragments of the nest have layouts."""
+        """Record layouts of the reducers that a nest adds to, once its fragments have some; raise `LayoutConflict`
+        if different."""
         stores = list(reducer_layout.find_additions(nest))
         if not stores or any(use.buffer.name not in self.known for use in find_fragment_uses(nest)):
             return
@@ -569,8 +569,8 @@ class _FragmentSolver:
         return sum(buffer.bytes for buffer in conflicting)
 
     def fix_nest_layout(self, nest: tile.Parallel, uses: list[FragmentUse], whole: Fragment | None) -> None:
-        """Record the layouts that a nest of layout `whole` needs; raise `LayoutConflict` for the first fragment with
-        another. With `whole` None the first fragment conflicts."""
+        """Record layouts that a nest of layout `whole` needs; raise `LayoutConflict` for the first other one (None:
+        for any)."""
         conflicting: list[FragmentUse] = []
         for use in uses:
             if use.dims is None or whole is None:

@@ -267,7 +267,8 @@ class _MechanismSelector:
             )
 
     def select_loop(self, loop: tile.For) -> tile.For:
-        """Return the loop with mechanisms for its statements, which keep their places in a manual schedule."""
+        """Return the loop with mechanisms for its statements and, with a manual schedule, its hints applied and
+        waits added. The statements keep their places in the schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
             self.fed_copies |= {IdentityKey(s) for s in self.find_producer_copies(loop)}
         was_in_pipeline, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
@@ -391,8 +392,8 @@ class _MechanismSelector:
         return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 
     def select_atomic(self, op: AtomicTile) -> tuple[tile.Stmt, ...]:
-        """Return an atomic tile operation as a TMA reduction, staged for a fragment, else by threads. The error of
-        an operation that asks for TMA in vain is recorded."""
+        """Return an atomic tile operation as a TMA reduction, staged for a fragment, or by threads; record a forced
+        TMA's error."""
         source = op.regions[0]
         reason = self.why_no_tma_reduction(op)
         if reason is None and source.buffer.scope == "shared":

@@ -116,7 +116,9 @@ def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
 def _can_prefetch(
     assignment: LayoutAssignment, stmts: tuple[Stmt, ...], fetch: TileLoad, ordered: frozenset[str]
 ) -> bool:
-    """Return whether the producer can load a tile by TMA, and all readers are behind the copy in this list."""
+    """Return whether the producer can load a tile by TMA, all uses are in this list, and the last follows a
+    pipelined loop. That loop may be the last reader itself, and nothing between copy and last reader may leave a
+    loop."""
     copy, tile = stmts[fetch.copy], fetch.tile
     if not isinstance(copy, Copy):
         return False

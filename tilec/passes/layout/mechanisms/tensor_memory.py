@@ -162,7 +162,8 @@ class _SumRewriter:
     # ---- what can be there ----
 
     def find_movable_sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
-        """Return the sums of a loop that can be in tensor memory, each with the index of its clearing in `before`."""
+        """Return the sums of a loop that can be, and fit, in tensor memory, each with the index of its clearing in
+        `before`."""
         if (
             not is_pipelined(loop)
             or find_pipelined_loops(loop.body)
@@ -205,9 +206,9 @@ class _SumRewriter:
     # ---- and how ----
 
     def move_sums(self, loop: tile.For, sums: dict[tile.Buffer, int], before: list[tile.Stmt]) -> list[tile.Stmt]:
-        """Return the statements before the loop without the clearings, the loop on tensor memory, and copies of its
-        sums. Records the tiles and the loop. If the loop may have no iteration, the clearings stay, and the rest is
-        under an `if`."""
+        """Return the statements before the loop, without clearings if it surely runs, the loop on tensor memory, and
+        sum copies. Records the tiles and the loop. If the loop may have no iteration, all but the statements before
+        it is under an `if`."""
         tiles = {f: tile.Buffer(f.name + TENSOR_SUFFIX, f.extents, f.dtype, "tmem", f.span) for f in sums}
         taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
         for number, (fragment, tensor) in enumerate(tiles.items()):

@@ -89,8 +89,8 @@ class SharedAccess:
 def choose_shared_layout(
     buffer: tile.Buffer, accesses: Iterable[SharedAccess], weights: LayoutWeights, *, always_swizzle: bool
 ) -> SharedLayout:
-    """Return the cheapest layout of a shared tile that all its accesses allow; unswizzled if they allow none. With
-    `always_swizzle` it is the widest swizzle that they allow."""
+    """Return the cheapest layout that a tile's accesses allow (`always_swizzle`: the widest swizzle); unswizzled if
+    none."""
     patterns = [access.pattern for access in accesses]
     layouts = [layout for layout in list_candidate_layouts(buffer) if is_legal(layout, patterns)]
     if always_swizzle and len(layouts) > 1:

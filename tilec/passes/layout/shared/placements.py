@@ -41,8 +41,8 @@ def build_placement(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Pl
 def _linearise_map(
     buffer: tile.Buffer, given: IndexMap, span: Span, among: tuple[int, ...] = ()
 ) -> tuple[list[int], list[int]]:
-    """Return the place that a map gives each element, and the extents of its results; refuse clashes and negative
-    ones. The extents are those of `among`, or without these just large enough."""
+    """Return each element's place by a map, and result extents (`among` or those reached); refuse clashes and
+    negatives."""
     try:
         found = [evaluate_index(index, given.shape, given.vars) for index in given.indices]
     except NoValue:

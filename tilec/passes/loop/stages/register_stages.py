@@ -44,8 +44,8 @@ MAX_UNROLLED_STATEMENTS = 32
 def apply_register_stages(
     kernel: tile.Kernel, requests: Sequence[StageRequest], mistakes: ErrorCollector
 ) -> tile.Kernel:
-    """Unroll the loops that load requested fragments, each step on a version of these; record refused requests. Errors:
-    `pipeline-impossible`. A loop that loads fragments with one stage is marked with num_stages=1."""
+    """Unroll loops that load fragments in requested stages, and pipeline those around them; record refused requests.
+    Errors: `pipeline-impossible`. A loop that loads fragments with one stage is marked with num_stages=1."""
     requests = [request for request in requests if request.tile.in_registers]
     inner: dict[tile.Var, dict[str, StageRequest]] = {}
     loops: dict[tile.Var, tile.For] = {}
