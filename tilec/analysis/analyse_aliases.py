@@ -81,7 +81,8 @@ def _list_steps(
 
 
 def _build_tokens(kernel: tile.Kernel, versioned: frozenset[str]) -> Iterator[Token]:
-    """Yield the `Token` of each statement: its reads and writes, and by index the conflicting statements before it."""
+    """Yield each statement's `Token`: reads, writes, and indices of those it follows, in its iteration and the one
+    before."""
     steps = list(_list_steps(kernel.body))
     touched = [own for _, _, own in steps]
     for j, (stmt, loops, _) in enumerate(steps):

@@ -82,9 +82,8 @@ def select_mechanisms(
     mistakes: ErrorCollector = RAISE_FIRST,
     tma_loads: bool = True,
 ) -> MechanismSelection:
-    """Choose the kernel's form and a mechanism for each copy and product; record the error of an impossible one.
-
-    `tma_loads`: loops without a producer role may load by TMA too."""
+    """Choose the form, and each copy's and product's mechanism, recording errors (`tma_loads`: TMA without a
+    producer too)."""
     legalise.check_arithmetic(kernel.body, target, mistakes)
     form = kernel_form.FormChoice("unspecialised")
     with mistakes.caught():
@@ -337,8 +336,8 @@ class _MechanismSelector:
                 yield stmt
 
     def select_copy(self, op: Copy, is_fed: bool) -> tuple[tile.Stmt, ...]:
-        """Return the statements that do a copy, with the mechanism that its scopes, layouts and alignment allow.
-        `is_fed`: one thread issues it, by TMA."""
+        """Return the statements that do a copy, by the mechanism that its scopes, layouts and alignment allow
+        (`is_fed`: TMA). With `is_fed` one thread issues it."""
         # The alignment of an index shows only when its names are substituted.
         op = self.resolve_starts(op)
         source, destination = op.regions

@@ -49,7 +49,7 @@ def choose_fragment_width(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], thr
 
 
 def find_streamed_buffers(nest: tile.Parallel) -> list[tile.Buffer]:
-    """Return, once per access, tensors and shared tiles (not of bool) that iterations of a nest access neighbour by
+    """Return, once per access, tensors and shared tiles (not bool) that iterations of a nest access neighbour by
     neighbour."""
     last = nest.vars[-1]
 

@@ -353,7 +353,8 @@ def _find_nest_accesses(
     fragments: Mapping[str, Fragment],
     nest_layout: Callable[[tile.Parallel], Fragment],
 ) -> Iterator[SharedAccess]:
-    """Yield a nest's accesses to shared tiles, as sweeps in its layout, or by rows or columns where they are none."""
+    """Yield a nest's accesses to shared tiles: sweeps in its layout, or else by rows, by columns or as an
+    accumulator."""
     fastest = nest.vars[-1]
     found = list(find_element_accesses(nest.body))
     used = {access.buffer.name for _, access in found}

@@ -123,7 +123,8 @@ def _get_trip_count(loop: tile.For) -> int:
 
 
 def _unroll_steps(loop: tile.For, requests: Mapping[str, StageRequest]) -> Iterator[tile.Stmt]:
-    """Yield the statements of all steps of a loop, each on its versions of the fragments; mark the prefetches."""
+    """Yield the statements of all steps of a loop on their versions of the fragments; mark prefetches, but for
+    peeled steps."""
     trip_count = _get_trip_count(loop)
     for step in range(trip_count):
         values: dict[tile.Var, tile.Expr] = {loop.var: add_exprs(loop.start, tile.int32_const(step * loop.step))}
