@@ -107,7 +107,8 @@ def _find_element_box(
     extents: Mapping[tile.Var, int],
     outer_values: Values,
 ) -> TouchedBoxes:
-    """Yield the box that a nest reaches by these indices; nothing unless each has a nest variable of its own."""
+    """Yield the box that a nest reaches by these indices; nothing if a bound is unknown or elements between are
+    skipped."""
     if buffer.scope not in _COMMON_SCOPES:
         return
     box, used = [], set[tile.Var]()

@@ -149,7 +149,7 @@ def _find_role_ranges(kernel: tile.Kernel, every: range) -> Iterator[range]:
 
 
 def _select_for_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> tuple[tile.Stmt, ...]:
-    """Return what one role runs of these statements, which the warpgroups `runners` reach."""
+    """Return the part of these statements, reached by `runners`, that one role runs; refuse shared collectives."""
 
     def select_statement(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         """Return the role's part of a statement as a list; () where it runs nothing of the statement."""

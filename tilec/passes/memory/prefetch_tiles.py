@@ -40,7 +40,8 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
     room = _count_free_bytes(assignment, target)
 
     def rewrite_body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
-        """Return a statement list with its prefetchable copies made TMA loads of up to `versions` versions."""
+        """Return a statement list with its prefetchable copies made TMA loads of up to `versions` versions. Takes
+        further versions from `room`."""
         nonlocal room
         found: dict[int, int] = {}
         for fetch in find_tile_loads(stmts):
