@@ -18,8 +18,9 @@ from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise
 
 def check_barriers(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
     """Refuse a kernel in which a role waits at a barrier for ever, or announced bytes are not the copied bytes. Not
-    checked where control flow depends on data, or on several sizes. Errors: `missing-arrival`, `barrier-deadlock`,
-    `transaction-bytes`."""
+    checked where control flow depends on data, or on several sizes.
+
+    Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
     roles = protocol.list_checkable_roles(assignment, mistakes)
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
     _check_arrivals(protocol.find_allocations(kernel), statements)

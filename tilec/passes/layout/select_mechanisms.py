@@ -82,8 +82,8 @@ def select_mechanisms(
     mistakes: ErrorCollector = RAISE_FIRST,
     tma_loads: bool = True,
 ) -> MechanismSelection:
-    """Choose the form, and each copy's and product's mechanism, recording errors (`tma_loads`: TMA without a
-    producer too)."""
+    """Choose the kernel's form and the mechanism of copies and products; `tma_loads` allows TMA without a producer.
+    Records the error of an impossible operation."""
     legalise.check_arithmetic(kernel.body, target, mistakes)
     form = kernel_form.FormChoice("unspecialised")
     with mistakes.caught():
