@@ -66,7 +66,8 @@ TouchedNames = tuple[set[str], set[str]]
 def _list_steps(
     body: tuple[tile.Stmt, ...], loops: EnclosingLoops = ()
 ) -> Iterator[tuple[tile.Stmt, EnclosingLoops, TouchedNames]]:
-    """Yield in program order the statements that read or write memory themselves, with enclosing loops and effects."""
+    """Yield each statement without a body, and each loop or if that loads itself, with enclosing loops and names
+    touched."""
     for stmt in body:
         if not isinstance(stmt, tile.For | tile.If | tile.While):
             yield stmt, loops, ({b.name for b in find_reads(stmt)}, {b.name for b in find_writes(stmt)})
@@ -80,7 +81,8 @@ def _list_steps(
 
 
 def _build_tokens(kernel: tile.Kernel, versioned: frozenset[str]) -> Iterator[Token]:
-    """Yield the `Token` of each statement: its reads and writes, and by index the conflicting statements before it."""
+    """Yield each statement's `Token`: reads, writes, and indices of those it follows, in its iteration and the one
+    before."""
     steps = list(_list_steps(kernel.body))
     touched = [own for _, _, own in steps]
     for j, (stmt, loops, _) in enumerate(steps):

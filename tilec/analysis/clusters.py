@@ -28,8 +28,8 @@ clusters)."""
 
 
 def read_cluster(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int, int]) -> tile.Cluster:
-    """Return the cluster of a launch's `cluster_dims=`, or the default; refuse bad sizes, over 8 blocks, or an unfit
-    grid."""
+    """Return a launch's `cluster_dims=` (None: the default) as a cluster, `NO_CLUSTER` for one block. Refuse bad
+    sizes, more than 8 blocks, and a constant grid extent that is no multiple."""
     argument = call["cluster_dims"]
     if argument.value is None:
         argument = Argument(default, call.span)
@@ -87,7 +87,8 @@ def bind_block_rank(statements: tuple[tile.Stmt, ...], value: tile.Expr, span: S
 def resolve_cluster_masks(
     statements: tuple[tile.Stmt, ...], block_vars: Sequence[tile.Var], cluster: tile.Cluster
 ) -> tuple[tile.Stmt, ...]:
-    """Replace `cluster_mask` of each T.copy_cluster: blocks in the mask copy from where the first of them copies."""
+    """Return the statements with `cluster_mask` resolved: blocks in it copy from where the first of them copies.
+    Errors: `bad-cluster` for a bit outside the cluster."""
     values: dict[tile.Var, tile.Expr] = {}
 
     def unify_copy_start(op: Copy, mask: int) -> Copy:
@@ -136,7 +137,7 @@ def resolve_cluster_masks(
 def add_grid_counter(
     statements: tuple[tile.Stmt, ...], unique: UniqueNames, buffers: list[tile.Buffer]
 ) -> tuple[tile.Stmt, ...]:
-    """Give each T.sync_grid one tensor in which blocks count arrivals, and append it to `buffers`; nothing without
+    """Return the statements with one counter tensor for all T.sync_grid, appended to `buffers`; unchanged without
     any."""
     if not any(is_grid_sync(s) for s in tile.walk_statements(statements)):
         return statements

@@ -30,7 +30,8 @@ def is_per_thread(expr: tile.Expr) -> bool:
 
 
 def find_scalar_reads(body: tuple[tile.Stmt, ...]) -> frozenset[str]:
-    """Return the names of buffers whose elements are indices, conditions or bounds outside elementwise nests."""
+    """Return the names of buffers loaded outside elementwise nests: for indices, conditions, bounds and values of
+    binds."""
     found: set[str] = set()
     for stmt in body:
         if not isinstance(stmt, tile.Parallel):

@@ -21,7 +21,8 @@ from tilec.support.records import dataclass
 
 
 def covers_tile(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: Mapping[tile.Var, int]) -> bool:
-    """Return True if the indices reach every element of a shared tile as the variables run through their extents."""
+    """Return True if the indices, distinct variables or in dimensions of size 1, run through all of a shared tile.
+    False for a buffer of another scope."""
     variables = [i for i in indices if isinstance(i, tile.Var)]
     if buffer.scope != "shared" or len(set(variables)) < len(variables):
         return False
@@ -32,8 +33,9 @@ def covers_tile(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: Ma
 
 
 def convert_to_copy(nest: tile.Parallel, parts: bool = False) -> Copy | None:
-    """Return a nest `S[i, j] = A[a + i, b + j]` from tensor to shared tile as a copy, or None for any other nest.
-    Several variables may form an index, as in `S[4 * i + j] = A[4 * i + j]`."""
+    """Return a nest `S[i, j] = A[a + i, b + j]` to a whole shared tile, or with `parts` to a box of it, as a copy;
+    or None. A copy to a box prefers cp.async. Several variables may form an index, as in `S[4 * i + j] = A[4 * i +
+    j]`."""
     if len(nest.body) != 1 or not isinstance(nest.body[0], tile.Store):
         return None
     store = nest.body[0]
@@ -172,7 +174,7 @@ class GatheredCopy:
 
 
 def is_constant_per_run(condition: tile.Expr, var: tile.Var, run: int) -> bool:
-    """Return True if the condition has one value in each aligned run of `run` values of the variable."""
+    """Return True if the condition is known to have one value in each aligned run of `run` values of the variable."""
     if var not in set(tile.walk_expr(condition)):
         return True
     match condition:

@@ -110,7 +110,8 @@ def find_first_overlapped_product(statements: Sequence[tile.Stmt]) -> tile.Stmt 
 
 
 def find_prefetched_fragments(statements: Sequence[tile.Stmt]) -> frozenset[str]:
-    """Return the names of prefetched fragments, and of fragments that nests compute entirely from them."""
+    """Return the names of prefetched fragments, and of those that a nest which reads a prefetched one overwrites in
+    full."""
     loaded = {buffer for stmt in statements if is_fragment_prefetch(stmt) for buffer in find_writes(stmt)}
     made = (find_rewritten_fragments(stmt) for stmt in statements if loaded & {*find_reads(stmt)})
     return frozenset(buffer.name for buffer in chain(loaded, *made))
@@ -143,7 +144,8 @@ def check_prefetch_order(statements: Sequence[tile.Stmt], edges: Sequence[Edge])
 
 
 def _count_iterations_behind(first: int, count: int, edges: Sequence[Edge]) -> dict[int, int]:
-    """Return, for each operation that depends on `first`, the fewest iterations by which it comes later."""
+    """Return, for `first` (0) and each operation that depends on it, at once or not, the fewest iterations it comes
+    later."""
     least = {first: 0}
     for _ in range(count):
         before = dict(least)

@@ -59,8 +59,8 @@ class LoopBody:
     outside: frozenset[str]
 
     def find_users(self, buffer: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the indices of statements that touch a tile: those before its first reader, and the others. A TMA
-        load, which a role of its own may issue, is the only one of the first part."""
+        """Return the indices of statements that touch a tile: a first TMA load, or those before the first reader;
+        and the rest. A TMA load is alone in the first part, since a role of its own may issue it."""
         using = tuple(i for i, a in enumerate(self.touched) if buffer in a.all_names)
         if using and _is_tma_load(self.statements[using[0]]):
             return using[:1], using[1:]
@@ -109,7 +109,8 @@ def _analyse_alone(loop: tile.For) -> LoopBody:
 
 
 def find_sharing_loops(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
-    """Return, for each tile that this loop shares as a ring with other pipelined loops, those other loops."""
+    """Return, by tile in one ring with other loops, those loops (`to_be_fed`: as if TMA made all copies from
+    tensors)."""
     users = find_shared_ring_tiles(kernel, to_be_fed).items()
     return {
         buffer: tuple(one for one in of if one is not loop) for buffer, of in users if any(one is loop for one in of)
@@ -118,9 +119,9 @@ def find_sharing_loops(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = Fa
 
 @cache_by_identity(16)
 def find_shared_ring_tiles(kernel: tile.Kernel, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
-    """Return the tiles that several pipelined loops can have in one ring, by name, each with these loops. Each loop
-    overwrites the tile before it reads it, and nothing else touches it. TMA, which counts bytes, fills it in all of the
-    loops or in none."""
+    """Return tiles that several innermost pipelined loops can have in one ring, and these (`to_be_fed`: if TMA
+    loaded all). Each loop overwrites the tile before it reads it, and nothing else touches it. TMA, which counts
+    bytes, fills it in all of the loops or in none."""
     loops = [s for s in find_pipelined_loops(kernel.body) if not find_pipelined_loops(s.body)]
     if len(loops) < 2:
         return {}
@@ -232,7 +233,8 @@ def _is_tma_load(stmt: tile.Stmt) -> bool:
 
 
 def why_not_fed(kernel: tile.Kernel, loop: tile.For, copy: tile.TileOp | None = None) -> str | None:
-    """Return why a producer role could not issue this copy of the loop (any copy, if None); None if it could."""
+    """Return why a producer role could not issue this load of the loop (None: the first it could not), None if it
+    could."""
     inside = analyse_loop_body(kernel, loop, True)
     for stmt in inside.statements:
         if isinstance(stmt, tile.TileOp) and is_load(stmt) and (copy is None or copy is stmt):
@@ -243,7 +245,8 @@ def why_not_fed(kernel: tile.Kernel, loop: tile.For, copy: tile.TileOp | None = 
 
 
 def find_outside_use(kernel: tile.Kernel, loop: tile.For, buffer: str) -> tile.Stmt | None:
-    """Return the first statement outside the loop that touches the buffer, the innermost one; None without any."""
+    """Return the first and innermost statement but the loop that touches the buffer, itself or by what is in it, or
+    None."""
 
     def find_use(stmts: tuple[tile.Stmt, ...]) -> tile.Stmt | None:
         """Return the first and innermost of these statements that touches the buffer, passing over the loop."""

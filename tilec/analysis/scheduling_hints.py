@@ -105,8 +105,8 @@ def repeat_entries(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry
 
 
 def split_hints(scheduling_hints: tile.SchedulingHints | None, counts: list[int]) -> tile.SchedulingHints | None:
-    """Return scheduling hints for a body in which statement i became counts[i] statements, without `sync`. Waits of
-    `sync` are statements by now."""
+    """Return the hints, without `sync`, for a body where statement i became counts[i], the last of which keeps its
+    group. Waits of `sync` are statements by now."""
     if scheduling_hints is None:
         return None
     asynchronous, groups = scheduling_hints.asynchronous, scheduling_hints.groups

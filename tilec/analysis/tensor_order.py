@@ -27,7 +27,7 @@ class _LoopIterations:
 
 def find_ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
     """Return the tensors whose accesses must keep their order: written, and touched twice or in the same place
-    again."""
+    again. Operations that commute, and scatters among themselves, do not count twice."""
     places: dict[str, int] = {}
     written: set[str] = set()
     scattered: set[str] = set()
@@ -41,8 +41,8 @@ def find_ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
     def visit_body(
         body: tuple[tile.Stmt, ...], loops: tuple[_LoopIterations, ...], values: dict[tile.Var, tile.Expr]
     ) -> None:
-        """Count the touches of each tensor in `places`, with a second one for a write that a loop may repeat in
-        place."""
+        """Count the touches of each tensor in `places`, one more for a write that a loop may repeat in place. Adds
+        to `written` and `scattered`, too."""
         for stmt in body:
             if isinstance(stmt, tile.For | tile.If | tile.While):
                 for nested in tile.nested_bodies(stmt):
@@ -96,7 +96,8 @@ def _find_iterations(stmt: tile.For | tile.If | tile.While) -> tuple[_LoopIterat
 def _moves_every_iteration(
     stmt: tile.Stmt, tensor: tile.Buffer, loops: tuple[_LoopIterations, ...], values: Mapping[tile.Var, tile.Expr]
 ) -> bool:
-    """Return True if the operation writes a different box of the tensor in each iteration of these loops."""
+    """Return True if the tile operation surely writes another box of the tensor in each iteration; False with
+    strides."""
     if not isinstance(stmt, tile.TileOp) or tensor.strides is not None:  # strides may make rows overlap
         return False
     regions = [r for r in stmt.regions if r.buffer == tensor]

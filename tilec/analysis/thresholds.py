@@ -16,7 +16,7 @@ OPPOSITES: dict[str, tile.BinaryOp] = {"lt": "ge", "ge": "lt", "le": "gt", "gt":
 
 
 def solve_threshold(var: tile.Var, factor: int, rest: Affine) -> tile.Expr:
-    """Return `factor · var + rest < 0` solved for the variable, as `var < bound` or `var >= bound`."""
+    """Return `factor · var + rest < 0` as `var < bound` or `var >= bound`; for factor 0 as `rest < 0`."""
     if factor == 0:
         return tile.Binary("lt", _build_sum(rest, 1, 0), tile.int32_const(0), BOOL)
     by = tile.int32_const(abs(factor))
@@ -56,7 +56,8 @@ def find_threshold(comparison: tile.Binary, var: tile.Var, moving: frozenset[til
 
 
 def select_likely_branch(stmt: tile.Stmt, loop: tile.For, kernel: tile.Kernel) -> tile.Stmt:
-    """Return an `if` reduced to the branch that the middle iteration takes; as it is if that depends on data."""
+    """Return an `if` reduced to the branch that the middle iteration takes; as it is if unknown, like any other
+    statement."""
     likely = _find_likely_branch(stmt, loop, kernel) if isinstance(stmt, tile.If) else None
     return stmt if likely is None or not isinstance(stmt, tile.If) else replace(stmt, then=likely, orelse=())
 

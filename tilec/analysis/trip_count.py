@@ -33,7 +33,8 @@ def build_trip_count(loop: tile.For) -> tile.Expr:
 
 
 def estimate_trip_count(loop: tile.For) -> int:
-    """Return a guess of a loop's trip count: half of what the extents that it indexes allow, or 16 without any.
+    """Return a guess of a loop's trip count: half of what the least extent that it indexes allows, or 16 if it
+    indexes none. It is at least 1; the loop's own bounds are not looked at.
 
     All numbers up to the most that stays inside are taken to be equally likely.
     """
@@ -42,8 +43,8 @@ def estimate_trip_count(loop: tile.For) -> int:
 
 
 def find_strides(loop: tile.For) -> Iterator[tuple[int, int]]:
-    """Yield, for each index in the loop, by how much one iteration moves it and the constant extent of its
-    dimension."""
+    """Yield, for each index of a load or region in the loop, by how much an iteration moves it, and its constant
+    extent. Dimensions of unknown extent are left out; an index that moves by no constant counts as fixed."""
     for stmt in tile.walk_statements(loop.body):
         places = [(r.start, r.buffer.extents) for r in stmt.regions] if isinstance(stmt, tile.TileOp) else []
         places += [(load.indices, load.buffer.extents) for load in tile.walk_loads(stmt)]

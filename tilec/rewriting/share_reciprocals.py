@@ -23,7 +23,8 @@ Dependences = Mapping[tile.Var, frozenset[tile.Var]]
 
 
 def share_reciprocals(kernel: tile.Kernel) -> tile.Kernel:
-    """Replace a float32 division whose divisor 8 or more elements share by a product with the divisor's reciprocal."""
+    """Replace float32 divisions whose divisor 8 or more elements share by products with the divisor's reciprocal.
+    Divisions by constants stay, and those whose last bit may decide a comparison or rounding."""
     body = map_statements(kernel.body, _share_in_statement)
     return kernel if body is kernel.body else replace(kernel, body=body)
 

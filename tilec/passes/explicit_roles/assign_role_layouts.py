@@ -30,7 +30,8 @@ def assign_role_layouts(
     mistakes: ErrorCollector,
     versions: tuple[tuple[str, int], ...],
 ) -> LayoutAssignment:
-    """Choose mechanisms and fragment layouts for each role alone, and one layout for each shared tile of all roles."""
+    """Choose mechanisms and fragment layouts for each role alone, and one layout for each shared tile of all roles.
+    Tiles that no role uses are dropped, from `versions` (names and counts) too."""
     parts = find_split_roles(kernel)
     used_names = _list_buffer_names(kernel)
     assignments: list[LayoutAssignment] = []

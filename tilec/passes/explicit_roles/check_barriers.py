@@ -17,7 +17,8 @@ from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise
 
 
 def check_barriers(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
-    """Refuse a kernel in which a role waits at a barrier for ever, or announced bytes are not the copied bytes.
+    """Refuse a kernel in which a role waits at a barrier for ever, or announced bytes are not the copied bytes. Not
+    checked where control flow depends on data, or on several sizes.
 
     Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
     roles = protocol.list_checkable_roles(assignment, mistakes)

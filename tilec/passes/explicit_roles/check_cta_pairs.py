@@ -23,7 +23,8 @@ def _list_operations(kernel: tile.Kernel) -> list[tile.TileOp]:
 
 
 def find_remote_barriers(kernel: tile.Kernel) -> dict[str, tile.Expr]:
-    """Return, by name, the barriers at which all arrivals go to one fixed block of a CTA pair, and that block."""
+    """Return, by name, the barriers whose arrivals all go to one fixed block, with that block; {} without paired
+    operations."""
     operations = _list_operations(kernel)
     if not any(op.is_paired for op in operations):
         return {}

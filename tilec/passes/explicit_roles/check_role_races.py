@@ -96,8 +96,8 @@ class _RaceDetector:
         return self.mine[role.name]
 
     def visit_statement(self, role: protocol.Role, stmt: tile.Stmt, values: Values) -> None:
-        """Record a role's statement: advance its asynchronous work, signal its barrier, check its accesses for
-        races."""
+        """Record a role's statement: begin its asynchronous work, signal its barrier, check its accesses for races.
+        Raises `_RaceFound` or `_LimitReached`."""
         self.statements += 1
         if self.statements > MAX_STATEMENTS:
             raise _LimitReached

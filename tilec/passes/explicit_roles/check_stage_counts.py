@@ -41,7 +41,8 @@ class _StageCount:
 
 
 def check_stage_counts(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
-    """Refuse a kernel whose roles acquire different numbers of stages of one pipeline in a block of the grid.
+    """Refuse a kernel whose roles acquire different numbers of stages of one pipeline in the grid's first or last
+    block.
 
     Errors: `unbalanced-acquires`."""
     roles = list_checkable_roles(assignment, mistakes)
@@ -66,7 +67,8 @@ def _find_outermost_blocks(kernel: tile.Kernel) -> Iterator[tuple[str, known_val
 
 
 def _check_pipeline(pipeline: str, counts: Sequence[_StageCount], block_name: str, scalars: Sequence[tile.Var]) -> None:
-    """Refuse a pipeline for which two roles' stage counts differ for all tried sizes, blaming the minority's count."""
+    """Refuse a pipeline for which two roles' stage counts differ for all tried sizes, blaming the minority's count.
+    Of two equally common counts the smaller is blamed."""
     agreeing = Counter(count.stages for count in counts)
     ranked = sorted(counts, key=lambda count: -agreeing[count.stages])
     different = [c for c in counts if _always_differ(c, ranked[0])]
@@ -169,7 +171,8 @@ class _AcquireCounter:
                         counts[stmt.acquires] += 1
 
     def count_loop(self, loop: tile.For, values: known_values.Values, counts: Counter[PipelineEnd]) -> None:
-        """Add a loop's acquires to `counts`: one iteration's times the trip count, or one by one where they differ."""
+        """Add a loop's acquires to `counts`: one iteration's times the trip count, or one by one where they differ.
+        Updates `values`."""
         iterations = known_values.evaluate_iterations(loop, values)
         per_iteration: Counter[PipelineEnd] = Counter()
         iteration_values = {var: value for var, value in values.items() if var != loop.var}

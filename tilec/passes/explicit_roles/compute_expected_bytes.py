@@ -52,8 +52,8 @@ def _find_filled_tiles(body: tuple[tile.Stmt, ...]) -> Filled:
 def _set_announced_bytes(
     op: tile.Stmt, own_tiles: Filled, other_tiles: Sequence[Filled], target: Target
 ) -> tile.Stmt | tuple[tile.Stmt, ...]:
-    """Return a byte announcement with its stage's TMA bytes, () if TMA fills none; refuse one that needs a missing
-    TMA."""
+    """Return an announcement with its stage's TMA bytes, () if TMA fills none; refuse fixed bytes on a target
+    without TMA. Other statements, and fixed bytes on a target with TMA, stay as they are."""
     if not isinstance(op, ExpectTx):
         return op
     elsewhere = [tiles for f in other_tiles for e, tiles in f.items() if e.buffer == op.barrier.buffer]

@@ -87,7 +87,8 @@ def _rewrite_body(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, t
         return map_statements(stmts, rewrite_statement)
 
     def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
-        """Return a statement on fragments instead of sums; () for the copy that a shared fragment makes needless."""
+        """Return a statement on fragments, a loop behind its hoisted fills; () for a copy from a sum to the fragment
+        it becomes. Errors: those of `_convert_product`."""
         match stmt:
             case Copy(regions=(source, destination)) if fragments.get(source.buffer) == destination.buffer:
                 return ()

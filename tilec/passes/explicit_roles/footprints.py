@@ -107,7 +107,8 @@ def _find_element_box(
     extents: Mapping[tile.Var, int],
     outer_values: Values,
 ) -> TouchedBoxes:
-    """Yield the box that a nest reaches by these indices; nothing unless each has a nest variable of its own."""
+    """Yield the box that a nest reaches by these indices; nothing if a bound is unknown or elements between are
+    skipped."""
     if buffer.scope not in _COMMON_SCOPES:
         return
     box, used = [], set[tile.Var]()
@@ -126,7 +127,8 @@ def _find_element_box(
 def _evaluate_index_range(
     index: tile.Expr, own: set[tile.Var], extents: Mapping[tile.Var, int], outer_values: Values
 ) -> tuple[int, int] | None:
-    """Return the range of values that an index takes over a nest variable; None if unknown or with gaps."""
+    """Return the first and past-the-last value of an index over its nest variable, if any; None if unknown or with
+    gaps."""
     if not own:
         only = compute_expr(index, outer_values)
         return None if only is None else (int(only), int(only) + 1)

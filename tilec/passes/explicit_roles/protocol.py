@@ -122,9 +122,9 @@ def run_barriers(
     scalars: Mapping[tile.Var, int] = MappingProxyType({}),
     watch: BarrierObserver | None = None,
 ) -> None:
-    """Run the barriers of the kernel's first block or cluster; refuse deadlocks, and bytes that are left over. Raises
-    `UnknownValue` where control flow depends on other scalars than these. Errors: `barrier-deadlock`,
-    `transaction-bytes`."""
+    """Run the barriers of the first block or cluster; refuse deadlocks and left-over bytes, or raise `UnknownValue`.
+    It is raised where control flow depends on other scalars than these. `watch` observes the run. Errors:
+    `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers: dict[BarrierPlace, _TrackedBarrier] = {}
@@ -161,7 +161,8 @@ def barrier_name(op: tile.TileOp) -> str:
 def _run_barrier_statements(
     body: tuple[tile.Stmt, ...], role: Role, values: known_values.Values, watch: BarrierObserver | None
 ) -> Iterator[BarrierStep]:
-    """Yield a role's barrier operations in execution order; raise `UnknownValue` where its control flow is unknown."""
+    """Yield a role's barrier operations in execution order, update `values`, and show `watch` each statement. Raises
+    `UnknownValue` where control flow is unknown, and `LoopLeft` at a break."""
     for stmt in body:
         if watch is not None and isinstance(stmt, tile.TileOp | tile.Parallel):
             watch.visit_statement(role, stmt, values)
@@ -250,7 +251,8 @@ def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: known_values
 def _run_states(
     barriers: dict[BarrierPlace, _TrackedBarrier], states: list[_RoleState], watch: BarrierObserver | None
 ) -> None:
-    """Run these roles together until all end; refuse a deadlock, and announced bytes that never came."""
+    """Run these roles together until all end, are stuck or have run too far. Refuse a deadlock and, if all have
+    ended, a barrier with more or fewer bytes announced than copied."""
     outcome = run_together(states, lambda s: _advance_role(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
     if outcome == "stuck":
         _refuse_deadlock(barriers, [s for s in states if not s.is_done])
@@ -262,7 +264,8 @@ def _run_states(
 def _advance_role(
     state: _RoleState, barriers: dict[BarrierPlace, _TrackedBarrier], watch: BarrierObserver | None
 ) -> bool:
-    """Run a role's barrier steps until it has to wait or ends; return whether it made progress."""
+    """Run a role's barrier steps until it waits, ends or has run `MAX_STEPS`; return False if it made no step.
+    Errors: `out-of-range`, `bad-cta-pair`."""
     count = 0
     while not state.is_done:
         step = state.waiting or next(state.steps, None)

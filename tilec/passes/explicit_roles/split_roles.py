@@ -81,8 +81,9 @@ def split_roles(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def find_split_roles(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
-    """Return the roles of a split kernel, each as a kernel with threads from 0; the common one first, () without roles.
-    The others come in the order of their warps."""
+    """Return the roles of a split kernel, each as a kernel with threads from 0; the common one first, () without
+    roles. The others come in the order of their warps. A kernel without branches on the warpgroup is one role,
+    "all"."""
     if not has_explicit_roles(kernel):
         return ()
     blocks = [(groups, stmt) for stmt in kernel.body if (groups := guarded_warpgroups(stmt)) is not None]
@@ -111,7 +112,8 @@ def _drop_allocations(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
 
 
 def _build_role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
-    """Return the role of these warpgroups: a kernel of its statements, with only the buffers and layouts they use."""
+    """Return the role of these warpgroups (none: of all threads): a kernel of its statements, with the tiles they
+    use."""
     body = _drop_allocations(body)
     used = {b for s in body for b in (*find_reads(s), *find_writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)
@@ -147,7 +149,7 @@ def _find_role_ranges(kernel: tile.Kernel, every: range) -> Iterator[range]:
 
 
 def _select_for_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> tuple[tile.Stmt, ...]:
-    """Return what one role runs of these statements, which the warpgroups `runners` reach."""
+    """Return the part of these statements, reached by `runners`, that one role runs; refuse shared collectives."""
 
     def select_statement(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
         """Return the role's part of a statement as a list; () where it runs nothing of the statement."""

@@ -126,7 +126,8 @@ def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: s
 
 
 def _halve_layout(layout: SharedLayout, dimension: int) -> SharedLayout | None:
-    """Return the layout of half a shared tile along a dimension; None where the half would break its swizzle."""
+    """Return the layout of half a shared tile along a dimension; None if its size is odd or the half breaks the
+    swizzle. A tile with a placement has none either."""
     if layout.placement is not None or layout.shape[dimension] % 2:
         return None
     shape = tuple(size // 2 if d == dimension else size for d, size in enumerate(layout.shape))

@@ -56,7 +56,7 @@ def _can_share(product: tile.TileOp, groups: int) -> bool:
 
 
 def _find_thread_dependences(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
-    """Yield the span of each statement or layout that names single threads or counts them, and a description."""
+    """Yield span and description of each statement, layout or barrier that names single threads or counts them."""
     for pinned in kernel.layouts:
         if isinstance(pinned.layout, tile.LoopLayout):
             yield pinned.span, f"a layout assigns elements of {pinned.buffer.name} to threads"

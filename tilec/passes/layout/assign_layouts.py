@@ -172,7 +172,8 @@ def _count_converted_bytes(assignment: LayoutAssignment) -> int:
 
 
 def assign_fragment_layouts(selected: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:
-    """Choose the layouts of fragments, inserting copies through shared memory where statements need another one."""
+    """Choose layouts of fragments, not of shared tiles, and insert copies between layouts; record conflicts that
+    stay. A statement in such a conflict becomes a placeholder."""
     # An operation that became several nests has the same variables in each.
     kernel = make_names_unique(_normalise_given_layouts(selected.kernel, mistakes))
     conversions: list[LayoutConversion] = []
@@ -264,7 +265,7 @@ def assign_shared_layouts(
 def _build_given_layout(
     pinned: tile.LayoutAnnotation, accesses: list[atoms.SharedAccess], mistakes: ErrorCollector
 ) -> SharedLayout:
-    """Return the layout that the kernel gives a shared tile; refuse it where an access pattern does not allow it."""
+    """Return the layout that the kernel gives a shared tile; record an error if an access pattern does not allow it."""
     if isinstance(pinned.layout, tile.Placement):
         layout = placed_layout(pinned.layout, pinned.buffer.dtype.bytes)
     else:
@@ -347,8 +348,9 @@ def _is_reshaped_access(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple
 
 
 def _select_deciding_uses(all_uses: list[FragmentUse]) -> list[FragmentUse]:
-    """Return the fragment uses that decide which thread runs an iteration: indexed ones, and stored single elements. A
-    single element that is only read does not decide: each thread has a copy."""
+    """Return the fragment uses that decide which thread runs an iteration: indexed ones, and stored single elements.
+    Those with divided variables come last. A single element that is only read does not decide: each thread has a
+    copy."""
     uses = [use for use in all_uses if use.dims is not None]
     stored = {use.buffer for use in uses if use.stored}
     deciding = [use for use in uses if use.dims or use.buffer in stored]
@@ -368,8 +370,8 @@ class _FragmentSolver:
         self.everywhere = reducer_layout.find_replicated_reducers(kernel)
 
     def solve_layouts(self) -> dict[str, Fragment]:
-        """Return a layout for each fragment by name, or raise `LayoutConflict` for the first statement that needs
-        another."""
+        """Return layouts of fragments, reducers and local buffers by name, or raise `LayoutConflict` at the first
+        statement. It is the first that needs another layout of a buffer."""
         fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
         stmts = list(tile.walk_statements(self.kernel.body))
         for buffer in self.kernel.buffers:
@@ -428,7 +430,8 @@ class _FragmentSolver:
         return found[0] if found else None
 
     def spread_layouts(self, stmt: tile.Stmt) -> None:
-        """Record the layouts that a statement determines, by its instruction or from its other fragments."""
+        """Record layouts that a statement fixes, by its instruction or other fragments; raise `LayoutConflict` if
+        they differ."""
         match stmt:
             case Gemm() if stmt.via == "tcgen05":
                 pass
@@ -467,7 +470,8 @@ class _FragmentSolver:
                 self.spread_to_reducers(stmt)
 
     def spread_to_reducers(self, nest: tile.Parallel) -> None:
-        """Record the layouts of the reducers that a nest adds to, once all fragments of the nest have layouts."""
+        """Record layouts of the reducers that a nest adds to, once its fragments have some; raise `LayoutConflict`
+        if different."""
         stores = list(reducer_layout.find_additions(nest))
         if not stores or any(use.buffer.name not in self.known for use in find_fragment_uses(nest)):
             return
@@ -511,8 +515,8 @@ class _FragmentSolver:
             self.spread_between_fragments(op, source, destination)
 
     def spread_between_fragments(self, op: tile.TileOp, source: tile.Buffer, destination: tile.Buffer) -> None:
-        """Give both sides of a copy one layout, tensor memory's or the known one; raise `LayoutConflict` if
-        impossible."""
+        """Give both sides of a copy one layout, the known one or tensor memory's; keep two that share threads.
+        Raises `LayoutConflict` if impossible; does nothing while neither layout is known."""
         if "tmem" in (source.scope, destination.scope):
             assert isinstance(op, Copy)
             tensor_layout = build_copied_layout(op, self.kernel.threads)
@@ -534,7 +538,8 @@ class _FragmentSolver:
 
     def spread_over_nest(self, nest: tile.Parallel) -> None:
         """Record layouts of a nest's fragments by its given layout, or by a known fragment that all its variables
-        index."""
+        index. Of several the one that conflicts in the fewest bytes. Raises `LayoutConflict` if a layout differs or
+        an index is no variable."""
         uses, deciding = self.find_uses(nest)
         if nest.layout is not None:
             self.fix_nest_layout(nest, uses, build_digit_layout(nest.layout, self.kernel.threads))
@@ -564,8 +569,8 @@ class _FragmentSolver:
         return sum(buffer.bytes for buffer in conflicting)
 
     def fix_nest_layout(self, nest: tile.Parallel, uses: list[FragmentUse], whole: Fragment | None) -> None:
-        """Record the layouts that a nest of layout `whole` needs; raise `LayoutConflict` for the first fragment with
-        another."""
+        """Record layouts that a nest of layout `whole` needs; raise `LayoutConflict` for the first other one (None:
+        for any)."""
         conflicting: list[FragmentUse] = []
         for use in uses:
             if use.dims is None or whole is None:
@@ -584,7 +589,8 @@ class _FragmentSolver:
             )
 
     def spread_from_projections(self, nest: tile.Parallel) -> None:
-        """Record layouts of a nest whose fragments all have fewer dimensions than it, by a known fragment."""
+        """Record layouts of a nest whose fragments all have fewer dimensions than it, by a known one that suits the
+        rest. It is the first such, or else the first of all; `LayoutConflict` is raised for another that differs."""
         uses, deciding = self.find_uses(nest)
         deciding = [use for use in deciding if use.buffer.name in self.known]
         reached = [use for use in deciding if use.dims is not None and not use.is_reshaped]

@@ -25,7 +25,8 @@ _MAX_SHOWN = 3
 
 
 def check_registers(assignment: LayoutAssignment, mistakes: ErrorCollector = RAISE_FIRST) -> None:
-    """Refuse fragments of more than 1024 registers of a thread, and nests of more than 65,536 elements of a thread.
+    """Refuse fragments that together take over 1024 registers of a thread, and nests of over 65,536 elements of a
+    thread.
 
     Those a little too large are spilled, with a warning (register-spill)."""
     for one in assignment.kernels:

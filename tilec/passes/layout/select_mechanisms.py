@@ -82,9 +82,8 @@ def select_mechanisms(
     mistakes: ErrorCollector = RAISE_FIRST,
     tma_loads: bool = True,
 ) -> MechanismSelection:
-    """Choose the kernel's form and a mechanism for each copy and product; record the error of an impossible one.
-
-    `tma_loads`: loops without a producer role may load by TMA too."""
+    """Choose the kernel's form and the mechanism of copies and products; `tma_loads` allows TMA without a producer.
+    Records the error of an impossible operation."""
     legalise.check_arithmetic(kernel.body, target, mistakes)
     form = kernel_form.FormChoice("unspecialised")
     with mistakes.caught():
@@ -267,7 +266,8 @@ class _MechanismSelector:
             )
 
     def select_loop(self, loop: tile.For) -> tile.For:
-        """Return the loop with mechanisms for its statements, which keep their places in a manual schedule."""
+        """Return the loop with mechanisms for its statements and, with a manual schedule, its hints applied and
+        waits added. The statements keep their places in the schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
             self.fed_copies |= {IdentityKey(s) for s in self.find_producer_copies(loop)}
         was_in_pipeline, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
@@ -336,8 +336,8 @@ class _MechanismSelector:
                 yield stmt
 
     def select_copy(self, op: Copy, is_fed: bool) -> tuple[tile.Stmt, ...]:
-        """Return the statements that do a copy, with the mechanism that its scopes, layouts and alignment allow.
-        `is_fed`: one thread issues it, by TMA."""
+        """Return the statements that do a copy, by the mechanism that its scopes, layouts and alignment allow
+        (`is_fed`: TMA). With `is_fed` one thread issues it."""
         # The alignment of an index shows only when its names are substituted.
         op = self.resolve_starts(op)
         source, destination = op.regions
@@ -391,8 +391,8 @@ class _MechanismSelector:
         return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 
     def select_atomic(self, op: AtomicTile) -> tuple[tile.Stmt, ...]:
-        """Return an atomic tile operation as a TMA reduction, staged for a fragment, else by threads; refuse a forced
-        one."""
+        """Return an atomic tile operation as a TMA reduction, staged for a fragment, or by threads; record a forced
+        TMA's error."""
         source = op.regions[0]
         reason = self.why_no_tma_reduction(op)
         if reason is None and source.buffer.scope == "shared":

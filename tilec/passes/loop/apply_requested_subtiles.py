@@ -42,8 +42,8 @@ def _read_trace_subtiles(kernel: tile.Kernel, trace: str) -> Iterator[tile.Subti
 
 
 def _apply_subtile(kernel: tile.Kernel, cut: tile.Subtile) -> tile.Kernel:
-    """Return the kernel with a tile split into the requested parts, or raise the error why it cannot be. Errors:
-    `bad-subtile`."""
+    """Return the kernel with a tile split along its dimension of most parts, or raise the error why it cannot be.
+    Errors: `bad-subtile`."""
     parts = max(cut.parts)
     if parts == 1:
         return kernel

@@ -212,8 +212,9 @@ def find_wgmma_products(body: tuple[tile.Stmt, ...]) -> tuple[tile.TileOp, ...]:
 
 
 def _is_warpgroup_independent(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozenset[str]) -> bool:
-    """Return whether each warpgroup can run its part of a statement without values of another warpgroup. The part may
-    write registers and the tiles in `own`, of which each warpgroup can have a copy; no reduction may cross warps."""
+    """Return whether each warpgroup can run its part of a statement without values of another warpgroup. The part
+    may write registers and the tiles in `own`, of which each warpgroup can have a copy; no reduction may cross
+    warps. A bind is not independent."""
     scopes = {b.name: b.scope for b in (*assignment.kernel.params, *assignment.kernel.buffers) if hasattr(b, "scope")}
     written = find_accesses(stmt).writes - own
     if isinstance(stmt, tile.Bind) or any(scopes.get(name) not in tile.IN_REGISTERS for name in written):

@@ -183,7 +183,8 @@ def find_ping_pong_loops(
     overlap: bool = True,
     store_role: bool = True,
 ) -> Iterator[tuple[tile.For, int, Callable[[], PingPongVariants]]]:
-    """Yield each loop whose warpgroups could run independently, their number, and a function for both problems."""
+    """Yield loops inside no other whose warpgroups could run independently, their number, and a function for both
+    problems."""
     loops = loops_to_schedule(assignment)
     inner = {inside.var for loop in loops for inside in find_pipelined_loops(loop.body)}
     for loop in loops:
@@ -365,7 +366,8 @@ class _ProblemBuilder:
         return Ring(name, plan.producers, plan.consumers, _count_version_bytes(self.assignment, plan), 0, most)
 
     def count_fixed_versions(self, plan: RingPlan) -> int | None:
-        """Return the versions that other loops' schedules fix for a ring; None where this loop decides."""
+        """Return the most versions that other loops' schedules give a ring; None if none does or this loop has as
+        many itself. This loop has some itself where its schedule is manual."""
         decided = (each for s in self.decided.values() for each in zip(s.loop.rings, s.schedule.depth, strict=True))
         depths = [depth for other, depth in decided if other.buffers == plan.buffers]
         manual = ((loop, other) for loop in self.manual_loops for other in ring_plans(self.assignment.kernel, loop))
@@ -390,8 +392,9 @@ class _ProblemBuilder:
         return tiles + align_bytes(barriers * BARRIER_BYTES)
 
     def count_reserved_versions(self, rings: tuple[RingPlan, ...]) -> tuple[dict[str, int], int]:
-        """Return how many versions of each tile this loop cannot decide, where not one, and the number of barriers. The
-        tiles of other loops count with the versions that are decided or written in a manual schedule, else with one."""
+        """Return, by tile, versions that this loop cannot decide (0: it decides; left out: one), and the number of
+        barriers. The tiles of other loops count with the versions that are decided or written in a manual schedule,
+        else with one."""
         versions = count_prefetched_versions(self.assignment.kernel)
         signals = len(rings) + sum(len(find_ring_links("", ring, self.roles, self.statements)) for ring in rings)
         barriers = (self.loop.num_stages or MAX_VERSIONS) * max(signals, 1) + sum(versions.values())

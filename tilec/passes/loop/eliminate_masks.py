@@ -125,8 +125,8 @@ class _MaskEliminator:
         )
 
     def rewrite_nest(self, loop: tile.For, nest: tile.Parallel, proof: _ConditionProof) -> Iterator[tile.Stmt]:
-        """Yield the nest without proven conditions, or under a branch where these hold only sometimes; record its
-        mask."""
+        """Yield the nest without proven conditions, under a branch if these hold only sometimes, or as it is; record
+        its mask."""
         body = proof.simplify_body(nest.body, {})
         holds = proof.build_requirement()
         known = None if holds is None else evaluate_condition(holds, proof.ranges)
@@ -215,7 +215,8 @@ class _ConditionProof:
         return map_expressions(expr, lambda operand: self.simplify_expr(operand, names))
 
     def find_requirement(self, condition: tile.Expr, value: bool) -> tile.Expr | None:
-        """Return what makes a condition have this value for all elements of the nest; None if it cannot tell."""
+        """Return a loop condition that suffices for this value of a condition for all of the nest's elements; None
+        if unknown."""
         match condition:
             case tile.Unary(op="not", a=a):
                 return self.find_requirement(a, not value)

@@ -22,7 +22,7 @@ LEAST_SHARE = 1 / 16
 
 
 def find_contending_ops(problem: Problem) -> tuple[int, ...]:
-    """Return the first warpgroup's ops with a large part of its use of the busier of tensor cores and special units."""
+    """Return the first warpgroup's ops with 1/16 or more of its use of the busier of tensor cores and special units."""
     own = [copies[0] for copies in problem.copies]
     numbers = {slot.name: number for number, slot in enumerate(problem.slots)}
 

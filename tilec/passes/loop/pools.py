@@ -129,9 +129,10 @@ def compute_register_split(consumer_groups: int, target: Target) -> tuple[int, i
 
 
 def count_product_pieces(sums: Buffer, layout: Fragment, threads: int, target: Target) -> tuple[int, int]:
-    """Return a warpgroup's columns of a wgmma product, and into how many instructions registers make it split them. The
-    assembler refuses an instruction that does not fit the registers with which each of the block's `threads` starts,
-    even if setmaxnreg adds more later (its error C7602, which .maxnreg and .minnctapersm do not change)."""
+    """Return a warpgroup's columns of a wgmma product, and into how many instructions registers make it split them.
+    It is 1 also where no split helps. The assembler refuses an instruction that does not fit the registers with
+    which each of the block's `threads` starts, even if setmaxnreg adds more later (its error C7602, which .maxnreg
+    and .minnctapersm do not change)."""
     columns, blocks = layout.registers[2].size * 8, layout.registers[3].size
     accumulators = layout.register_count * sums.dtype.bytes // 4 // blocks
     entry = target.limit("registers_per_sm") // threads

@@ -47,8 +47,9 @@ def find_statements_before_commit(plan: RingPlan, roles: Sequence[str], statemen
 def producer_reads_before_commit(
     plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]
 ) -> Iterator[tuple[int, int]]:
-    """Yield each statement by which a producer reads a ring slot before it commits it, with a later reader's. Though
-    both only read, the second cannot begin before the first is done."""
+    """Yield each statement by which a producer reads a ring slot before it commits it, with each later one of other
+    roles. Though both only read, the second cannot begin before the first is done. There is none where all threads
+    fill the ring."""
     producer = find_ring_roles(plan, roles, statements).producer_role
     if producer in (LOADING_THREAD, "all"):
         return

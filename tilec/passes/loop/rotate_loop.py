@@ -46,10 +46,9 @@ class InFlightProduct:
 def choose_first_step(
     stages: Sequence[int], runs: Sequence[RunPlace | None], flights: Sequence[InFlightProduct]
 ) -> int:
-    """Return the step of an interval with which an iteration should begin, to have the fewest products in flight. No
-    ping-pong run crosses two iterations. Then it has the fewest products still running between iterations, the fewest
-    in flight there, and the fewest overlapping iterations. `stages` and `runs` are those of an interval's steps in
-    issue order."""
+    """Return the step with which an iteration best begins, so that the fewest products run, or are in flight, at its
+    end. No ping-pong run crosses two iterations. Of equal steps it is the one with the fewest overlapping
+    iterations. `stages` and `runs` are those of an interval's steps in issue order."""
     steps = len(stages)
     if all(run is None for run in runs) and not any(flight.is_in_flight(0, steps) for flight in flights):
         return 0

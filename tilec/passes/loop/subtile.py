@@ -91,7 +91,8 @@ class _KernelSplitter:
         return replace(buffer, name=self.unique.take(buffer.name), extents=extents)
 
     def build_kernel(self) -> tile.Kernel:
-        """Return the kernel with split tiles and statements, folded."""
+        """Return the kernel with split tiles and statements, folded; raise `Indivisible` where a statement cannot be
+        split."""
         buffers = tuple(part for buffer in self.whole.buffers for part in self.tiles.get(buffer, (buffer,)))
         return fold_constants(replace(self.whole, buffers=buffers, body=self.rewrite_body(self.whole.body)))
 
@@ -154,7 +155,8 @@ class _StatementPart:
         return map_expressions(expr, self.rewrite_expression)
 
     def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
-        """Return this part of an operation on split tiles; a later part of a reduction continues the earlier result."""
+        """Return this part of an operation on split tiles; a later part of a reduction continues the earlier result.
+        Raises `Indivisible` for an operation that cannot be split."""
         regions = [map_expressions(r, self.rewrite_expression) for r in op.regions]
         for axis in op.axes:
             if not any(self.of.split.get(op.regions[r].buffer) == d for r, d in axis.at):
@@ -168,7 +170,8 @@ class _StatementPart:
         return op.with_regions(tuple(regions))
 
     def slice_region(self, whole: tile.Region, region: tile.Region, dim: int) -> tile.Region:
-        """Return this part of a region: all of one part of a split tile, or a slice of a tensor."""
+        """Return this part of a region: all of one part of a split tile, or a slice of a tensor. Raises
+        `Indivisible` for a region that is only a part of a split tile."""
         size = whole.extent[dim] // self.of.parts
         extent = tuple(size if d == dim else e for d, e in enumerate(region.extent))
         if region.buffer in self.of.split:
@@ -209,7 +212,8 @@ class _NestPart:
     size: int
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Return a statement of the nest with new variables, on this part of the split tiles."""
+        """Return a store, bind, print or `if` of the nest on this part, with new variables; raise `Indivisible` for
+        others."""
         named = map_declared_variables(stmt, self.names.__getitem__)
         match named:
             case tile.Store(buffer=buffer, indices=indices, value=value):

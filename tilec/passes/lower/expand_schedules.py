@@ -371,8 +371,8 @@ class Expander:
         return op, warp.Advance(op.cursor, span=op.span)
 
     def unroll_loop(self, loop: tile.For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
-        """Yield the operations of a loop unrolled by its factor: all iterations, or a loop of several and one of the
-        rest."""
+        """Yield a loop's operations unrolled by its factor (None: in full up to 64 iterations), the rest in a loop
+        of its own."""
         iterations = get_static_trip_count(loop)
         factor = loop.factor
         if factor is None:

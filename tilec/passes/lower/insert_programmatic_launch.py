@@ -54,7 +54,8 @@ def _add_wait(role: Role, tensors: frozenset[str]) -> Role:
 
 
 def _find_launch_point(roles: Sequence[Role], tensors: frozenset[str]) -> tuple[int, int]:
-    """Return which role lets the next kernel begin, and at which operation: near its last access to a tensor."""
+    """Return which role lets the next kernel begin, and before which operation: the producer, behind its last tensor
+    access. Without a producer it is the first role, before its last one, or at its end without any."""
     for number, role in enumerate(roles):
         if role.name == "producer":
             return number, 1 + max((at for at, op in enumerate(role.body) if _reaches_tensor(op, tensors)), default=-1)

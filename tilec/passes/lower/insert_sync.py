@@ -181,7 +181,8 @@ class _RoleExecution:
                     self.needs[place], self.outcomes = whole, {}
 
     def resume_run(self, first: int, standing: list[object]) -> None:
-        """Run the nodes from `first` on, to the end or until the state equals the recorded one with all needs."""
+        """Run the nodes from `first` on, to the end or until the state is the recorded one; raise `_MissingWait` at
+        a conflict."""
         for at in range(first, len(self.nodes)):
             if at > first and self.state.exact_shape() == standing[at]:
                 return

@@ -21,7 +21,8 @@ from tilec.sched.schedule import Schedule
 
 
 def find_independent_products(statements: Sequence[Stmt], candidates: Sequence[int]) -> frozenset[int]:
-    """Return the wgmma products in `candidates` whose registers no other statement accesses."""
+    """Return the wgmma `candidates` whose registers only products into the same accumulator access. Prefetched
+    fragments do not count."""
     products = [i for i in candidates if find_wgmma_accumulator(statements[i]) is not None]
     return frozenset(i for i in products if not find_contended_registers(statements[i], statements))
 
@@ -36,7 +37,8 @@ def choose_release_cycle(
     computes: bool = False,
 ) -> int:
     """Return the cycle at which a role releases a ring's version: when its readers are done, or behind the next
-    product. `computes`: it has other work than products."""
+    product. The latter if independent products are the last readers, the next one is due soon, and the ring has
+    versions for it. `computes`: the role has other work than products."""
     ii, start, ops = schedule.ii, schedule.start, problem.ops
     done = max(start[reader] + ops[reader].latency for reader in readers)
     last = [reader for reader in readers if start[reader] + ops[reader].latency == done]

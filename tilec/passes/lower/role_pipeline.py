@@ -212,10 +212,10 @@ class RolePipeline:
         )
 
     def rotate_steps(self, steps: list[_PipelineStep]) -> list[_PipelineStep]:
-        """Return the steps rotated so that no ping-pong turn and few products cross an iteration's end. Products that
-        have completed there, though nothing waited for them, are waited for. With register stages, an iteration ends
-        behind the last use of a carried stage, or begins with a wgmma product: the first that loads run beside, or the
-        next behind that use."""
+        """Return the steps rotated so that no ping-pong turn and few products cross an iteration's end. Products
+        that have completed there, though nothing waited for them, are waited for (set in `steps` itself). With
+        register stages, an iteration ends behind the last use of a carried stage, or begins with a wgmma product:
+        the first that loads run beside, or the next behind that use."""
         if not steps:
             return steps
         statements = [s.statement for s in steps]

@@ -36,8 +36,8 @@ def split_loops(program: warp.Program) -> warp.Program:
 
 
 def _split_loop(loop: warp.Loop) -> Iterator[warp.Operation]:
-    """Yield a loop with a phase for each threshold of its branches, after definitions of thresholds that are
-    computed."""
+    """Yield a loop with a phase for each of the first two thresholds of its branches, after definitions of computed
+    ones."""
     moving = frozenset({loop.var, *(op.var for op in warp.walk_operations(loop.body) if isinstance(op, warp.Let))})
     branches = [op for op in loop.body if isinstance(op, warp.Branch) and not op.part]
     found = (each for op in branches for each in _find_thresholds(op.condition, loop.var, moving))

@@ -125,7 +125,8 @@ class LiveRange:
 
 
 def find_reusable_tiles(kernel: tile.Kernel) -> ReusedTiles:
-    """Return, for each shared tile, the tiles whose memory it may have because they are never live together."""
+    """Return, for each shared tile, the tiles whose memory it may have because they are never live together. None
+    may in a kernel with tensor memory, sends or waits of its own."""
     if any(is_ordered_elsewhere(s) and not isinstance(s, BlockBarrier) for s in tile.walk_statements(kernel.body)):
         return {}
     in_rings, scalars = find_ring_tiles(kernel), frozenset(_find_scalar_uses(kernel.body))

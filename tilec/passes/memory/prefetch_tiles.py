@@ -40,7 +40,8 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
     room = _count_free_bytes(assignment, target)
 
     def rewrite_body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
-        """Return a statement list with its prefetchable copies made TMA loads of up to `versions` versions."""
+        """Return a statement list with its prefetchable copies made TMA loads of up to `versions` versions. Takes
+        further versions from `room`."""
         nonlocal room
         found: dict[int, int] = {}
         for fetch in find_tile_loads(stmts):
@@ -116,7 +117,9 @@ def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
 def _can_prefetch(
     assignment: LayoutAssignment, stmts: tuple[Stmt, ...], fetch: TileLoad, ordered: frozenset[str]
 ) -> bool:
-    """Return whether the producer can load a tile by TMA, and all readers are behind the copy in this list."""
+    """Return whether the producer can load a tile by TMA, all uses are in this list, and the last follows a
+    pipelined loop. That loop may be the last reader itself, and nothing between copy and last reader may leave a
+    loop."""
     copy, tile = stmts[fetch.copy], fetch.tile
     if not isinstance(copy, Copy):
         return False

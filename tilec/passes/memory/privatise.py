@@ -17,8 +17,8 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 
 
 def find_private_tiles(assignment: LayoutAssignment, loop: tile.For) -> frozenset[str]:
-    """Return the transposed tiles of a loop that each warpgroup could have a copy of: only wgmma of the loop reads
-    them."""
+    """Return the transposed tiles of a loop that each of several consumer warpgroups could copy: only its wgmma
+    reads them."""
     transposed = {s.regions[1].buffer.name: s for s in loop.body if isinstance(s, Transpose)}
     has_several = assignment.form == "warp_specialised" and assignment.kernel.threads > WARPGROUP_THREADS
     if not transposed or not has_several:

@@ -31,7 +31,7 @@ def format_size_sum(total: int, sizes: Mapping[str, int]) -> str:
 
 
 def check_kernel_without_loops(assignment: LayoutAssignment, target: Target) -> None:
-    """Refuse a kernel without pipelined loops whose tiles do not fit into shared memory."""
+    """Refuse a kernel, known to have no pipelined loops, whose tiles do not fit into shared memory."""
     needed = count_tile_bytes(assignment, target, {})
     if needed > target.limit("smem_bytes_per_cta"):
         refuse_tiles(

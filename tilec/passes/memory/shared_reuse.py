@@ -17,7 +17,8 @@ from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 
 def find_tiles_over_rings(kernel: tile.Kernel) -> frozenset[str]:
     """Return the names of shared tiles first used behind the last pipelined loop, which may lie over the rings.
-    Lifetimes are counted in outermost statements of the kernel."""
+    There are none if the kernel orders its threads itself, or stores tiles in such a loop. Lifetimes are counted in
+    outermost statements of the kernel."""
     loops = [at for at, stmt in enumerate(kernel.body) if find_pipelined_loops((stmt,))]
     if not loops or any(map(is_ordered_elsewhere, tile.walk_statements(kernel.body))) or has_loop_stores(kernel):
         return frozenset()

@@ -152,7 +152,8 @@ def count_row_parts(layout: Fragment, threads: int) -> int:
 def _count_buffers(
     assignment: LayoutAssignment, chunkings: dict[tile.Buffer, Chunking], target: Target
 ) -> dict[tile.Buffer, int]:
-    """Return how many chunk buffers each staged tile gets: one for each chunk if shared memory has room."""
+    """Return how many chunk buffers each staged tile gets: one for each chunk, or fewer where shared memory has no
+    room."""
     versions, late = _count_loop_versions(assignment.kernel), find_tiles_over_rings(assignment.kernel)
     beside = {staged: chunking for staged, chunking in chunkings.items() if staged.name not in late}
     staged = {staged.name for staged in chunkings}

@@ -65,7 +65,7 @@ def _build_all_problems(state: KernelState) -> tuple[tuple[LoopProblem, ...], tu
 
 
 def _check_trace_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
-    """Refuse a schedule file that was written for other tile shapes or another number of threads."""
+    """Refuse a schedule file that cannot be read or was written for other tile shapes or another number of threads."""
     from tilec.sched.trace import TraceError, read_kernel_request
 
     try:

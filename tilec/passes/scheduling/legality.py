@@ -24,7 +24,8 @@ from tilec.target.table import Target
 def check_loops(
     assignment: LayoutAssignment, target: Target, switches: EnvironmentSwitches, mistakes: ErrorCollector
 ) -> None:
-    """Record the errors of all pipelined loops, inner ones first, without solving their problems."""
+    """Record the errors of all pipelined loops, inner ones first, without solving their problems. In a kernel
+    without loops, record tiles that do not fit into shared memory."""
     decided: list[ScheduledLoop] = []
     loops = loops_to_schedule(assignment)
     if not loops and not assignment.roles and not switches.unlimited_smem:

@@ -79,7 +79,8 @@ def solve_loop(loop: LoopProblem, options: CompileOptions, budget: Budget, explo
 def make_cached_solver(
     options: CompileOptions, budget: Budget, solver: Solver, name: str
 ) -> Callable[[Problem], Solution]:
-    """Return a function that solves a problem by this solver, or takes the solution from the cache on disk."""
+    """Return a function that solves a problem by this solver, or takes the solution from the cache that the options
+    name."""
     from tilec.sched.cache import solve_cached
 
     folder = Path(options.cache_dir) if options.cache_dir is not None else None

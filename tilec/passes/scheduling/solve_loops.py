@@ -17,7 +17,8 @@ from tilec.support.options import CompileOptions
 
 
 def solve_loops(state: KernelState) -> tuple[PlannedLoop, ...]:
-    """Schedule each pipelined loop by its trace, its hints or the solver; finish explored ones at the same interval."""
+    """Schedule each pipelined loop by its trace, its hints or the solver; finish explored ones at the same interval.
+    The only loop of a warp-specialised kernel then gets the versions that it asks for and memory allows."""
     if state.search.explored is not None:
         planned = tuple(_settle_loop(each, state.options, state.search.budget) for each in state.search.explored)
     else:

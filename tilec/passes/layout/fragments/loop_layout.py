@@ -113,7 +113,8 @@ def _build_digits(layout: LoopLayout, threads: int | None) -> Fragment:
 
 
 def _extend_to_threads(layout: Fragment, used: int, threads: int) -> Fragment:
-    """Return the layout for all threads of the block: the rest repeat iterations, or run past an end."""
+    """Return the layout for all threads of the block: the rest repeat iterations, or run past an end. Raises
+    `_IrregularLayout` where they can do neither."""
     if threads % used == 0:
         return replace(layout, threads=(*layout.threads, Axis(threads // used, -1, 0)))
     *axes, last = layout.threads

@@ -23,7 +23,7 @@ def find_additions(nest: tile.Parallel) -> Iterator[tile.Store]:
 
 
 def find_replicated_reducers(kernel: tile.Kernel) -> dict[str, Fragment]:
-    """Return, by name, the layouts of the reducers that need all elements in each thread."""
+    """Return, by name, the layouts of reducers that need all elements in each thread, or to which no nest adds."""
     found: dict[str, Fragment] = {}
     scattered: set[str] = set()
     replicated: set[str] = set()

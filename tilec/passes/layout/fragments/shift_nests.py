@@ -16,7 +16,8 @@ from tilec.passes.layout.fragments.convert_layouts import LayoutConflict
 
 
 def shift_nest(conflict: LayoutConflict) -> tile.Parallel | None:
-    """Return a nest that stores rows or columns of a fragment as a guarded nest over the whole fragment, or None."""
+    """Return a nest that stores rows or columns of a fragment to memory as a guarded nest over all of it; None for
+    others."""
     nest, fragment = conflict.stmt, conflict.buffer
     if not isinstance(nest, tile.Parallel) or nest.is_per_thread or nest.layout is not None or nest.versioned:
         return None

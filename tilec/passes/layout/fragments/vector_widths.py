@@ -49,7 +49,8 @@ def choose_fragment_width(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], thr
 
 
 def find_streamed_buffers(nest: tile.Parallel) -> list[tile.Buffer]:
-    """Return the tensors and shared tiles whose neighbouring elements neighbouring iterations of the nest access."""
+    """Return, once per access, tensors and shared tiles (not bool) that iterations of a nest access neighbour by
+    neighbour."""
     last = nest.vars[-1]
 
     def is_contiguous(indices: tuple[tile.Expr, ...]) -> bool:

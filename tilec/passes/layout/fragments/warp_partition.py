@@ -45,7 +45,7 @@ def partition_warpgroups(op: Gemm, threads: int) -> tuple[int, int] | None:
 
 
 def _has_descriptor(part: Region, along_k: bool) -> bool:
-    """Return True if a wgmma descriptor can address the part of a shared tile: whole, or begun on a swizzle boundary.
+    """Return False if no wgmma descriptor addresses this part of a shared tile, off a swizzle boundary; else True.
     The part begins where the swizzle's pattern of 8 rows does (PTX ISA, "Matrix descriptor format": else it needs a
     base offset), and in these rows where a step along k does, or, stored along the other dimension, a panel."""
     tile = part.buffer

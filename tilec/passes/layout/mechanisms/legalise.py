@@ -65,7 +65,8 @@ def _check_ptx(expr: tile.Ptx, target: Target, span: Span) -> None:
 
 
 def check_product_parts(op: Gemm) -> None:
-    """Refuse a product of a part of a tile that is no shared tile, or begins at no multiple of 16 bytes in a row."""
+    """Refuse a product of a part of a tile that is no shared tile, or begins at no multiple of 16 bytes in a row. A
+    sparse product, and one of packed integers, may have no parts at all."""
     whole = len(op.regions) > 3 or op.nibbles is not None
     for region in op.regions:
         buffer = region.buffer

@@ -68,7 +68,8 @@ def move_sums_to_tmem(kernel: tile.Kernel, target: Target) -> tile.Kernel:
 def _move_sums(
     kernel: tile.Kernel, target: Target, room: int | None
 ) -> tuple[tile.Kernel, list[tile.Buffer], set[Span]]:
-    """Return the kernel with sums in tensor memory, these sums, and the loops that had to keep theirs in registers."""
+    """Return the kernel with sums in tensor memory, these sums, and the loops that keep theirs as threads share
+    their tiles. `room` is in columns; None: any number."""
     kept: set[Span] = set()
     while True:
         rewriter = _SumRewriter(kernel, target, room, kept)
@@ -91,7 +92,7 @@ def _find_unevenly_released_loops(kernel: tile.Kernel) -> Iterator[Span]:
 
 
 def _find_reader_kinds(loop: tile.For, tensor: str) -> set[bool]:
-    """Return True for tensor cores and False for threads, if the loop's readers of a tile are of that kind."""
+    """Return the kinds of a tile's readers directly in the loop: True for tensor cores, False for threads."""
     readers = (s for s in loop.body if any(b.name == tensor for b in find_reads(s)))
     return {isinstance(s, tile.TileOp) and s.via == "tcgen05" for s in readers}
 
@@ -161,7 +162,8 @@ class _SumRewriter:
     # ---- what can be there ----
 
     def find_movable_sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
-        """Return the sums of a loop that can be in tensor memory, each with the index of its clearing in `before`."""
+        """Return the sums of a loop that can be, and fit, in tensor memory, each with the index of its clearing in
+        `before`."""
         if (
             not is_pipelined(loop)
             or find_pipelined_loops(loop.body)
@@ -204,8 +206,9 @@ class _SumRewriter:
     # ---- and how ----
 
     def move_sums(self, loop: tile.For, sums: dict[tile.Buffer, int], before: list[tile.Stmt]) -> list[tile.Stmt]:
-        """Return the statements before the loop without the clearings, the loop on tensor memory, and copies of its
-        sums."""
+        """Return the statements before the loop, without clearings if it surely runs, the loop on tensor memory, and
+        sum copies. Records the tiles and the loop. If the loop may have no iteration, all but the statements before
+        it is under an `if`."""
         tiles = {f: tile.Buffer(f.name + TENSOR_SUFFIX, f.extents, f.dtype, "tmem", f.span) for f in sums}
         taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
         for number, (fragment, tensor) in enumerate(tiles.items()):

@@ -89,8 +89,8 @@ class SharedAccess:
 def choose_shared_layout(
     buffer: tile.Buffer, accesses: Iterable[SharedAccess], weights: LayoutWeights, *, always_swizzle: bool
 ) -> SharedLayout:
-    """Return the cheapest layout of a shared tile that all its accesses allow; with `always_swizzle`, the widest
-    one."""
+    """Return the cheapest layout that a tile's accesses allow (`always_swizzle`: the widest swizzle); unswizzled if
+    none."""
     patterns = [access.pattern for access in accesses]
     layouts = [layout for layout in list_candidate_layouts(buffer) if is_legal(layout, patterns)]
     if always_swizzle and len(layouts) > 1:
@@ -353,7 +353,8 @@ def _find_nest_accesses(
     fragments: Mapping[str, Fragment],
     nest_layout: Callable[[tile.Parallel], Fragment],
 ) -> Iterator[SharedAccess]:
-    """Yield a nest's accesses to shared tiles, as sweeps in its layout, or by rows or columns where they are none."""
+    """Yield a nest's accesses to shared tiles: sweeps in its layout, or else by rows, by columns or as an
+    accumulator."""
     fastest = nest.vars[-1]
     found = list(find_element_accesses(nest.body))
     used = {access.buffer.name for _, access in found}

@@ -20,7 +20,9 @@ VersionTiles = Mapping[tile.Buffer, tile.Buffer]
 
 
 def find_versioned_tiles(kernel: tile.Kernel) -> dict[tile.Buffer, tile.Buffer]:
-    """Return the tiles whose leading index names one version in every statement, each with its tile of one version."""
+    """Return tiles of 3 dimensions or more whose leading index names one version everywhere, each with its
+    one-version tile. They are shared or in tensor memory; a tile from which scales are copied has two dimensions or
+    more."""
     copies = (s for s in tile.walk_statements(kernel.body) if isinstance(s, ScaleCopy))
     rows = {s.regions[0].buffer for s in copies}  # whose versions are tiles of one dimension
     held = (b for b in kernel.buffers if b.scope in ("shared", "tmem") and len(b.shape) > 2 - (b in rows))

@@ -23,7 +23,8 @@ from tilec.support.source import Span
 
 
 def build_placement(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Placement | int:
-    """Return the swizzle width that orders a tile's elements as the given map does, else the map as a placement."""
+    """Return the swizzle width (0: none) that orders a tile's elements as the given map does, else the map as a
+    placement."""
     places, extents = _linearise_map(buffer, given, span)
     for layout in list_candidate_layouts(buffer):
         if math.prod(extents) == len(places) and _has_same_places(layout, places):
@@ -40,8 +41,8 @@ def build_placement(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Pl
 def _linearise_map(
     buffer: tile.Buffer, given: IndexMap, span: Span, among: tuple[int, ...] = ()
 ) -> tuple[list[int], list[int]]:
-    """Return the place that a map gives each element, and the extents of its results; refuse clashes and negative
-    ones."""
+    """Return each element's place by a map, and result extents (`among` or those reached); refuse clashes and
+    negatives."""
     try:
         found = [evaluate_index(index, given.shape, given.vars) for index in given.indices]
     except NoValue:

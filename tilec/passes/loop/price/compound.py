@@ -43,9 +43,9 @@ class CompoundCost:
 def compute_compound_cost(
     stmt: tile.Stmt, decided: Mapping[tile.Var, tuple[Problem, Schedule]], flat: Callable[[tile.Stmt], CompoundCost]
 ) -> CompoundCost:
-    """Return a statement's cycles and the cycles it holds each slot: inner loops by schedule, others by `flat`.
-    `decided` has the pipelined loops inside by variable, with their slots numbered alike; `flat` prices a statement
-    without any."""
+    """Return a statement's cycles and the cycles it holds each slot: inner loops by schedule, others by `flat`. Of
+    two branches the longer one counts, of a loop at most 8 iterations. `decided` has the pipelined loops inside by
+    variable, with their slots numbered alike; `flat` prices a statement without any."""
     if not is_compound(stmt):
         return flat(stmt)
     parts = [

@@ -182,7 +182,8 @@ def _find_replayed_loads(
 def _address_and_guard_loads(
     stmt: tile.Stmt, assignment: LayoutAssignment, times: int, is_nested: bool
 ) -> _CostPart | None:
-    """Return the loads that addresses and guards of a statement depend on, as a cost part; None without any."""
+    """Return the loads of a statement's addresses and guards, and a store that needs them, as a cost part; None
+    without any."""
     exprs = list(list_expressions(stmt))
     if isinstance(stmt, tile.TileOp):
         exprs = [e for region in stmt.regions for e in region.start]

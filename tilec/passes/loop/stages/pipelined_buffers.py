@@ -76,8 +76,8 @@ class _LoadFinder:
     explicit_roles: bool
 
     def find_loads(self, op: TileOp | Parallel, loops: Loops) -> Iterator[LoadedTile]:
-        """Yield the tiles that an operation or nest loads, with source, place, versions and reason; none for other
-        ones."""
+        """Yield the tiles that an operation or nest loads, with reasons; none by layout conversions, one for all
+        prefetch steps."""
         loop = loops[-1] if loops else None
         line = loop.span.line if loop is not None else None
         if isinstance(op, Parallel):

@@ -58,8 +58,8 @@ class ProductLoop:
 
 
 def find_product_loops(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool) -> tuple[ProductLoop, ...]:
-    """Return the mma.sync products that could prefetch their fragments, with step counts or obstacles. If `is_asked`,
-    the number of iterations does not matter."""
+    """Return an unspecialised kernel's mma.sync products with the steps in which they can prefetch fragments, or why
+    not. If `is_asked`, a trip count known only at launch is no obstacle."""
     numbers: dict[IdentityKey[tile.TileOp], int] = {
         IdentityKey(product): number for number, product in enumerate(_find_products(assignment.kernel))
     }
@@ -127,7 +127,8 @@ def _count_written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tup
 
 
 def _why_loop_unsuitable(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
-    """Return why the loop cannot prefetch fragments for `use`, its one statement besides loads; "" if it can."""
+    """Return why the loop cannot prefetch fragments for `use`, "" if it can; `is_asked` allows an unknown trip
+    count. Besides `use` it may only load."""
     others = [
         s for s in find_scheduled_statements(loop) if s is not use and not (isinstance(s, tile.TileOp) and is_load(s))
     ]

@@ -44,8 +44,8 @@ MAX_UNROLLED_STATEMENTS = 32
 def apply_register_stages(
     kernel: tile.Kernel, requests: Sequence[StageRequest], mistakes: ErrorCollector
 ) -> tile.Kernel:
-    """Unroll the loops that load requested fragments, each step on a version of these; record refused requests. Errors:
-    `pipeline-impossible`. A loop that loads fragments with one stage is marked with num_stages=1."""
+    """Unroll loops that load fragments in requested stages, and pipeline those around them; record refused requests.
+    Errors: `pipeline-impossible`. A loop that loads fragments with one stage is marked with num_stages=1."""
     requests = [request for request in requests if request.tile.in_registers]
     inner: dict[tile.Var, dict[str, StageRequest]] = {}
     loops: dict[tile.Var, tile.For] = {}
@@ -123,7 +123,8 @@ def _get_trip_count(loop: tile.For) -> int:
 
 
 def _unroll_steps(loop: tile.For, requests: Mapping[str, StageRequest]) -> Iterator[tile.Stmt]:
-    """Yield the statements of all steps of a loop, each on its versions of the fragments; mark the prefetches."""
+    """Yield the statements of all steps of a loop on their versions of the fragments; mark prefetches, but for
+    peeled steps."""
     trip_count = _get_trip_count(loop)
     for step in range(trip_count):
         values: dict[tile.Var, tile.Expr] = {loop.var: add_exprs(loop.start, tile.int32_const(step * loop.step))}

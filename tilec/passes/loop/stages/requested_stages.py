@@ -36,8 +36,8 @@ def refuse_request(request: StageRequest, title: str, *secondary: Label, help: s
 
 
 def apply_requested_stages(kernel: Kernel, requests: Sequence[StageRequest], mistakes: ErrorCollector) -> Kernel:
-    """Return the kernel with the loops pipelined that load tiles with requested stages; record impossible requests.
-    Errors: `pipeline-impossible`."""
+    """Return the kernel with loops that load shared tiles pipelined in requested stages (1: not); record impossible
+    ones. Errors: `pipeline-impossible`."""
     requests = [request for request in requests if not request.tile.in_registers]
     if not requests:
         return kernel

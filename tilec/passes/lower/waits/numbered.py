@@ -90,7 +90,7 @@ def _add_areas(
     fixed: frozenset[tile.Var],
     depth: int = 0,
 ) -> tuple[Node, ...]:
-    """Return the nodes with areas for touches of contended tensors that are inside at most one loop."""
+    """Return the nodes with areas for touches of contended tensors inside at most one loop, and with loop frames."""
     found = []
     for node in nodes:
         touches = node.touches

@@ -62,7 +62,9 @@ def insert_needs(
     places: Iterator[int],
     outer: bool = True,
 ) -> tuple[warp.Operation, ...]:
-    """Return a role's operations with the synchronisation placed before each, and at its end, inserted."""
+    """Return a role's operations with the synchronisation placed before each, and at its end, inserted. `places`
+    numbers the operations as they come; `drained_loops` wait for all wgmma at the end of each iteration. Barriers of
+    the text become `barrier`."""
     new: list[warp.Operation] = []
     for op in body:
         place = next(places)

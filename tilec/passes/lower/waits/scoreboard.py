@@ -127,8 +127,8 @@ class RoleState:
         return new
 
     def begin(self, queue: Queue | None) -> int:
-        """Return the group number of a new operation in this queue; 0 for one without a queue, which completes at once.
-        cp.async copies share a group until it is committed; others are each a group of their own."""
+        """Begin an operation in this queue and return its group's number; 0 for one without a queue, which completes
+        at once. Copies by cp.async share a group until it is committed; others are each a group of their own."""
         if queue is None:
             return 0
         if queue == "cp_async":
@@ -243,7 +243,8 @@ class RoleState:
             self.positions |= dict.fromkeys(use.cursors, 0)
 
     def join(self, other: RoleState) -> None:
-        """Add the records of another path that ends here, with its groups as far from the end as there."""
+        """Add the records of another path that ends here, with its groups as far from the end as there. Both states
+        renumber their versions (`settle_cursors`)."""
         self.settle_cursors()
         other.settle_cursors()
         for queue in QUEUES:

@@ -121,7 +121,7 @@ def find_warpgroup_tiles(role: warp.Role, program: warp.Program) -> frozenset[st
 
 
 def find_async_tiles(program: warp.Program) -> Iterator[str]:
-    """Yield the names of the tiles that TMA or tensor cores read or write."""
+    """Yield the names of tiles that TMA or tensor cores reach, except where a ring's barriers alone order that."""
     for op in walk_program(program):
         yield from (t.buffer for t in _find_own_touches(op)[0] if t.proxy == "async")
 
