@@ -138,7 +138,11 @@ class Addresses:
         return base
 
     def locate_version(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> VersionPlace:
-        """Return where in shared memory the tile's version lies that the cursors point at; constant without a ring."""
+        """Return the shared-memory place of the tile's version at its ring's cursor; constant without a ring or at
+        depth 1.
+
+        Raise InternalError if no cursor is of the tile's ring.
+        """
         shared_tile = self.tiles[buffer.name]
         ring = self.ring_of.get(buffer.name)
         if ring is None or ring.depth == 1:

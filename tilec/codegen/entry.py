@@ -272,7 +272,8 @@ class EntryCode:
         self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP] = before
 
     def set_cursors(self, role: warp.Role) -> None:
-        """Emit each ring cursor's start: the first slot, with parity 0 to wait for full slots, 1 for empty slots.
+        """Emit each advancing cursor's start: first slot; parity 0 if it waits for full slots, 1 for empty ones, else
+        none.
 
         For parity 1 a fresh barrier counts as released.
         """
@@ -295,7 +296,8 @@ class EntryCode:
         self.register_count = count
 
     def emit_ping_pong(self, role: warp.Role, barrier: int, state: State) -> None:
-        """Emit a role's body between named barriers by which its warpgroups take turns.
+        """Emit a role's body, in which `state.ping_pong_barriers`, set here, are for operations by which warpgroups
+        take turns.
 
         The first one begins, since the last one arrives at its barrier before anything else. At the end the first one
         waits once more, so that no arrival is left pending.
@@ -459,7 +461,7 @@ class EntryCode:
     def read_uniform(self, load: tile.Load) -> Operand:
         """Emit the load of an element that every thread reads by itself, as an index or a bound, and return its value.
 
-        An element outside its tensor or tile reads as zero.
+        InternalError for fragments of more than one element. An element outside its tensor or tile reads as zero.
         """
         if load.buffer.scope == "shared":
             load = replace(load, indices=self.scalars.settle_indices(load.indices))
@@ -533,7 +535,9 @@ def _select_move(buffer: tile.Buffer) -> tuple[RegisterClass, str]:
 
 
 def _find_written_tensors(program: warp.Program) -> set[str]:
-    """Return the tensors that this or an overlapping previous kernel may store to, so not to be read as read-only."""
+    """Return the names of buffers that this or an overlapping previous kernel may store to, so not to be read as
+    read-only.
+    """
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in program.operations()):
         return {p.name for p in program.params if isinstance(p, tile.Buffer)}
     names: set[str] = set()

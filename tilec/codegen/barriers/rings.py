@@ -105,7 +105,8 @@ class RingProtocol:
         self.builder.emit(f"mbarrier.arrive.{space}.b64", Reg("_"), address, guard=elected)
 
     def gather(self, ring: warp.Ring, state: State) -> None:
-        """Emit a warp synchronisation after its threads used a version, unless only wgmma reads the ring's tiles.
+        """Emit a warp synchronisation after use of a version; none for one thread or if only wgmma reads the ring's
+        tiles.
 
         Waiting for wgmma is for the whole warp already.
         """
@@ -117,7 +118,8 @@ class RingProtocol:
     def advance(self, cursor: warp.Cursor, behind: warp.Cursor | None = None) -> None:
         """Emit the step of a cursor to the next version, from the last to the first with the other parity.
 
-        The cursor `behind`, if given, is already at the next version, whose position is copied.
+        Addresses computed from the cursor become invalid. If the cursor has no parity, and `behind` is given, which is
+        already at the next version, the position of `behind` is copied.
         """
         builder = self.builder
         position, ring = self.addresses.positions[cursor.name], self.find_ring(cursor)

@@ -218,9 +218,10 @@ def emit_try_cancel(op: TryCancel, state: State) -> None:
 
 
 def _emit_multicast_cancel(op: TryCancel, answer: Address, state: State) -> None:
-    """Emit the cancel request by the only thread, in the cluster's first block, answered to all its blocks.
+    """Emit the cancel request of a role of one thread: by the cluster's first block for all; without `state.head` for
+    this.
 
-    The answer completes on the barrier of each block.
+    The answer completes on the full barrier of the cursor's version, in each block that gets it.
     """
     assert state.role.single_thread
     (cursor,) = op.cursors

@@ -15,7 +15,11 @@ _WORDS: dict[int, RegisterClass] = {16: "b16", 32: "b32", 64: "b64"}
 
 
 def select_vector_width(store: Store, target: Target) -> int:
-    """Return how many neighbours one red instruction can combine for this store: 1 without a vector form (PTX red)."""
+    """Return the most neighbours that one red instruction combines for this store: 4 float32, 8 or 2 16-bit floats,
+    else 1.
+
+    More than 1 only in sums: of global elements on targets with a vector form, or of pairs of 16-bit floats.
+    """
     dtype = store.buffer.dtype
     if store.atomic != "add" or not _has_instruction(store, target):
         return 1
@@ -106,7 +110,7 @@ def _pack_values(operation: str, values: list[Reg], state: State) -> tuple[str, 
 def _emit_compare_and_swap(
     store: Store, address: Address, value: Reg, guard: Reg | None, order: str, state: State
 ) -> Reg:
-    """Emit a compare-and-swap loop that stores the combined value, and return the element's previous value."""
+    """Emit a loop that stores the combined value; return the element's previous value, 0 where the guard fails."""
     builder, dtype, scope = state.builder, store.buffer.dtype, store.buffer.scope
     cls, bits = get_register_class(dtype), f"b{dtype.bits}"
     held = builder.create(cls, f"mov.{cls}", ZERO.get(cls, Imm(0)))

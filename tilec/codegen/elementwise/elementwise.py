@@ -83,7 +83,9 @@ class _Sweep:
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
 
     def leaves_loads_unchanged(self) -> bool:
-        """Return whether the nest changes none of the elements that it reads from memory, nor their indices."""
+        """Return whether the nest changes no element that it reads from memory, no index of one, and keeps no previous
+        value.
+        """
         written = {store.buffer.name for store in self.stored}
         read = [e for ld in self.memory_loads for e in tile.walk_expr(ld)]
         if any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in written) for e in read):
@@ -106,7 +108,8 @@ class _Sweep:
         return [buffer for buffer in (*(store.buffer for store in self.stored), *read) if buffer.in_registers]
 
     def find_shared_conditions(self) -> tuple[tile.Expr, ...]:
-        """Return the conditions that all steps of a per-thread nest share; none for other nests or with definitions.
+        """Return the conditions, alike in a run, that all steps of a per-thread nest share; none elsewhere or with
+        definitions.
 
         Where they fail a thread reads nothing.
         """
@@ -185,7 +188,9 @@ class _Sweep:
                 self.emit_output(a, run)
 
     def group_steps(self) -> list[list[Step]]:
-        """Return the steps in groups: stores to neighbouring elements together, every other step alone."""
+        """Return the steps in groups: stores to successive elements together if the nest is independent, other steps
+        alone.
+        """
         made: list[list[Step]] = []
         for a in self.body:
             if self.is_independent and made and stores_next_element(made[-1][-1], a):
@@ -215,7 +220,8 @@ class _Sweep:
     # ---- loads ----
 
     def prefetch_loads(self, steps: list[Step], run: _Run) -> None:
-        """Load from memory into `run.loaded` the elements that the steps read, under their masks in order.
+        """Load into `run.loaded` the memory elements that the steps read and it lacks; set the run's masks and first
+        users.
 
         Neighbours are loaded together: those of a run, or else those of one lane.
         """
@@ -473,7 +479,9 @@ class _Sweep:
             self.write_values(a, indices, values, run, lane)
 
     def assign_neighbours(self, group: list[Assignment], run: _Run) -> None:
-        """Emit a group of stores to neighbouring elements: one access per lane, or per store if its run is adjacent."""
+        """Emit a group of stores to neighbouring elements: as vectors in each lane, or each along its run if that is
+        adjacent.
+        """
         first = group[0].store
         self.locate(group[0])
         if self.find_access_width(first.buffer, first.indices, run) > 1 and not self.may_vary(group[0].conditions):

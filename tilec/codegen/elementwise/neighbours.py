@@ -38,7 +38,8 @@ def locate_element(buffer: Buffer, indices: tuple[Expr, ...]) -> ElementPlace:
 
 
 def group_rows(places: Sequence[tuple[ElementPlace, T]]) -> list[list[tuple[ElementPlace, T]]]:
-    """Group elements whose last indices differ by a constant only, sorted by this constant and without repeats."""
+    """Group elements by row: equal but for the last index's constant, sorted by this, the first of equal places only.
+    """
     found: dict[object, dict[int, tuple[ElementPlace, T]]] = {}
     for place, owner in places:
         found.setdefault(place.row, {}).setdefault(place.last.constant, (place, owner))

@@ -123,7 +123,9 @@ def _substitute_values(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> 
 
 
 def stores_next_element(before: Step, after: Step) -> bool:
-    """Return whether both steps are plain stores under equal conditions, `after` to the element next to `before`'s."""
+    """Return whether both steps are plain stores to memory under equal conditions, `after` to the element behind
+    `before`'s.
+    """
     if not isinstance(before, Assignment) or not isinstance(after, Assignment):
         return False
     one, other = before.store, after.store

@@ -213,7 +213,8 @@ class MathFunctions:
         return self.select(self.compare("eq", x, make_f32(0.0)), make_f32(-math.inf), result)
 
     def pow(self, x: Reg, y: Reg) -> Reg:
-        """Emit x to the power y, by the logarithm of |x|; NaN for a negative x unless y is a whole number."""
+        """Emit x to the power y, by the logarithm of |x|: 1 if y is 0, NaN for a negative x unless y is a whole number.
+        """
         size = self.emit_op("abs", x)
         logarithm = self.emit_op("lg2.approx", size) if self.fast else self.log2(size)
         result = self.emit_op("ex2.approx", self.mul(y, logarithm))

@@ -110,13 +110,17 @@ class Scalars:
         self.changing = before
 
     def reuse_result(self, what: object, operands: Sequence[Operand], compute: Callable[[], Reg]) -> Reg:
-        """Return an operation's earlier result if none of its operands can have changed, else compute it anew."""
+        """Return an operation's earlier result if its operands cannot have changed; outside `assume_changing_only`
+        compute anew.
+        """
         if self.changing is None or any(operand in self.changing for operand in operands):
             return compute()
         return self.compute_once((what, *operands), compute)
 
     def reuse_instruction(self, cls: RegisterClass, opcode: str, operands: Sequence[Operand]) -> Reg:
-        """Return an instruction's earlier result if no operand can have changed, else emit it."""
+        """Return an instruction's earlier result if its operands cannot have changed; else or outside
+        `assume_changing_only` emit.
+        """
         return self.reuse_result(opcode, operands, lambda: self.builder.create(cls, opcode, *operands))
 
     def mark_hoist_place(self) -> None:
@@ -225,7 +229,11 @@ class Scalars:
         return self.builder.create(cls, f"mov.{cls}", value)
 
     def get_operand(self, expr: tile.Expr, read: ReadElement | None = None) -> Operand:
-        """Emit an expression unless its value is known in a scope, and return the operand; constants stay immediate."""
+        """Return an expression's operand: a constant (immediate but for 16-bit floats), known in a scope, or emitted
+        and kept.
+
+        Floats and values of elements are not kept. InternalError for a variable without a value.
+        """
         if isinstance(expr, tile.Const):
             if expr.dtype.kind == "bool":
                 return Imm(int(bool(expr.value)))

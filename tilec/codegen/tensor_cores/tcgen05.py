@@ -283,7 +283,8 @@ def _advance_descriptor(descriptor: Reg, offset: int, state: State) -> Reg:
 
 
 def emit_commit(ring: warp.Ring, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-    """Emit the tensor cores' arrival at a ring slot's full or empty barrier, in every block that shares the slot.
+    """Emit the tensor cores' arrival at a slot's full or empty barrier: in a pair's blocks, or all that share an empty
+    slot.
 
     It happens once the thread's earlier products are done.
     """
