@@ -177,7 +177,9 @@ def compare_traces(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison
 
 
 def _compare_requests(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield the changes of what was requested: kernel, target, constants, options, threads and tiles."""
+    """Yield the changes of kernel, target, calibration, constants and options, and of threads and tiles if both have
+    them.
+    """
     kinds: tuple[ChangeKind, ...] = ("kernel", "target", "calibration")
     for kind in kinds:
         yield from _compare_by_name(kind, "", "the {}", "is", ({kind: record[kind]} for record in (old, new)))
@@ -321,7 +323,10 @@ def _compare_fact(
 def _compare_by_name(
     kind: ChangeKind, loop: str, subject: str, verb: str, each: Iterable[Mapping[str, str]], absent: str = ""
 ) -> Iterator[Change]:
-    """Yield a change for each name whose text differs or that one side lacks. `{}` in `subject` stands for the name."""
+    """Yield a change for each name whose text differs or that one side lacks, which then has the text `absent`.
+
+    `{}` in `subject` stands for the name.
+    """
     old, new = each
     for name in dict.fromkeys([*old, *new]):
         if old.get(name) != new.get(name):
@@ -361,7 +366,9 @@ def _explain_interval(
 
 
 def _find_causing_changes(old: dict[str, Any], new: dict[str, Any], found: Sequence[Change]) -> Iterator[Change]:
-    """Yield the changes of statements, ring limits, and prices that binding bounds involve; all prices if none do."""
+    """Yield the changes of statements, ring limits, and prices in binding bounds; all prices if neither of the last
+    two.
+    """
     concerned: set[tuple[str, str]] = set()
     for loop in (old, new):
         names = list(_name_statements(loop))

@@ -94,7 +94,8 @@ def _evaluate_starts(problem: Problem, ii: int, start: Starts) -> tuple[int, ...
 
 
 def is_serial_by_rule(problem: Problem) -> bool:
-    """Return whether a search is not worthwhile: serial is forced, or few instructions, or none asynchronous.
+    """Return whether to place serially: forced, few instructions or none asynchronous; never if iterations must
+    overlap.
 
     The rule is that of the code generator that these arms are modelled on. Its ops are instructions; an op here is a
     whole tile and counts as many instructions as it has issue cycles.
@@ -112,14 +113,19 @@ def needs_overlap(problem: Problem) -> bool:
 
 
 def try_all_arms(problem: Problem, ii: int) -> tuple[Trial, ...]:
-    """Return for each arm the II that it reaches, tried from `ii` to a sixteenth above; None if it reaches none."""
+    """Return for each arm the II that it reaches, tried from `ii` to a sixteenth above; None if it reaches none.
+
+    In large problems only `modulo` is tried.
+    """
     names = ARMS if len(problem.ops) <= _MAX_OPS else ("modulo",)
     found = ((arm, sweep_with_arm(problem, arm, ii, ii + max(4, ii // 16))) for arm in names)
     return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)
 
 
 def sweep_with_arm(problem: Problem, arm: str, low: int, high: int) -> tuple[int, Starts] | None:
-    """Return the first II from `low` to `high` at which an arm finds a schedule, and its starts; None without."""
+    """Return the first II in steps of a 64th from `low` to `high` at which an arm finds a schedule, and its starts; or
+    None.
+    """
     found = ((ii, start) for ii in _list_intervals(low, high) if (start := place_ops(problem, ii, arm)) is not None)
     return next(found, None)
 
@@ -165,7 +171,7 @@ def _place_with_arms(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator
 
 
 def schedule_serially(problem: Problem, least: int) -> tuple[int, Starts]:
-    """Return the II and starts of a schedule with one op after the other, and one group of warps after the other."""
+    """Return the II, `least` or more, and starts of a schedule with ops one by one, and groups of warps one by one."""
     if problem.copies:
         count, serial_length = len(problem.copies[0]), compute_serial_ii(problem) // len(problem.copies[0])
         _, unfold = fold_groups(replace(problem, lags=tuple(group * serial_length for group in range(count))))
@@ -221,7 +227,8 @@ def _place_modulo(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Star
 
 
 def _compute_heights(count: int, constraints: Sequence[Arc], ii: int) -> list[int]:
-    """Return the length of the longest path from each op at this II."""
+    """Return the length of the longest path from each op at this II, at least 0; no cycle may have a positive length.
+    """
     height = [0] * count
     # Most arcs point forward, so that one pass from the end is nearly sufficient.
     backward = [
@@ -247,7 +254,11 @@ class _PartialSchedule:
         self.start: dict[int, int] = {}
 
     def window(self, op: int) -> tuple[int, int]:
-        """Return the first and last cycle in which an op may start, by its distances to the ops placed so far."""
+        """Return the first and last start of an op, less than an interval apart, by its distances to the ops placed so
+        far.
+
+        The last one is before the first if there is no room.
+        """
         low, high = None, None
         for other, at in self.start.items():
             after, before = self.separation[other][op], self.separation[op][other]

@@ -173,7 +173,9 @@ class ReservationTable:
         ]
 
     def find_blocking_ops(self, op: int, start: int) -> list[int]:
-        """Return the placed ops that must be removed before this one can be placed at `start`."""
+        """Return the placed ops, sorted, without which this one fits at `start`: all that meet it in a slot of any
+        width.
+        """
         others: set[int] = set()
         for use in self.problem.ops[op].uses:
             phase = (start + use.offset) % self.ii

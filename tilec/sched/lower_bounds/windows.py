@@ -81,7 +81,7 @@ def _list_families(problem: Problem) -> frozenset[str]:
 
 
 def find_exclusive_slots(problem: Problem, ii: int, without: frozenset[str]) -> frozenset[int]:
-    """Return the slots of one unit for which separating each pair of ops suffices against overlaps.
+    """Return the slots of one unit, but those in `without`, for which separating each pair of ops rules out overlaps.
 
     No op holds them twice or longer than the interval, and no role holds them.
     """

@@ -177,7 +177,7 @@ class Model(Program):
         return longest
 
     def limit(self, variable: int, most: int) -> None:
-        """Lower the upper bound of a variable to `most`."""
+        """Set the upper bound of a variable to `most`, in place of the one before, be it lower or higher."""
         self._proto.variables[variable].domain[1] = most
 
     def express_ring_bytes(self, unit: int) -> Terms:

@@ -85,7 +85,8 @@ def _crosses_roles(role: Roles, src: int, dst: int) -> bool:
 
 
 def balance_roles(problem: Problem) -> Roles:
-    """Return a role for each op to start from: largest groups of tied ops first, each to its least busy candidate."""
+    """Return each op's role to start from: largest tied groups first, to the least busy common candidate; None without.
+    """
     group = list(range(len(problem.ops)))
     for tied in problem.tied:
         for old in sorted({group[op] for op in tied}):
