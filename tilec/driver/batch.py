@@ -122,7 +122,7 @@ def _initialise_worker(parent: int) -> None:
 
 
 def _compile_with_evidence(job: CompileJob) -> CompileResult:
-    """Compile a job; on an internal error save traceback and dumps, and note their folder on the exception."""
+    """Compile a job; save traceback and dumps for an internal error, not exhaustion, and note their folder on it."""
     try:
         return compile_job(job)
     except Exception as bug:

@@ -148,7 +148,7 @@ def plan_kernel(source: SourceFile, options: CompileOptions, observer: Observer)
 
 
 def plan_kernels(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Plan, ...]:
-    """Return every kernel of the file with layouts and schedules, without making code."""
+    """Return every kernel of the file, or the one that `options` names, with layouts and schedules but no code."""
     with _observe_compilation(source, options, observer):
         file = engine.read_file(source, options, observer)
         return tuple(_make_plan(work) for work in engine.advance_kernels(file, observer, last=PLAN_PASS).kernels)
@@ -191,7 +191,7 @@ def _observe_compilation(source: SourceFile, options: CompileOptions, observer: 
 
 @contextmanager
 def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterator[None]:
-    """Replace the first error of a compilation by all errors that a check of the file finds."""
+    """Replace the first errors of a compilation by all that a check of the file finds, if these include the first."""
     try:
         yield
     except CompileError as first:

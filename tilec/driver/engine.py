@@ -171,7 +171,7 @@ def _run_functions(row: KernelPass, state: KernelState, observer: Observer) -> K
 
 
 def _write_parts(state: KernelState, parts: dict[str, Any]) -> KernelState:
-    """Return the state with these fields replaced, starting from `state` in them if given, and decisions appended."""
+    """Return the state, or that in `parts`, with these fields replaced and decisions appended; both leave `parts`."""
     written: KernelState = parts.pop("state", state)
     if decisions := tuple(parts.pop("decisions", ())):
         parts["decisions"] = (*written.decisions, *decisions)

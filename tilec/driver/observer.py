@@ -52,7 +52,9 @@ class Observer:
         self.warnings.append(warning)
 
     def of_kernel(self, name: str) -> Observer:
-        """Return an observer for one kernel of several: it dumps to a folder of its own and keeps no texts."""
+        """Return an observer for one kernel of several, with these warnings and times, a dump folder of its own, no
+        kept texts.
+        """
         folder = None if self.dump_dir is None else Path(self.dump_dir) / name
         if folder is not None:
             files.make_folder(str(folder))

@@ -355,7 +355,9 @@ class KernelRequest(text.OpenRecord):
 
 
 def read_kernel_request(source: str) -> KernelRequest:
-    """Return the constants, threads and tiles that a trace's text records as requested by its kernel."""
+    """Return the constants, threads and tiles that a trace's text records as requested; raise `TraceError` for no
+    trace.
+    """
     return schema.read_record(KernelRequest, parse_trace(source), "tilec")
 
 

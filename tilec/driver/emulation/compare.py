@@ -77,7 +77,7 @@ class Comparison:
 
 
 def merge_written_masks(manifest: Manifest, report: Report) -> dict[str, Array]:
-    """Return, for each tensor, the mask of the elements that the sampled blocks wrote."""
+    """Return the mask of the elements that the sampled blocks wrote, by tensor; tensors without a mask are left out."""
     masks: dict[str, Array] = {}
     for param, mask in zip(manifest.params, report.written, strict=True):
         if not isinstance(param, ScalarParam) and mask is not None:
@@ -197,7 +197,9 @@ class _RoundingFlow:
                     assert_never(stmt)
 
     def _follow_leaf(self, stmt: tile.Stmt) -> None:
-        """Record the coarsest rounding of the buffers that a statement writes, from its reads and computed types."""
+        """Record the roundings of what a statement writes, and of summed terms; none for a copy or fill of unrounded
+        values.
+        """
         read = self._find_coarsest(find_reads(stmt))
         if isinstance(stmt, tile.TileOp):
             if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
