@@ -62,8 +62,8 @@ class SourceFile:
         return whole.hexdigest()
 
     def whole_line(self, line: int, file: str = "") -> Span | None:
-        """Return the span of a line, without leading spaces, of this or an imported file; None if there is no such
-        line.
+        """Return the span of a line without its leading spaces, in an imported file, else in this one; None without
+        such a line.
         """
         name = file if file in self.imported else ""
         lines = self.imported[name].lines if name else self.lines

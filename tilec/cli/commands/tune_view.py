@@ -98,7 +98,8 @@ def make_best_table(
 
 
 def _merge_rows(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> list[tuple[list[Point], Outcome]]:
-    """Return the rows of the table, the baseline's first; points with equal constants and outcome share a row."""
+    """Return the table's rows, the baseline's first; points equal in constants and in outcome but for time share a row.
+    """
     rows: dict[tuple[object, ...], tuple[list[Point], Outcome]] = {}
     for point, outcome in sorted(built, key=lambda trial: trial[0] != baseline):
         constants = tuple((name, value) for name, value in point if not name.startswith(OPTION_PREFIX))
