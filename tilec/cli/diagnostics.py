@@ -36,7 +36,7 @@ def _dump_json(value: object, indent: int | None = None) -> str:
 
 
 def _make_record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str, Any]:
-    """Return a diagnostic as a JSON object: severity, code, texts, and places in the source."""
+    """Return a diagnostic as a JSON object: severity, code, texts, and places in the source, null without one."""
     return {
         "severity": diagnostic.severity,
         "code": diagnostic.code,

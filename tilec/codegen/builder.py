@@ -113,7 +113,9 @@ class Builder:
         self.locate(span)
 
     def locate(self, span: Span) -> None:
-        """Set the source line of the following instructions only; error messages keep the place of `set_location`."""
+        """Set the source line of the following instructions only, not of error messages; a span without a line is
+        ignored.
+        """
         line = (span.file, span.line)
         if not span.line or line == self.line:
             return

@@ -100,7 +100,9 @@ class EntryCode:
         return (*make_local_variables(self.builder), *self.builder.list_declarations(), *self.builder.items)
 
     def load_parameters(self) -> None:
-        """Emit and record the loads of all parameters, the strides of tensors and the addresses of tensor maps."""
+        """Emit and record the loads of all parameters, strides of tensors and addresses of maps; InternalError for a
+        bool.
+        """
         tensors = [p for p in self.program.params if isinstance(p, tile.Buffer)]
         extents = [e for p in tensors for e in (*p.extents, *(p.strides or ())) if not isinstance(e, int)]
         sizes = {part for e in extents for part in tile.walk_expr(e)}
@@ -413,7 +415,8 @@ class EntryCode:
         self.emit_iterations(op, counter, stop, runs_once and not op.phases, state)
 
     def emit_iterations(self, op: warp.Loop, counter: Reg, stop: Operand, runs_once: bool, state: State) -> None:
-        """Emit iterations until the counter reaches `stop`, with a test before the first unless it surely runs."""
+        """Emit iterations until register `counter` reaches `stop`, tested before the first one too unless `runs_once`.
+        """
         builder = self.builder
         low, high = self.scalars.find_interval(op.start)[0], self.scalars.find_interval(op.stop)[1] - 1
         again, done = builder.new_label("loop"), builder.new_label("done")

@@ -176,7 +176,7 @@ def _make_library(file: FileState) -> Library:
 
 @contextmanager
 def _observe_compilation(source: SourceFile, options: CompileOptions, observer: Observer) -> Iterator[None]:
-    """Name the file in progress messages unless the caller did, and apply the lint option to warnings at the end."""
+    """Set `observer.of` for the block unless the caller did, and apply the lint option to the warnings at its end."""
     is_ours = not observer.of
     if is_ours:
         observer.of = f"{Path(source.path).name} for {target_stem(options.target)}"

@@ -233,7 +233,7 @@ def _pair_loops(
 
 
 def _report_unpaired_loop(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change:
-    """Return the change that a loop is new, or that it is gone, with its II and stages."""
+    """Return the change that a loop is new (`before` is None) or gone (`after` is), with its II and stages."""
     loop = after or before
     assert loop is not None
     summary = f"II {loop['ii']:,} and {loop['stages']} stages"

@@ -73,7 +73,7 @@ def format_microseconds(outcome: Outcome, gpu: str, clock_mhz: int) -> str:
 def make_best_table(
     built: Sequence[tuple[Point, Outcome]], gpu: str, clock_mhz: int, baseline: Point | None = None
 ) -> Table:
-    """Return a table of the baseline and the ten best trials, with each one's changes to the baseline.
+    """Return a table of the baseline, if given, and the ten best trials, each with its changes to the baseline.
 
     Trials that differ only in options which change nothing share a row.
     """

@@ -48,7 +48,7 @@ def emit_cluster_barrier(builder: Builder) -> None:
 
 
 def prepare_role(role: warp.Role, state: State) -> None:
-    """Compute in the role's state what its operations need of the cluster: shares, mates, pair and head."""
+    """Emit, and set in `state`, what the role's operations need of the cluster: shares, mates, pair and head."""
     operations = list(warp.walk_operations(role.body))
     for axes in dict.fromkeys(op.shared for op in operations if isinstance(op, warp.TmaLoad) and op.shared):
         state.shares[axes] = _prepare_share(axes, state)

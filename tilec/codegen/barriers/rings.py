@@ -54,7 +54,8 @@ class RingProtocol:
 
     @contextmanager
     def skip_uncounted_blocks(self, ring: warp.Ring, state: State) -> Iterator[None]:
-        """Emit the code inside for the cluster's first block alone, if only it hears of releases; else as it is.
+        """Let the code emitted inside run in the cluster's first block only, if it alone hears of releases; else in
+        all.
 
         The others learn of empty versions by the multicast answers (PTX ISA, clusterlaunchcontrol.try_cancel,
         multicast).
@@ -70,7 +71,7 @@ class RingProtocol:
         self.addresses.forget_positions()
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Emit a loop that waits for the cursor's version to be empty, or else to be full."""
+        """Emit a loop that waits until the cursor's version is empty, if `empty`, else full, by the cursor's parity."""
         parity = self.addresses.positions[cursor.name].parity
         assert parity is not None
         emit_phase_wait(address_ring_barrier(state, cursor.name, cursor.ring, empty=empty), parity, state)
@@ -89,7 +90,8 @@ class RingProtocol:
         clusters.emit_release_to_mates(ring, cursor, state)
 
     def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Emit the arrival at the version's empty or full barrier, by each warp or by each thread, as its ring says.
+        """Emit an arrival at the version's empty or full barrier, by warps or threads; in the first block if only it
+        counts.
 
         A warp arrives once its threads are done.
         """

@@ -205,7 +205,7 @@ def address_ring_barrier(state: State, cursor: str, ring: str, *, empty: bool) -
 
 
 def emit_try_cancel(op: TryCancel, state: State) -> None:
-    """Emit the request to take over a block that has not begun; the answer completes on a barrier."""
+    """Emit the request to take over a block that has not begun, answered on the op's barrier, or else on the ring's."""
     builder = state.builder
     answer = state.addresses.address_shared_element(op.answer, (tile.int32_const(0),), op.cursors)
     if op.barrier is None:

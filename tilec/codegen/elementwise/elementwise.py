@@ -360,7 +360,8 @@ class _Sweep:
     def load_lanes(
         self, load: tile.Load, run: _Run, width: int, together: int = 1, lanes: range | None = None
     ) -> list[Operand]:
-        """Load an element for these lanes (default: all), `width` per access, and return a value for each lane.
+        """Load an element for all lanes, or for accesses that begin at `lanes`, `width` each; return a value for each
+        lane.
 
         `together` lanes share each element.
         """
@@ -374,7 +375,9 @@ class _Sweep:
     def read_elements(
         self, load: tile.Load, indices: tuple[tile.Expr, ...], run: _Run, lane: int, width: int
     ) -> list[Operand]:
-        """Emit a guarded load of `width` neighbours, and return their values; reuse those of a recent equal load."""
+        """Emit a guarded load of `width` neighbours and return their values; if the nest is independent, reuse a recent
+        load.
+        """
         first_copy = self.first_copy if load.buffer.name in self.overwritten else ()
         indices = self.scalars.settle_indices(indices)
         guard = self.emit_guard(load.buffer, indices, (*run.inside, *first_copy), reads=True)
@@ -421,7 +424,8 @@ class _Sweep:
     def emit_guard(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], more: tuple[tile.Expr, ...], reads: bool = False
     ) -> Reg | None:
-        """Return a predicate for an access: `more` holds and the indices are inside the tensor; None if always so.
+        """Return a predicate for an access: `more` holds, and indices of global or read elements are inside; None if
+        always so.
 
         Reads of shared tiles are checked too, since an unused element is read as well, as in `s[i - 1] if i > 0 else
         0`.
@@ -533,7 +537,9 @@ class _Sweep:
         add_to_part(store, self.state.fragments[store.buffer.name][place], value, guard, self.state)
 
     def combine(self, a: Assignment, run: _Run) -> None:
-        """Emit a store's atomic operation for all lanes, as many at once as possible, and bind the previous value."""
+        """Emit a store's atomic operation for all lanes, as many at once as possible; bind previous values in
+        `run.values`.
+        """
         store = a.store
         width = 1
         if not self.may_vary(a.conditions) and store.previous is None:
@@ -589,7 +595,9 @@ class _Sweep:
         self.builder.emit(f"mov.{cls}", target, value, guard=guard)
 
     def assign_words(self, store: tile.Store, run: _Run) -> None:
-        """Emit the moves of the run's elements, packed into 32-bit words, to a fragment that is held as words."""
+        """Emit the unconditional moves of the run's elements, packed in 32-bit words, to a fragment that is held as
+        words.
+        """
         values = self.pack_values(store.buffer.dtype, [(store.value, lane) for lane in range(self.run_length)], run)
         first = self.find_fragment_register(store.buffer, store.indices, run, 0) // count_per_word(store.buffer)
         for target, value in zip(self.state.words[store.buffer.name][first:], values, strict=False):

@@ -49,7 +49,7 @@ def group_rows(places: Sequence[tuple[ElementPlace, T]]) -> list[list[tuple[Elem
 def split_row(
     row: Sequence[tuple[ElementPlace, T]], most_bytes: int, panel: int | None
 ) -> list[list[tuple[ElementPlace, T]]]:
-    """Split the elements of one row into groups for one access each: adjacent, aligned, at most `most_bytes`.
+    """Split the elements of one row into accesses: 1, 2, 4 … adjacent elements, aligned, of at most `most_bytes`.
 
     An access is wholly inside or outside the tensor. `panel` is the number of contiguous elements of a shared tile's
     row.

@@ -79,8 +79,7 @@ def list_steps(nest: tile.Parallel) -> list[Step]:
         values: dict[tile.Var, tile.Expr],
         span: Span,
     ) -> None:
-        """Record a definition if the nest writes what the value reads, or it is computed once; else keep it to
-        substitute.
+        """Record a definition if the nest writes what the value reads, or it is computed once; else add it to `values`.
         """
         value = tile.substitute_variables(value, values)
         if any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(value)):

@@ -407,7 +407,9 @@ class Scalars:
         return self.emit_float_operation(op, x, y, "f64" if dtype.bits == 64 else "f32")
 
     def emit_float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
-        """Emit a float32 or float64 operation (class `f32` or `f64`); division may be approximate for float32."""
+        """Emit an operation of class `f32` or `f64`; an f32 division may be approximate, with fast math or without
+        calls.
+        """
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
         # Without `.rn` the assembler may fuse a product and a sum.
         rn = "" if self.may_fuse else ".rn"

@@ -227,7 +227,9 @@ def _list_computed_types(stmt: tile.Stmt) -> Iterator[DType]:
 def _compare_tensor(
     param: tile.Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
-    """Compare one output with the reference's, element by element; integers must be equal, floats within tolerance."""
+    """Compare an output with the reference's where `mask` is set (None: all); integers must be equal, floats near
+    enough.
+    """
     # Double precision, except for integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = decode_values(found, param.dtype).astype(kind)

@@ -136,7 +136,7 @@ def _list_intervals(low: int, high: int) -> range:
 
 
 def _yield_affordable_arms(arms: Iterable[str], work: int, budget: Budget | None) -> Iterator[str]:
-    """Yield the arms one by one, charging the work of each to the budget, until that is spent."""
+    """Yield the arms one by one, charging `work` for each to the budget, until that is spent; all without a budget."""
     for arm in arms:
         if budget is not None:
             if budget.is_spent:
@@ -154,7 +154,7 @@ def place_ops(problem: Problem, ii: int, arm: str = "modulo") -> Starts | None:
 
 
 def _place_with_arms(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator[tuple[Starts, str]]:
-    """Yield the starts that arms find at this II and that verify, each with the arm's name."""
+    """Yield the starts that arms find at this II and that verify, with the arm's name; over 48 ops by `modulo` only."""
     if problem.copies:
         folded, unfold = fold_groups(set_even_lags(problem, ii))
         found = ((unfold(start), arm) for start, arm in _place_with_arms(folded, ii, arms))

@@ -49,7 +49,9 @@ def resolve_roles(problem: Problem, role: Roles) -> Problem:
 def solve_with_best_roles(
     problem: Problem, solver: Callable[[Problem], Solution], only_by_rule: bool = False
 ) -> Solution:
-    """Return the solution with the roles by rule, or with the solver's roles if these allow a smaller interval."""
+    """Return the solution with the roles by rule, or with the solver's if they allow a smaller II, unless
+    `only_by_rule`.
+    """
     if not has_roles(problem):
         return solver(problem)
     rule = choose_roles_by_rule(problem)
