@@ -75,7 +75,7 @@ class Addresses:
         return self.strides[tensor.name]
 
     def multiply_stride(self, stride: int | Reg, extent: tile.Extent) -> Reg:
-        """Emit the 64-bit product of a stride and an extent, one of which is known only at launch."""
+        """Emit the 64-bit product of a stride in bytes and an extent, of which at least one is known only at launch."""
         if isinstance(extent, int):
             assert isinstance(stride, Reg)
             return self.builder.create("b64", "mul.lo.s64", stride, Imm(extent))

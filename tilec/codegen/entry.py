@@ -317,7 +317,9 @@ class EntryCode:
         self.emit_barrier_if(builder.create("pred", "setp.eq.u32", group, Imm(0)), "bar.sync", barrier)
 
     def emit_barrier_if(self, condition: Reg, barrier: str, number: int) -> None:
-        """Emit a named barrier of two warpgroups, wait or arrival, for the threads where the condition holds."""
+        """Emit `barrier`, bar.sync or bar.arrive, of two warpgroups at number `number`, for threads where the condition
+        holds.
+        """
         past = self.builder.new_label("past")
         self.builder.emit("bra", Symbol(past), guard=Guard(condition, True))
         self.builder.emit(barrier, Imm(number), Imm(PING_PONG_THREADS))
@@ -554,7 +556,7 @@ def _find_written_tensors(program: warp.Program) -> set[str]:
 
 
 def _partly_written(program: warp.Program) -> set[str]:
-    """Return the shared tiles of which some elements may not be written: stores are too few or under conditions."""
+    """Return the names of shared tiles that may have unwritten elements: stores are too few or under conditions."""
     partly, whole = set[str](), set[str]()
     for op in program.operations():
         if not isinstance(op, warp.Elementwise):

@@ -55,7 +55,8 @@ class Plan:
         return format_trace(self.work)
 
     def explain_schedules(self) -> Plan:
-        """Return the plan with a proof for each loop that no better schedule exists.
+        """Return the plan with each loop's solution explained: what refutes smaller intervals, and what heuristics
+        reach.
 
         This is slow; `format_trace` does it otherwise.
         """

@@ -268,7 +268,8 @@ def _list_kernel_passes() -> Iterator[tuple[int, KernelPass, Stage]]:
 
 
 def _make_observers(file: FileState, observer: Observer) -> list[Observer]:
-    """Return an observer for each kernel; raise `ambiguous-entry` if several kernels have a wanted stage's text."""
+    """Return an observer for each kernel, the given one for one; raise `ambiguous-entry` if several have a wanted text.
+    """
     kernels = [state.kernel for state in file.kernels]
     if len(kernels) == 1:
         return [observer]

@@ -85,7 +85,8 @@ class Observer:
         write: Callable[[], str | bytes],
         violations: Iterable[str] = (),
     ) -> None:
-        """Dump and keep a pass's result as wanted, raise for violations, record its time, and stop after the last one.
+        """Dump and keep a pass's result as wanted, raise for violations, record its time; raise PipelineStopped at the
+        last.
 
         `gives` is the stage that the pass completes. `write` makes the text that is dumped under `suffix`, if there is
         one; where the text is unchanged, the dump says so.

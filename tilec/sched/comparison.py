@@ -148,7 +148,9 @@ class _Trace(text.OpenRecord):
 
 
 def read_trace_record(text: str) -> dict[str, Any]:
-    """Return the record in a schedule trace's text; raise `TraceError` for another version or what is no trace."""
+    """Return the record in a trace's text; raise `TraceError` for another version, unknown statements or what is no
+    trace.
+    """
     record = parse_trace(text)
     for at, loop in enumerate(schema.read_record(_Trace, record, "tilec").loops):
         for ops in (loop.order, *(bound.ops for bound in loop.bounds)):

@@ -83,7 +83,8 @@ def solve_problem(
 
 
 def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget | None = None) -> Solution:
-    """Return a schedule with the smallest II and fewest stages, not settled further; raise `Unschedulable`.
+    """Return a schedule with the smallest II found and fewest stages, not settled further; raise `Unschedulable` if
+    none.
 
     It comes with what is proven.
     """

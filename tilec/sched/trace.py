@@ -128,7 +128,8 @@ def _record_groups(problem: Problem, schedule: Schedule) -> dict[str, Any]:
 
 
 def _record_attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[str, Any]:
-    """Return the record of a range of attempts with the same outcome and reason: from `from` to `ii`."""
+    """Return the record of the attempts from `first` to `last`, of one outcome and reason: their IIs and effort in all.
+    """
     efforts = (attempt.effort for attempt in solution.attempts if first.ii <= attempt.ii <= last.ii)
     return {"from": first.ii, **text.encode_json(last), "effort": sum(efforts)}
 

@@ -73,7 +73,7 @@ def _make_gather(op: CpAsync) -> Gather:
 
 
 def emit_tma_load(op: TmaLoad, state: State) -> None:
-    """Emit a TMA load of one box per panel of a tile, or of this block's slice of a multicast tile.
+    """Emit a TMA load of a box per panel of a tile, or of this block's slice of a multicast tile; announce it if asked.
 
     The bytes complete on the full barrier of the ring's version, or on the kernel's own barrier.
     """
@@ -124,7 +124,7 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:
-    """Emit a TMA store of a tile as one bulk group, by the role's first thread or one in each warpgroup.
+    """Emit a TMA store or reduction of a tile as one bulk group, by the role's first thread or one in each warpgroup.
 
     All threads that ever store commit a group each time, so that their groups have equal numbers.
     """

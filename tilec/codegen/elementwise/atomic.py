@@ -78,7 +78,8 @@ def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | 
 
 
 def _select_operation(store: Store, dtype: DType) -> str:
-    """Return the operation and type of an atom or red instruction, such as `add.u64`."""
+    """Return the operation and type of a store's atom or red instruction, as `add.u64`; InternalError if there is none.
+    """
     match store.atomic:
         case "add" if dtype.is_float:
             name = {"float16": "noftz.f16", "bfloat16": "noftz.bf16"}.get(dtype.name, f"f{dtype.bits}")
@@ -96,7 +97,9 @@ def _select_operation(store: Store, dtype: DType) -> str:
 
 
 def _pack_values(operation: str, values: list[Reg], state: State) -> tuple[str, Reg | Vector]:
-    """Return the operation name and operand for several values: 16-bit floats as pairs, words as a vector."""
+    """Return operation (from one as `add.f32`) and operand for several values: 16-bit floats in pairs, words as a
+    vector.
+    """
     name, dtype = operation.rsplit(".", 1)
     words = values
     if dtype in ("f16", "bf16") and len(values) > 1:

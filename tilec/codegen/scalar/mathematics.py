@@ -301,7 +301,9 @@ class MathFunctions:
         return self.select(exists, result, make_f32(math.nan))
 
     def _split_float(self, bits: Reg) -> tuple[Reg, Reg]:
-        """Emit the significand of an unsigned number, as an integer, and its biased exponent."""
+        """Emit a non-negative float's significand, as an integer, and its biased exponent, 1 for a subnormal, from its
+        bits.
+        """
         exponent = self.emit_word("shr.u32", bits, Imm(23))
         significand = self.emit_word("and.b32", bits, Imm(0x7FFFFF))
         is_normal = self.builder.create("pred", "setp.ne.u32", exponent, Imm(0))

@@ -190,7 +190,10 @@ class Scalars:
     # ---- conditions ----
 
     def list_bounds(self, index: tile.Expr, extent: tile.Extent) -> list[tile.Expr]:
-        """Return the conditions for 0 ≤ index < extent, without those that the known ranges prove."""
+        """Return the conditions for 0 ≤ index < extent, without those that the known ranges prove.
+
+        The test against an extent that is known only at launch stays.
+        """
         form = affine_form(index)
         low, high = self.find_interval(index)
         found: list[tile.Expr] = []
@@ -216,7 +219,9 @@ class Scalars:
     # ---- values ----
 
     def get_register(self, expr: tile.Expr, read: ReadElement | None = None) -> Reg:
-        """Emit an expression and return its value in a register, constants too; `read` gives its elements."""
+        """Emit an expression and return its value in a register, constants too; `read` gives its elements, else
+        `read_uniform`.
+        """
         value = self.get_operand(expr, read)
         return value if isinstance(value, Reg) else self.materialise(value, expr.dtype)
 
@@ -498,7 +503,10 @@ class Scalars:
     # ---- conversions and choices ----
 
     def emit_conversion(self, value: Operand, source: DType, target: DType) -> Operand:
-        """Emit the conversion of a value between two types; equal types give the value itself."""
+        """Emit the conversion of a value to another type; a float becomes the integer towards 0, within range, a NaN 0.
+
+        Integers are cut to the type's bits; equal types give the value itself.
+        """
         emit = self.builder.create
         if source == target:
             return value

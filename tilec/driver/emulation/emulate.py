@@ -54,7 +54,7 @@ ShowProgress = Callable[[int, int], None]
 
 
 def _find_metadata_tensors(body: tuple[tile.Stmt, ...]) -> dict[str, DType]:
-    """Return the tensors that are copied to sparse products' metadata, each with its product's operand type."""
+    """Return, by name, the tensors that are copied to sparse products' metadata, with the type of the product's A."""
     products = [s for s in tile.walk_statements(body) if isinstance(s, Gemm)]
     tiles = {op.metadata.buffer: op.a.buffer.dtype for op in products if op.metadata is not None}
     copies = (s for s in tile.walk_statements(body) if isinstance(s, Copy) and s.destination.buffer in tiles)

@@ -77,7 +77,9 @@ def schedule_by_heuristics(problem: Problem, budget: Budget | None = None, most:
 def _search_with_all_arms(
     problem: Problem, mii: int, budget: Budget | None, most: int | None
 ) -> tuple[int, Starts, str] | None:
-    """Return (II, starts, arm) of the best schedule at the first II from `mii` on that some arm reaches, or None."""
+    """Return (II, starts, arm) of the best schedule at the first II from `mii` to a limit that some arm reaches, or
+    None.
+    """
     last = mii + _MAX_STEPS * max(1, mii // 64)
     for ii in _list_intervals(mii, last if most is None else min(last, most)):
         affordable = _yield_affordable_arms(ARMS, estimate_placing_work(problem, ii), budget)

@@ -165,7 +165,8 @@ def _find_slot_bounds(problem: Problem) -> list[Bound]:
 
 
 def _find_role_bounds(problem: Problem) -> list[Bound]:
-    """Return bounds by the issue cycles of ops that only certain roles may run, and of tied ops, run by one role."""
+    """Return bounds by the issue and wait cycles of ops that only certain roles may run, and of tied ops, run by one.
+    """
     found = []
 
     def add_bound(name: str, ops: list[int], roles: int) -> None:
