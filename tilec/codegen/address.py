@@ -138,8 +138,7 @@ class Addresses:
         return base
 
     def locate_version(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> VersionPlace:
-        """Return the shared-memory place of the tile's version at its ring's cursor; constant without a ring or at
-        depth 1.
+        """Return the shared-memory place of a tile's version at its ring's cursor; constant if there is one version.
 
         Raise InternalError if no cursor is of the tile's ring.
         """

@@ -113,9 +113,7 @@ class Builder:
         self.locate(span)
 
     def locate(self, span: Span) -> None:
-        """Set the source line of the following instructions only, not of error messages; a span without a line is
-        ignored.
-        """
+        """Set the source line of the following instructions, not of error messages; ignore a span without a line."""
         line = (span.file, span.line)
         if not span.line or line == self.line:
             return
@@ -155,8 +153,7 @@ def _clamp_to_f32(value: float) -> float:
 
 
 def encode_half(value: float, dtype: DType) -> int:
-    """Return the bits of a constant as float16 or bfloat16, rounded to nearest even; infinity beyond the type's range.
-    """
+    """Return the bits of a constant as float16 or bfloat16, rounded to nearest even; infinity beyond the range."""
     if dtype.name == "float16":
         if value == value and abs(value) != float("inf") and abs(value) >= 65520.0:
             value = float("inf") if value > 0 else float("-inf")

@@ -152,9 +152,7 @@ def _save_evidence(job: CompileJob, bug: Exception) -> str:
 
 
 def compile_job(job: CompileJob) -> CompileResult:
-    """Compile or check one job and return its result, a kernel's errors included; progress messages name the running
-    pass.
-    """
+    """Compile or check one job and return its result, a kernel's errors included; messages name the running pass."""
     name = f"{Path(job.source.path).name} for {resources.target_stem(job.options.target)}{job.place}"
     observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=name)
     try:

@@ -55,8 +55,7 @@ class Plan:
         return format_trace(self.work)
 
     def explain_schedules(self) -> Plan:
-        """Return the plan with each loop's solution explained: what refutes smaller intervals, and what heuristics
-        reach.
+        """Return the plan with each loop's solution explained: what refutes smaller intervals, what heuristics reach.
 
         This is slow; `format_trace` does it otherwise.
         """

@@ -148,9 +148,7 @@ class _Trace(text.OpenRecord):
 
 
 def read_trace_record(text: str) -> dict[str, Any]:
-    """Return the record in a trace's text; raise `TraceError` for another version, unknown statements or what is no
-    trace.
-    """
+    """Return the record in a trace's text; raise `TraceError` for another version, wrong ids or what is no trace."""
     record = parse_trace(text)
     for at, loop in enumerate(schema.read_record(_Trace, record, "tilec").loops):
         for ops in (loop.order, *(bound.ops for bound in loop.bounds)):
@@ -179,9 +177,7 @@ def compare_traces(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison
 
 
 def _compare_requests(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield the changes of kernel, target, calibration, constants and options, and of threads and tiles if both have
-    them.
-    """
+    """Yield the changes of kernel, target, calibration, constants, options; of threads and tiles if both have them."""
     kinds: tuple[ChangeKind, ...] = ("kernel", "target", "calibration")
     for kind in kinds:
         yield from _compare_by_name(kind, "", "the {}", "is", ({kind: record[kind]} for record in (old, new)))
@@ -368,9 +364,7 @@ def _explain_interval(
 
 
 def _find_causing_changes(old: dict[str, Any], new: dict[str, Any], found: Sequence[Change]) -> Iterator[Change]:
-    """Yield the changes of statements, ring limits, and prices in binding bounds; all prices if neither of the last
-    two.
-    """
+    """Yield changes of statements, ring limits, and prices in binding bounds; all prices if neither of these."""
     concerned: set[tuple[str, str]] = set()
     for loop in (old, new):
         names = list(_name_statements(loop))

@@ -45,9 +45,7 @@ def render_diagnostic(diagnostic: Diagnostic, source: SourceFile | None = None) 
 
 
 def _visible_labels(diagnostic: Diagnostic, source: SourceFile | None) -> list[tuple[Label, bool]]:
-    """Return the labels at existing lines of the source, each with whether it is the primary one; none without a
-    source.
-    """
+    """Return the labels at existing lines of the source, each with whether it is the primary; none without a source."""
     if source is None:
         return []
     primary = [] if diagnostic.primary is None else [(diagnostic.primary, True)]

@@ -115,8 +115,7 @@ LaunchOptions = tuple[str | None, str | None, str | None, int | None]
 
 
 def parse_launch(launch: LaunchOptions) -> LaunchGeometry:
-    """Return a PTX file's launch geometry, by default one block and no cluster; raise `bad-argument` without --block.
-    """
+    """Return a PTX file's launch geometry, by default one block, no cluster; raise `bad-argument` without --block."""
     from tilec.driver.emulation.emulate_ptx import LaunchGeometry, parse_extents
 
     grid, block, cluster, smem = launch

@@ -98,7 +98,9 @@ def make_best_table(
 
 
 def _merge_rows(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> list[tuple[list[Point], Outcome]]:
-    """Return the table's rows, the baseline's first; points equal in constants and in outcome but for time share a row.
+    """Return the table's rows, the baseline's first; points with equal constants and equal outcome share a row.
+
+    Measured times may differ.
     """
     rows: dict[tuple[object, ...], tuple[list[Point], Outcome]] = {}
     for point, outcome in sorted(built, key=lambda trial: trial[0] != baseline):

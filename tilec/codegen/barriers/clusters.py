@@ -145,8 +145,7 @@ def address_in_leader(barrier: Address, cursor: warp.Cursor, leader: LeaderBlock
 
 
 def emit_peer_wait(state: State) -> None:
-    """Emit a warp's wait, possible once only, for its counterpart in the pair's other block, by an mbarrier in each
-    block.
+    """Emit a warp's wait, possible once only, for its counterpart in the pair's other block, by mbarriers.
 
     The cluster's barrier would not do: other roles have ended, or still wait for these blocks' rings.
     """

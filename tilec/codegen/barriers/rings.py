@@ -54,8 +54,7 @@ class RingProtocol:
 
     @contextmanager
     def skip_uncounted_blocks(self, ring: warp.Ring, state: State) -> Iterator[None]:
-        """Let the code emitted inside run in the cluster's first block only, if it alone hears of releases; else in
-        all.
+        """Let the code emitted inside run in the cluster's first block only, if only it hears of releases; else in all.
 
         The others learn of empty versions by the multicast answers (PTX ISA, clusterlaunchcontrol.try_cancel,
         multicast).
@@ -90,10 +89,9 @@ class RingProtocol:
         clusters.emit_release_to_mates(ring, cursor, state)
 
     def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Emit an arrival at the version's empty or full barrier, by warps or threads; in the first block if only it
-        counts.
+        """Emit an arrival at the version's empty or full barrier, in the first block of a pair or cluster if it counts.
 
-        A warp arrives once its threads are done.
+        Each warp or each thread arrives, as the ring says. A warp arrives once its threads are done.
         """
         ring = self.find_ring(cursor)
         if ring.by == "warp":
@@ -107,8 +105,7 @@ class RingProtocol:
         self.builder.emit(f"mbarrier.arrive.{space}.b64", Reg("_"), address, guard=elected)
 
     def gather(self, ring: warp.Ring, state: State) -> None:
-        """Emit a warp synchronisation after use of a version; none for one thread or if only wgmma reads the ring's
-        tiles.
+        """Emit a warp synchronisation after use of a version; none for one thread or tiles that only wgmma reads.
 
         Waiting for wgmma is for the whole warp already.
         """

@@ -218,8 +218,7 @@ def emit_try_cancel(op: TryCancel, state: State) -> None:
 
 
 def _emit_multicast_cancel(op: TryCancel, answer: Address, state: State) -> None:
-    """Emit the cancel request of a role of one thread: by the cluster's first block for all; without `state.head` for
-    this.
+    """Emit the cancel request of a one-thread role: the first block of a cluster asks for all, else each for itself.
 
     The answer completes on the full barrier of the cursor's version, in each block that gets it.
     """

@@ -15,8 +15,7 @@ _WORDS: dict[int, RegisterClass] = {16: "b16", 32: "b32", 64: "b64"}
 
 
 def select_vector_width(store: Store, target: Target) -> int:
-    """Return the most neighbours that one red instruction combines for this store: 4 float32, 8 or 2 16-bit floats,
-    else 1.
+    """Return the most elements that one red instruction adds for this store: 1, 4 float32, or 2 or 8 16-bit floats.
 
     More than 1 only in sums: of global elements on targets with a vector form, or of pairs of 16-bit floats.
     """
@@ -78,8 +77,7 @@ def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | 
 
 
 def _select_operation(store: Store, dtype: DType) -> str:
-    """Return the operation and type of a store's atom or red instruction, as `add.u64`; InternalError if there is none.
-    """
+    """Return the operation and type of a store's atom or red instruction, as `add.u64`; InternalError if none."""
     match store.atomic:
         case "add" if dtype.is_float:
             name = {"float16": "noftz.f16", "bfloat16": "noftz.bf16"}.get(dtype.name, f"f{dtype.bits}")
@@ -97,8 +95,9 @@ def _select_operation(store: Store, dtype: DType) -> str:
 
 
 def _pack_values(operation: str, values: list[Reg], state: State) -> tuple[str, Reg | Vector]:
-    """Return operation (from one as `add.f32`) and operand for several values: 16-bit floats in pairs, words as a
-    vector.
+    """Return the operation, made from one such as `add.f32`, and the operand for several values.
+
+    16-bit floats are pairs, several words a vector.
     """
     name, dtype = operation.rsplit(".", 1)
     words = values

@@ -80,8 +80,7 @@ def _emit_move(buffer: tile.Buffer, target: Reg, value: Operand, guard: Reg | No
 
 
 def add_to_part(store: tile.Store, part: Reg, value: Reg, guard: Reg | None, state: State) -> None:
-    """Emit the update of register `part` by the reducer's operation with a value, where the guard holds (None: always).
-    """
+    """Emit the update of register `part` by the reducer's operation and a value, where the guard holds, if given."""
     dtype = store.buffer.dtype
     assert store.atomic is not None
     held, added = tile.Var("%part", dtype), tile.Var("%added", dtype)
@@ -95,8 +94,9 @@ def add_to_part(store: tile.Store, part: Reg, value: Reg, guard: Reg | None, sta
 def add_to_indexed_part(
     store: tile.Store, indices: tuple[tile.Expr, ...], value: Reg, guard: Reg | None, state: State
 ) -> None:
-    """Emit the update of the thread's partial result at an index, if it has one there; by comparisons for a run-time
-    index.
+    """Emit the update of the thread's partial result at an index; nothing if the index is outside.
+
+    A run-time index is compared with each place.
     """
     buffer = store.buffer
     layout, registers = state.layouts[buffer.name], state.fragments[buffer.name]

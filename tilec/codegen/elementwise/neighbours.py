@@ -38,8 +38,7 @@ def locate_element(buffer: Buffer, indices: tuple[Expr, ...]) -> ElementPlace:
 
 
 def group_rows(places: Sequence[tuple[ElementPlace, T]]) -> list[list[tuple[ElementPlace, T]]]:
-    """Group elements by row: equal but for the last index's constant, sorted by this, the first of equal places only.
-    """
+    """Group elements whose indices differ only by a constant in the last, sorted by it; keep the first of equals."""
     found: dict[object, dict[int, tuple[ElementPlace, T]]] = {}
     for place, owner in places:
         found.setdefault(place.row, {}).setdefault(place.last.constant, (place, owner))

@@ -89,8 +89,7 @@ class _Masks:
 
 
 def ranks(masks: dict[tile.Load, Path]) -> dict[Path, int]:
-    """Return a number for each mask, above those of the masks of elements that its conditions read; 0 for an empty one.
-    """
+    """Return a number for each mask, above the numbers of the masks of what its conditions read; 0 for an empty one."""
     found: dict[Path, int] = {}
 
     def rank(mask: Path) -> int:

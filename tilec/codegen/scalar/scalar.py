@@ -110,17 +110,13 @@ class Scalars:
         self.changing = before
 
     def reuse_result(self, what: object, operands: Sequence[Operand], compute: Callable[[], Reg]) -> Reg:
-        """Return an operation's earlier result if its operands cannot have changed; outside `assume_changing_only`
-        compute anew.
-        """
+        """Return an operation's earlier result if, in `assume_changing_only`, no operand changes; else compute it."""
         if self.changing is None or any(operand in self.changing for operand in operands):
             return compute()
         return self.compute_once((what, *operands), compute)
 
     def reuse_instruction(self, cls: RegisterClass, opcode: str, operands: Sequence[Operand]) -> Reg:
-        """Return an instruction's earlier result if its operands cannot have changed; else or outside
-        `assume_changing_only` emit.
-        """
+        """Return an instruction's earlier result if, in `assume_changing_only`, no operand changes; else emit it."""
         return self.reuse_result(opcode, operands, lambda: self.builder.create(cls, opcode, *operands))
 
     def mark_hoist_place(self) -> None:
@@ -219,9 +215,7 @@ class Scalars:
     # ---- values ----
 
     def get_register(self, expr: tile.Expr, read: ReadElement | None = None) -> Reg:
-        """Emit an expression and return its value in a register, constants too; `read` gives its elements, else
-        `read_uniform`.
-        """
+        """Emit an expression and return its value in a register; `read` (None: `read_uniform`) gives its elements."""
         value = self.get_operand(expr, read)
         return value if isinstance(value, Reg) else self.materialise(value, expr.dtype)
 
@@ -234,10 +228,10 @@ class Scalars:
         return self.builder.create(cls, f"mov.{cls}", value)
 
     def get_operand(self, expr: tile.Expr, read: ReadElement | None = None) -> Operand:
-        """Return an expression's operand: a constant (immediate but for 16-bit floats), known in a scope, or emitted
-        and kept.
+        """Return an expression's operand: an immediate constant, one known in a scope, or emitted now.
 
-        Floats and values of elements are not kept. InternalError for a variable without a value.
+        A constant 16-bit float is a register. Integers and booleans that read no element are kept in the scope.
+        InternalError for a variable without a value.
         """
         if isinstance(expr, tile.Const):
             if expr.dtype.kind == "bool":
@@ -412,9 +406,7 @@ class Scalars:
         return self.emit_float_operation(op, x, y, "f64" if dtype.bits == 64 else "f32")
 
     def emit_float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
-        """Emit an operation of class `f32` or `f64`; an f32 division may be approximate, with fast math or without
-        calls.
-        """
+        """Emit an operation of class `f32` or `f64`; f32 division is approximate with fast math or without calls."""
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
         # Without `.rn` the assembler may fuse a product and a sum.
         rn = "" if self.may_fuse else ".rn"

@@ -286,10 +286,9 @@ def _advance_descriptor(descriptor: Reg, offset: int, state: State) -> Reg:
 
 
 def emit_commit(ring: warp.Ring, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-    """Emit the tensor cores' arrival at a slot's full or empty barrier: in a pair's blocks, or all that share an empty
-    slot.
+    """Emit the tensor cores' arrival at a slot's full or empty barrier, in a pair's blocks or in those that share it.
 
-    It happens once the thread's earlier products are done.
+    Blocks that are no pair share only empty slots. It happens once the thread's earlier products are done.
     """
     barrier, blocks = address_ring_barrier(state, cursor.name, ring.name, empty=empty), None
     if ring.paired or (empty and ring.shared):

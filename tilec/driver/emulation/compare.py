@@ -197,9 +197,7 @@ class _RoundingFlow:
                     assert_never(stmt)
 
     def _follow_leaf(self, stmt: tile.Stmt) -> None:
-        """Record the roundings of what a statement writes, and of summed terms; none for a copy or fill of unrounded
-        values.
-        """
+        """Record the roundings of what a statement writes, and of summed terms; none for copies of unrounded values."""
         read = self._find_coarsest(find_reads(stmt))
         if isinstance(stmt, tile.TileOp):
             if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
@@ -227,9 +225,7 @@ def _list_computed_types(stmt: tile.Stmt) -> Iterator[DType]:
 def _compare_tensor(
     param: tile.Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
-    """Compare an output with the reference's where `mask` is set (None: all); integers must be equal, floats near
-    enough.
-    """
+    """Compare an output with the reference's where `mask` is set (None: all), integers exactly, floats nearly."""
     # Double precision, except for integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = decode_values(found, param.dtype).astype(kind)

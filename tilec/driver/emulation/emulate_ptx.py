@@ -162,9 +162,7 @@ def emulate_ptx_file(
 
 
 def find_entry(source: SourceFile, entry: str | None) -> str:
-    """Return the given name, unchecked, or that of the file's only kernel; raise an error for bad PTX or several
-    kernels.
-    """
+    """Return the given name, unchecked, or the file's only kernel's; raise an error for bad PTX or several kernels."""
     try:
         module = parse_module(source.text)
     except PtxSyntaxError as error:

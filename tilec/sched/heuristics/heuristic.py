@@ -77,9 +77,7 @@ def schedule_by_heuristics(problem: Problem, budget: Budget | None = None, most:
 def _search_with_all_arms(
     problem: Problem, mii: int, budget: Budget | None, most: int | None
 ) -> tuple[int, Starts, str] | None:
-    """Return (II, starts, arm) of the best schedule at the first II from `mii` to a limit that some arm reaches, or
-    None.
-    """
+    """Return (II, starts, arm) of the best schedule at the first II, up to a limit, that some arm reaches; or None."""
     last = mii + _MAX_STEPS * max(1, mii // 64)
     for ii in _list_intervals(mii, last if most is None else min(last, most)):
         affordable = _yield_affordable_arms(ARMS, estimate_placing_work(problem, ii), budget)
@@ -96,8 +94,7 @@ def _evaluate_starts(problem: Problem, ii: int, start: Starts) -> tuple[int, ...
 
 
 def is_serial_by_rule(problem: Problem) -> bool:
-    """Return whether to place serially: forced, few instructions or none asynchronous; never if iterations must
-    overlap.
+    """Return whether serial is forced, or instructions are few or none asynchronous; False if iterations must overlap.
 
     The rule is that of the code generator that these arms are modelled on. Its ops are instructions; an op here is a
     whole tile and counts as many instructions as it has issue cycles.
@@ -125,8 +122,9 @@ def try_all_arms(problem: Problem, ii: int) -> tuple[Trial, ...]:
 
 
 def sweep_with_arm(problem: Problem, arm: str, low: int, high: int) -> tuple[int, Starts] | None:
-    """Return the first II in steps of a 64th from `low` to `high` at which an arm finds a schedule, and its starts; or
-    None.
+    """Return the first II at which an arm finds a schedule, and its starts; None without.
+
+    IIs from `low` to `high` are tried in steps of a 64th of `low`.
     """
     found = ((ii, start) for ii in _list_intervals(low, high) if (start := place_ops(problem, ii, arm)) is not None)
     return next(found, None)
@@ -229,8 +227,7 @@ def _place_modulo(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Star
 
 
 def _compute_heights(count: int, constraints: Sequence[Arc], ii: int) -> list[int]:
-    """Return the length of the longest path from each op at this II, at least 0; no cycle may have a positive length.
-    """
+    """Return the length of the longest path from each op at this II, at least 0; cycles must not be positive."""
     height = [0] * count
     # Most arcs point forward, so that one pass from the end is nearly sufficient.
     backward = [
@@ -256,8 +253,7 @@ class _PartialSchedule:
         self.start: dict[int, int] = {}
 
     def window(self, op: int) -> tuple[int, int]:
-        """Return the first and last start of an op, less than an interval apart, by its distances to the ops placed so
-        far.
+        """Return the first and last start of an op, less than an interval apart, by its distances to placed ops.
 
         The last one is before the first if there is no room.
         """

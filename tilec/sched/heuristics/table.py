@@ -173,9 +173,7 @@ class ReservationTable:
         ]
 
     def find_blocking_ops(self, op: int, start: int) -> list[int]:
-        """Return the placed ops, sorted, without which this one fits at `start`: all that meet it in a slot of any
-        width.
-        """
+        """Return the placed ops, sorted, that meet this one in a slot at `start`; without all of them it fits."""
         others: set[int] = set()
         for use in self.problem.ops[op].uses:
             phase = (start + use.offset) % self.ii

@@ -165,8 +165,7 @@ def _find_slot_bounds(problem: Problem) -> list[Bound]:
 
 
 def _find_role_bounds(problem: Problem) -> list[Bound]:
-    """Return bounds by the issue and wait cycles of ops that only certain roles may run, and of tied ops, run by one.
-    """
+    """Return bounds by the issue and wait cycles of ops that certain roles must run, and of tied ops, run by one."""
     found = []
 
     def add_bound(name: str, ops: list[int], roles: int) -> None:
@@ -203,8 +202,7 @@ def _check_self_overlap(problem: Problem, slot: int) -> None:
 def _find_cycle_bound(
     problem: Problem, constraints: Sequence[paths.Arc], kind: Literal["recurrence", "ring"]
 ) -> Bound | None:
-    """Return the bound by cycles of dependences, None if it is 1; raise `Unschedulable` for a cycle within an
-    iteration.
+    """Return the bound by cycles of dependences, None if it is 1; raise `Unschedulable` for one within an iteration.
 
     It is the smallest II without a positive cycle, found in few rounds: each cycle gives a larger II.
     """
@@ -226,7 +224,7 @@ def _find_cycle_bound(
 
 
 def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
-    """Return the bound by uses of a slot forced into too short a window; None if there is none or ops are over 48.
+    """Return the bound by uses of a slot forced into too short a window; None if there is none or over 48 ops.
 
     Windows widen as II grows.
     """

@@ -57,8 +57,7 @@ class LevelSettler:
         self.most_bytes: int | None = None
 
     def run(self) -> tuple[int, ...]:
-        """Settle all levels in order if ops are few and budget is left; return the starts of the best schedule found.
-        """
+        """Settle all levels in order if ops are few and budget is left; return the best schedule's starts."""
         if len(self.problem.ops) > _MAX_OPS or self.budget.seconds_left() <= 0:
             return self.start
         self.adopt_if_better(left_justify(self.problem, self.ii, self.start))

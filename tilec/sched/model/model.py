@@ -120,8 +120,7 @@ class Model(Program):
         return self._answer(effort, hard=hard)
 
     def minimise(self, objective: Terms, effort: float, hint: Sequence[int], by_core: bool = False) -> Answer:
-        """Return the answer with the least objective found from `hint`, the starts of a known schedule, then drop the
-        objective.
+        """Return the answer with the least objective found from `hint`, known starts, and remove the objective.
 
         `by_core` raises the lower bound from conflicts among the terms: it proves sums of many booleans fast, but finds
         no better schedule on the way.

@@ -150,9 +150,7 @@ def _find_repeated_writes(body: _NestBody, line: str) -> Iterator[Diagnostic]:
 
 
 def _is_repeated(body: _NestBody, write: _NestWrite, var: tile.Var, adds: bool) -> bool:
-    """Return whether, in samples, several iterations of a variable run the write; in doubt only sums that data select
-    do.
-    """
+    """Return whether sampled iterations of a variable repeat the write; if unknown, True for sums that test data."""
     others = {other: sorted({0, 1, extent - 1}) for other, extent in body.extents.items() if other != var}
     for values in product(*others.values()):
         point = dict(zip(others, values, strict=True))

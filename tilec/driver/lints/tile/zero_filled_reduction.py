@@ -367,8 +367,9 @@ def _suggest_fix(op: Reduce, tail: _Tail) -> str:
 def _find_copied_tails(
     source: tile.Region, destination: tile.Region, tails: Mapping[TileDimension, _Tail], ranges: Ranges
 ) -> dict[TileDimension, _Tail]:
-    """Return the tails of a copy's destination in dimensions that it fills: new beyond a tensor, or of the whole
-    source.
+    """Return the tails of a copy's destination in dimensions that it fills: new beyond a tensor, or its source's.
+
+    Of a source, only a whole tile counts.
     """
     source_dims = [d for d, extent in enumerate(source.extent) if extent != 1]
     destination_dims = [d for d, extent in enumerate(destination.extent) if extent != 1]
