@@ -250,7 +250,7 @@ class Addresses:
         return add_exprs(rows, self.compute_column_offset(layout, indices[-1]))
 
     def compute_column_offset(self, layout: SharedLayout, column: tile.Expr) -> tile.Expr:
-        """Return the expression of a column's byte offset: of its panel, and inside the panel."""
+        """Return the expression of a column's byte offset: that of its panel plus that inside the panel."""
         size = layout.element_bytes
         if layout.panels == 1:
             return scale_expr(column, size)

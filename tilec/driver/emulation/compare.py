@@ -267,7 +267,7 @@ def bound_summing_error(kernel: tile.Kernel) -> float:
 def _list_summing_errors(
     body: tuple[tile.Stmt, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
 ) -> Iterator[float]:
-    """Yield a bound on the relative rounding error of each sum in the statements, repeated by the loops around."""
+    """Yield bounds on the relative rounding errors of the statements and their sums, repeated by the loops around."""
     trip_count = math.prod(_count_iterations(loop) for loop in loops)
     for stmt in body:
         inside = (*loops, stmt) if isinstance(stmt, tile.For | tile.While) else loops

@@ -265,7 +265,7 @@ def prepare_launch(
 ) -> tuple[tuple[int, int, int], KernelArguments, dict[str, Array]]:
     """Return the grid, arguments with workspaces and strides, and dense originals; raise `wrong-input` if one misfits.
 
-    The caller copies results back into those originals of strided tensors.
+    Without blocks the arguments are as given. The caller copies results back into those originals of strided tensors.
     """
     shapes = {name: array.shape for name, array in arguments.tensors.items()}
     sizes = launch_sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.size_scalars()})

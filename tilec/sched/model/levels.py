@@ -234,10 +234,10 @@ def _limit_slot_pressure(problem: Problem, lifetimes: Sequence[tuple[int, int]],
 
 
 def left_justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
-    """Return starts with all ops as early as possible, in the same stages, orders and ring depths.
+    """Return starts as early as the same stages, orders, ring depths and slot pressure allow, if values then fit.
 
-    They are unchanged if values would exceed their pools. With these choices fixed only difference constraints remain,
-    whose least solution is a longest path.
+    Else they are unchanged, and ops on slots of several units are in any case. With these choices fixed only difference
+    constraints remain, whose least solution is a longest path.
     """
     constraints = list(paths.build_arcs(problem, objective.compute_ring_depths(problem, ii, start)))
     reaching_pairs = objective.find_reaching_pairs(problem)

@@ -87,7 +87,7 @@ class _TailTracker:
         self.tails: dict[TileDimension, _Tail] = {}
 
     def follow(self, body: tuple[tile.Stmt, ...], ranges: Ranges) -> Iterator[tuple[Diagnostic, Span]]:
-        """Yield a warning for each reduction that includes zeros from beyond a tensor, with the span of that read."""
+        """Update the tails by statements in order; yield a warning, with the read's span, for each spoilt reduction."""
         for stmt in body:
             match stmt:
                 case tile.For():
@@ -294,7 +294,7 @@ class _TailEvaluator:
         return any(_bound_sum(rest, self.ranges)[1] <= 0 for rest in rests)
 
     def _evaluate_load(self, load: tile.Load) -> TailKind:
-        """Return a load's kind of value in the tail of its tensor or tile, and set `self.tail` to that tail."""
+        """Return a load's kind of value in the tail of its tensor or tile; set `self.tail` to that tail if known."""
         named = [d for d, index in enumerate(load.indices) if any(part == self.var for part in tile.walk_expr(index))]
         if not named:
             return "same"
