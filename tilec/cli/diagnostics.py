@@ -36,7 +36,7 @@ def _dump_json(value: object, indent: int | None = None) -> str:
 
 
 def _make_record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str, Any]:
-    """Return a diagnostic as a JSON object: severity, code, texts, and places in the source."""
+    """Return a diagnostic as a JSON object: severity, code, texts, and places in the source, null without one."""
     return {
         "severity": diagnostic.severity,
         "code": diagnostic.code,
@@ -119,7 +119,7 @@ def format_sarif(found: Sequence[LocatedDiagnostic], site: str | None = None) ->
 
 
 def _make_rule(code: str, site: str | None) -> dict[str, Any]:
-    """Return the SARIF rule of a code: its explanation, and its address on the documents' site."""
+    """Return the SARIF rule of a code: its explanation, and its address on the documents' site unless that is None."""
     from tilec.driver.explanations import EXPLANATIONS, build_explanation_url
 
     rule = {"id": code, "fullDescription": {"text": " ".join(EXPLANATIONS[code].split())}}

@@ -216,9 +216,10 @@ _TARGET_WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
 
 
 def parse_target_names(given: dict[str, Any]) -> tuple[str, ...]:
-    """Return the targets that --target and --target-file name, each once; raise a usage error for a bad name.
+    """Return the targets that --target and --target-file name, each once; raise a usage error for an empty or bad name.
 
-    Words such as `all` are expanded.
+    Machines are not looked up; a bad name is that of a file that does not end in .toml. Words such as `all` are
+    expanded.
     """
     names = [name.strip() for name in given["target"].split(",")]
     if "" in names:

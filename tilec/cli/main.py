@@ -15,7 +15,7 @@ from tilec.support.processes import isolate_calls
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code: 0 ok, 1 wrong kernel, 2 usage, 3 bug in tilec, 4 limit reached."""
+    """Run a command line (None: this process's), return its code: 0 ok, 1 wrong kernel, 2 usage, 3 bug, 4 limit."""
     # A stream that was closed before we started is None.
     sys.stdout = sys.stdout or io.TextIOWrapper(io.BytesIO(), "utf-8")
     sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO(), "utf-8")

@@ -176,7 +176,7 @@ _META = "tilec.former"
 
 
 def remember_former(old: str, new: str, context: click.Context | None = None) -> None:
-    """Record in the click context that the running command was given a former spelling of an option."""
+    """Record in the click context (None: the current, if any) that a former spelling of an option was given."""
     context = context or click.get_current_context(silent=True)
     if context is not None:
         context.meta.setdefault(_META, {})[old] = new

@@ -53,7 +53,7 @@ def run_and_watch(command: Callable[[], None]) -> NoReturn:
 
 
 def _run_once(command: Callable[[], None]) -> bool:
-    """Run the command, show its mistakes or a bug, and return whether it succeeded; usage errors are raised."""
+    """Run the command, show its mistakes or a bug, return whether it succeeded; raise usage errors and OSErrors."""
     try:
         with report_mistakes(None):
             command()

@@ -75,7 +75,7 @@ class Addresses:
         return self.strides[tensor.name]
 
     def multiply_stride(self, stride: int | Reg, extent: tile.Extent) -> Reg:
-        """Emit the 64-bit product of a stride and an extent, one of which is known only at launch."""
+        """Emit the 64-bit product of a stride in bytes and an extent, of which at least one is known only at launch."""
         if isinstance(extent, int):
             assert isinstance(stride, Reg)
             return self.builder.create("b64", "mul.lo.s64", stride, Imm(extent))
@@ -138,7 +138,10 @@ class Addresses:
         return base
 
     def locate_version(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> VersionPlace:
-        """Return where in shared memory the tile's version lies that the cursors point at; constant without a ring."""
+        """Return the shared-memory place of a tile's version at its ring's cursor; constant if there is one version.
+
+        Raise InternalError if no cursor is of the tile's ring.
+        """
         shared_tile = self.tiles[buffer.name]
         ring = self.ring_of.get(buffer.name)
         if ring is None or ring.depth == 1:
@@ -247,7 +250,7 @@ class Addresses:
         return add_exprs(rows, self.compute_column_offset(layout, indices[-1]))
 
     def compute_column_offset(self, layout: SharedLayout, column: tile.Expr) -> tile.Expr:
-        """Return the expression of a column's byte offset: of its panel, and inside the panel."""
+        """Return the expression of a column's byte offset: that of its panel plus that inside the panel."""
         size = layout.element_bytes
         if layout.panels == 1:
             return scale_expr(column, size)

@@ -113,7 +113,7 @@ class Builder:
         self.locate(span)
 
     def locate(self, span: Span) -> None:
-        """Set the source line of the following instructions only; error messages keep the place of `set_location`."""
+        """Set the source line of the following instructions, not of error messages; ignore a span without a line."""
         line = (span.file, span.line)
         if not span.line or line == self.line:
             return
@@ -153,7 +153,7 @@ def _clamp_to_f32(value: float) -> float:
 
 
 def encode_half(value: float, dtype: DType) -> int:
-    """Return the bits of a constant as float16 or bfloat16, rounded to nearest even."""
+    """Return the bits of a constant as float16 or bfloat16, rounded to nearest even; infinity beyond the range."""
     if dtype.name == "float16":
         if value == value and abs(value) != float("inf") and abs(value) >= 65520.0:
             value = float("inf") if value > 0 else float("-inf")
@@ -165,7 +165,7 @@ def encode_half(value: float, dtype: DType) -> int:
 
 
 def encode_small_float(value: float, dtype: DType) -> int:
-    """Return the bits of a constant rounded to an 8-bit float; NaN is 0x7F."""
+    """Return the bits of a constant rounded to an 8-bit float: the largest beyond its range, 0x7F for NaN."""
     form = SMALL_FLOATS[dtype]
     if value != value:
         return 0x7F

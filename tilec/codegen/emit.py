@@ -65,7 +65,7 @@ def _make_param(param: Buffer | Var) -> Param:
 
 
 def make_manifest(program: warp.Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
-    """Return a program's launch manifest: grid, threads, shared memory, tensors and parameters, in order."""
+    """Return a program's launch manifest; tensors without a role are workspaces, counters of grid barriers zeroed."""
     operations = tuple(program.operations())
     own = dict(roles)
     own |= {op.counter: "zeroed" for op in operations if isinstance(op, warp.GridSync)}

@@ -100,7 +100,7 @@ class EntryCode:
         return (*make_local_variables(self.builder), *self.builder.list_declarations(), *self.builder.items)
 
     def load_parameters(self) -> None:
-        """Emit and record the loads of all parameters, the strides of tensors and the addresses of tensor maps."""
+        """Emit and record the loads of parameters, strides and addresses of tensor maps; InternalError for a bool."""
         tensors = [p for p in self.program.params if isinstance(p, tile.Buffer)]
         extents = [e for p in tensors for e in (*p.extents, *(p.strides or ())) if not isinstance(e, int)]
         sizes = {part for e in extents for part in tile.walk_expr(e)}
@@ -272,7 +272,7 @@ class EntryCode:
         self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP] = before
 
     def set_cursors(self, role: warp.Role) -> None:
-        """Emit each ring cursor's start: the first slot, with parity 0 to wait for full slots, 1 for empty slots.
+        """Emit each advancing cursor's start: slot 0, and parity 0 to await full slots, 1 for empty ones, or none.
 
         For parity 1 a fresh barrier counts as released.
         """
@@ -295,10 +295,10 @@ class EntryCode:
         self.register_count = count
 
     def emit_ping_pong(self, role: warp.Role, barrier: int, state: State) -> None:
-        """Emit a role's body between named barriers by which its warpgroups take turns.
+        """Emit a role's body between its first arrival and last wait, and set `state.ping_pong_barriers` for its turns.
 
-        The first one begins, since the last one arrives at its barrier before anything else. At the end the first one
-        waits once more, so that no arrival is left pending.
+        The warpgroups take turns by operations in the body. The first one begins, since the last one arrives at its
+        barrier before anything else. At the end the first one waits once more, so that no arrival is left pending.
         """
         builder, groups = self.builder, role.warps // 4
         group = builder.create("b32", "shr.u32", self.scalars.get_register(WARP), Imm(2))
@@ -313,7 +313,7 @@ class EntryCode:
         self.emit_barrier_if(builder.create("pred", "setp.eq.u32", group, Imm(0)), "bar.sync", barrier)
 
     def emit_barrier_if(self, condition: Reg, barrier: str, number: int) -> None:
-        """Emit a named barrier of two warpgroups, wait or arrival, for the threads where the condition holds."""
+        """Emit `barrier` (bar.sync or bar.arrive) `number` of two warpgroups for threads where the condition holds."""
         past = self.builder.new_label("past")
         self.builder.emit("bra", Symbol(past), guard=Guard(condition, True))
         self.builder.emit(barrier, Imm(number), Imm(PING_PONG_THREADS))
@@ -411,7 +411,7 @@ class EntryCode:
         self.emit_iterations(op, counter, stop, runs_once and not op.phases, state)
 
     def emit_iterations(self, op: warp.Loop, counter: Reg, stop: Operand, runs_once: bool, state: State) -> None:
-        """Emit iterations until the counter reaches `stop`, with a test before the first unless it surely runs."""
+        """Emit iterations until register `counter` reaches `stop`, tested before the first too unless `runs_once`."""
         builder = self.builder
         low, high = self.scalars.find_interval(op.start)[0], self.scalars.find_interval(op.stop)[1] - 1
         again, done = builder.new_label("loop"), builder.new_label("done")
@@ -459,7 +459,7 @@ class EntryCode:
     def read_uniform(self, load: tile.Load) -> Operand:
         """Emit the load of an element that every thread reads by itself, as an index or a bound, and return its value.
 
-        An element outside its tensor or tile reads as zero.
+        InternalError for fragments of more than one element. An element outside its tensor or tile reads as zero.
         """
         if load.buffer.scope == "shared":
             load = replace(load, indices=self.scalars.settle_indices(load.indices))
@@ -533,7 +533,7 @@ def _select_move(buffer: tile.Buffer) -> tuple[RegisterClass, str]:
 
 
 def _find_written_tensors(program: warp.Program) -> set[str]:
-    """Return the tensors that this or an overlapping previous kernel may store to, so not to be read as read-only."""
+    """Return the names of buffers that this kernel, or one before it that overlaps it, may store to."""
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in program.operations()):
         return {p.name for p in program.params if isinstance(p, tile.Buffer)}
     names: set[str] = set()
@@ -547,7 +547,7 @@ def _find_written_tensors(program: warp.Program) -> set[str]:
 
 
 def _partly_written(program: warp.Program) -> set[str]:
-    """Return the shared tiles of which some elements may not be written: stores are too few or under conditions."""
+    """Return the names of shared tiles that may have unwritten elements: stores are too few or under conditions."""
     partly, whole = set[str](), set[str]()
     for op in program.operations():
         if not isinstance(op, warp.Elementwise):

@@ -122,7 +122,7 @@ def _initialise_worker(parent: int) -> None:
 
 
 def _compile_with_evidence(job: CompileJob) -> CompileResult:
-    """Compile a job; on an internal error save traceback and dumps, and note their folder on the exception."""
+    """Compile a job; save traceback and dumps for an internal error, not exhaustion, and note their folder on it."""
     try:
         return compile_job(job)
     except Exception as bug:
@@ -152,7 +152,7 @@ def _save_evidence(job: CompileJob, bug: Exception) -> str:
 
 
 def compile_job(job: CompileJob) -> CompileResult:
-    """Compile one job and return its result; progress messages name the pass that runs."""
+    """Compile or check one job and return its result, a kernel's errors included; messages name the running pass."""
     name = f"{Path(job.source.path).name} for {resources.target_stem(job.options.target)}{job.place}"
     observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=name)
     try:

@@ -55,7 +55,7 @@ class Plan:
         return format_trace(self.work)
 
     def explain_schedules(self) -> Plan:
-        """Return the plan with a proof for each loop that no better schedule exists.
+        """Return the plan with each loop's solution explained: what refutes smaller intervals, what heuristics reach.
 
         This is slow; `format_trace` does it otherwise.
         """
@@ -148,7 +148,7 @@ def plan_kernel(source: SourceFile, options: CompileOptions, observer: Observer)
 
 
 def plan_kernels(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Plan, ...]:
-    """Return every kernel of the file with layouts and schedules, without making code."""
+    """Return every kernel of the file, or the one that `options` names, with layouts and schedules but no code."""
     with _observe_compilation(source, options, observer):
         file = engine.read_file(source, options, observer)
         return tuple(_make_plan(work) for work in engine.advance_kernels(file, observer, last=PLAN_PASS).kernels)
@@ -176,7 +176,7 @@ def _make_library(file: FileState) -> Library:
 
 @contextmanager
 def _observe_compilation(source: SourceFile, options: CompileOptions, observer: Observer) -> Iterator[None]:
-    """Name the file in progress messages unless the caller did, and apply the lint option to warnings at the end."""
+    """Set `observer.of` for the block unless the caller did, and apply the lint option to the warnings at its end."""
     is_ours = not observer.of
     if is_ours:
         observer.of = f"{Path(source.path).name} for {target_stem(options.target)}"
@@ -191,7 +191,7 @@ def _observe_compilation(source: SourceFile, options: CompileOptions, observer: 
 
 @contextmanager
 def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterator[None]:
-    """Replace the first error of a compilation by all errors that a check of the file finds."""
+    """Replace the first errors of a compilation by all that a check of the file finds, if these include the first."""
     try:
         yield
     except CompileError as first:

@@ -171,7 +171,7 @@ def _run_functions(row: KernelPass, state: KernelState, observer: Observer) -> K
 
 
 def _write_parts(state: KernelState, parts: dict[str, Any]) -> KernelState:
-    """Return the state with these fields replaced, starting from `state` in them if given, and decisions appended."""
+    """Return the state, or that in `parts`, with the other fields replaced and decisions appended; change `parts`."""
     written: KernelState = parts.pop("state", state)
     if decisions := tuple(parts.pop("decisions", ())):
         parts["decisions"] = (*written.decisions, *decisions)
@@ -268,7 +268,7 @@ def _list_kernel_passes() -> Iterator[tuple[int, KernelPass, Stage]]:
 
 
 def _make_observers(file: FileState, observer: Observer) -> list[Observer]:
-    """Return an observer for each kernel; raise `ambiguous-entry` if several kernels have a wanted stage's text."""
+    """Return an observer for each kernel, `observer` for one; raise `ambiguous-entry` if several have a wanted text."""
     kernels = [state.kernel for state in file.kernels]
     if len(kernels) == 1:
         return [observer]

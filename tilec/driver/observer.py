@@ -52,7 +52,7 @@ class Observer:
         self.warnings.append(warning)
 
     def of_kernel(self, name: str) -> Observer:
-        """Return an observer for one kernel of several: it dumps to a folder of its own and keeps no texts."""
+        """Return an observer for one kernel of several: warnings and times are shared, dumps apart, texts not kept."""
         folder = None if self.dump_dir is None else Path(self.dump_dir) / name
         if folder is not None:
             files.make_folder(str(folder))
@@ -83,7 +83,7 @@ class Observer:
         write: Callable[[], str | bytes],
         violations: Iterable[str] = (),
     ) -> None:
-        """Dump and keep a pass's result as wanted, raise for violations, record its time, and stop after the last one.
+        """Dump and keep a pass result if asked, raise for violations, note the time; raise PipelineStopped at the last.
 
         `gives` is the stage that the pass completes. `write` makes the text that is dumped under `suffix`, if there is
         one; where the text is unchanged, the dump says so.

@@ -32,7 +32,10 @@ _MAX_BLOCKS = 1 << 14
 def simulate_build(
     build: Build, target: Target, *, sizes: Mapping[str, int] | None = None, blocks: int = 0, draws: bool = False
 ) -> Simulation:
-    """Simulate the run time of a built kernel in cycles, launched on tensors of zeros, and return the simulation."""
+    """Simulate a built kernel in cycles, on tensors of zeros: its first `blocks`, or all for 0.
+
+    `draws` keeps what a picture of the run needs.
+    """
     kernel = build.work, build.manifest, build.ptx, build.entries
     return _simulate_kernel(*kernel, target, sizes or {}, blocks, draws=draws)
 
@@ -59,7 +62,10 @@ def _simulate_kernel(
     *,
     draws: bool = False,
 ) -> Simulation:
-    """Simulate a compiled kernel's launch with these sizes on tensors of zeros; raise an error if it has no blocks."""
+    """Simulate a compiled kernel's launch with these sizes on tensors of zeros; raise an error if it has no blocks.
+
+    `blocks` limits the blocks (0: all); `draws` keeps what a picture needs.
+    """
     arguments = emulate.make_blank_arguments(work.source_kernel, manifest, sizes)
     grid, arguments, _ = emulate.prepare_launch(manifest, arguments)
     if 0 in grid:
@@ -101,7 +107,10 @@ def simulate_ptx(
     blocks: int = 0,
     draws: bool = False,
 ) -> Simulation:
-    """Simulate a PTX file's kernel, assembled to learn its registers; raise `wrong-launch` if it cannot be launched."""
+    """Simulate a PTX file's kernel, assembled to learn its registers; raise `wrong-launch` if it cannot be launched.
+
+    `entry` names the kernel (None: the only one); `blocks` limits the blocks (0: all).
+    """
     name = emulate_ptx.find_entry(source, entry)
     machine = load_target(target)
     reports = assemble_module(source.text, machine.ptx_target).entries

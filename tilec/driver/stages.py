@@ -115,7 +115,7 @@ def get_stage_value(stage: Stage, work: KernelState) -> object:
 
 
 def find_violations(stage: Stage, work: KernelState, *, is_complete: bool, everything: bool) -> Iterable[str]:
-    """Return what is wrong with a kernel's value of this stage; nothing after mistakes were reported.
+    """Return what is wrong with a kernel's value of this stage, quickly unless `everything`; nothing after mistakes.
 
     `is_complete`: the stage is completed, or passes are on the way to it.
     """

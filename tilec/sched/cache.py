@@ -37,7 +37,7 @@ def solve_cached(
     scheduler: str = "exact",
     budget: Budget | None = None,
 ) -> Solution:
-    """Return the problem's solution from the cache folder, or solve it and write the solution there.
+    """Return the problem's solution from the cache folder, or solve it and write it there; without a folder only solve.
 
     `afresh` ignores kept solutions. `scheduler` names the `solver`; each solver has its own entries. A hit is charged
     to the budget like a solve, so that later results do not depend on the folder. An answer that took less than the

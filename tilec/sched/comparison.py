@@ -148,7 +148,7 @@ class _Trace(text.OpenRecord):
 
 
 def read_trace_record(text: str) -> dict[str, Any]:
-    """Return the record in a schedule trace's text; raise `TraceError` for another version or what is no trace."""
+    """Return the record in a trace's text; raise `TraceError` for another version, wrong ids or what is no trace."""
     record = parse_trace(text)
     for at, loop in enumerate(schema.read_record(_Trace, record, "tilec").loops):
         for ops in (loop.order, *(bound.ops for bound in loop.bounds)):
@@ -177,7 +177,7 @@ def compare_traces(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison
 
 
 def _compare_requests(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield the changes of what was requested: kernel, target, constants, options, threads and tiles."""
+    """Yield the changes of kernel, target, calibration, constants, options; of threads and tiles if both have them."""
     kinds: tuple[ChangeKind, ...] = ("kernel", "target", "calibration")
     for kind in kinds:
         yield from _compare_by_name(kind, "", "the {}", "is", ({kind: record[kind]} for record in (old, new)))
@@ -231,7 +231,7 @@ def _pair_loops(
 
 
 def _report_unpaired_loop(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change:
-    """Return the change that a loop is new, or that it is gone, with its II and stages."""
+    """Return the change that a loop is new (`before` is None) or gone (`after` is), with its II and stages."""
     loop = after or before
     assert loop is not None
     summary = f"II {loop['ii']:,} and {loop['stages']} stages"
@@ -321,7 +321,10 @@ def _compare_fact(
 def _compare_by_name(
     kind: ChangeKind, loop: str, subject: str, verb: str, each: Iterable[Mapping[str, str]], absent: str = ""
 ) -> Iterator[Change]:
-    """Yield a change for each name whose text differs or that one side lacks. `{}` in `subject` stands for the name."""
+    """Yield a change for each name whose text differs or that one side lacks, which then has the text `absent`.
+
+    `{}` in `subject` stands for the name.
+    """
     old, new = each
     for name in dict.fromkeys([*old, *new]):
         if old.get(name) != new.get(name):
@@ -361,7 +364,7 @@ def _explain_interval(
 
 
 def _find_causing_changes(old: dict[str, Any], new: dict[str, Any], found: Sequence[Change]) -> Iterator[Change]:
-    """Yield the changes of statements, ring limits, and prices that binding bounds involve; all prices if none do."""
+    """Yield changes of statements, ring limits, and prices in binding bounds; all prices if neither of these."""
     concerned: set[tuple[str, str]] = set()
     for loop in (old, new):
         names = list(_name_statements(loop))

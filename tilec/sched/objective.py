@@ -55,7 +55,7 @@ def evaluate_levels(problem: Problem, schedule: Schedule) -> tuple[Objective, ..
 
 
 def find_reaching_pairs(problem: Problem) -> list[tuple[int, int]]:
-    """Return the pairs (op, last dependent op of the same iteration) whose distance decides the slot pressure.
+    """Return the pairs (first op, last op that depends on it in an iteration) whose distance decides the slot pressure.
 
     No op comes before the first, and none after the last.
     """
@@ -118,7 +118,7 @@ def list_pressure_pools(problem: Problem) -> list[int]:
 
 
 def list_limited_pools(problem: Problem) -> tuple[int, ...]:
-    """Return the pools that values could exceed, not those large enough for every value many times over."""
+    """Return the pools with values that could exceed them, or with a limit on values across intervals."""
     once = {(e.src, e.dst) for e in problem.edges if e.distance == 1 and e.latency >= problem.ops[e.src].latency}
     amounts = [0] * len(problem.pools)
     for value in problem.values:

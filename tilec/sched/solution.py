@@ -71,7 +71,7 @@ class Solution:
 
     @property
     def warning(self) -> str | None:
-        """Return the warning that a schedule is not proven optimal, and how far it may be off; None if it is proven."""
+        """Return the warning that the schedule may not be optimal, and by how much; None if nothing is open."""
         unknown = [(first, last) for first, last in self.ranges if last.outcome == "unknown"]
         ii = self.schedule.ii
         if self.schedule.status != "feasible" and not unknown:

@@ -83,7 +83,7 @@ def solve_problem(
 
 
 def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget | None = None) -> Solution:
-    """Return a schedule with the smallest II and fewest stages, not settled further; raise `Unschedulable`.
+    """Return a schedule with the smallest II found and fewest stages, not settled; raise `Unschedulable` if none.
 
     It comes with what is proven.
     """
@@ -256,7 +256,7 @@ class _IntervalSweep:
         return self.known
 
     def find_by_all_heuristics(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """Return the II and starts of the best of all heuristics, or of `reachable` if time or work is short."""
+        """Return the II and starts (None: none) of the best heuristic, or of `reachable` if time or work is short."""
         found, start = self.reachable(ii, last)
         work = _PLACINGS_PER_ANSWER * heuristic.estimate_placing_work(self.problem, ii)
         if self.budget.seconds_left() == inf and work <= _WORK_FOR_ANSWER:
@@ -286,7 +286,7 @@ class _IntervalSweep:
         return answer.ii
 
     def end_sweep(self, ii: int, last: int, known: tuple[int, ...] | None) -> FoundSchedule:
-        """Record the intervals from `ii` on as skipped, and return the known or the serial schedule."""
+        """Record IIs from `ii` to `last` as skipped; return the schedule `known` at `last`, or the serial one."""
         self.stages_proven = False
         why = "skipped: the search budget is spent" if self.budget.is_spent else "skipped: time is up"
         self.attempts += (Attempt(at, "unknown", "solver", why) for at in range(ii, last))
@@ -305,7 +305,7 @@ class _IntervalSweep:
         return ii
 
     def attempt_interval(self, ii: int, effort: float, known: tuple[int, ...] | None) -> Answer:
-        """Look for a schedule at one II, heuristic or by the solver, and then for the fewest stages at it.
+        """Look for a schedule at one II, `known` or the solver's (None), then for the fewest stages; return the answer.
 
         A model of few stages comes first: it is small, and finds most schedules. Only the model of all stages refutes
         the II.

@@ -60,7 +60,10 @@ def solution_from_json(json: object) -> Solution:
 
 
 def problems_from_json(json: object) -> list[tuple[Problem, int | None]]:
-    """Return the problems of a file, in any of its three forms, each with the best II that the file records."""
+    """Return the problems of a list, a problem or an exchange form, each with the best II recorded there, else None.
+
+    Raise `TextError` for anything else.
+    """
     if isinstance(json, list):
         return [(problem_from_json(member), None) for member in json]
     if isinstance(json, dict) and "problem" in json:

@@ -128,7 +128,7 @@ def _record_groups(problem: Problem, schedule: Schedule) -> dict[str, Any]:
 
 
 def _record_attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[str, Any]:
-    """Return the record of a range of attempts with the same outcome and reason: from `from` to `ii`."""
+    """Return the record of the attempts from `first` to `last`, of one outcome and reason: IIs and total effort."""
     efforts = (attempt.effort for attempt in solution.attempts if first.ii <= attempt.ii <= last.ii)
     return {"from": first.ii, **text.encode_json(last), "effort": sum(efforts)}
 
@@ -355,7 +355,7 @@ class KernelRequest(text.OpenRecord):
 
 
 def read_kernel_request(source: str) -> KernelRequest:
-    """Return the constants, threads and tiles that a trace's text records as requested by its kernel."""
+    """Return the constants, threads and tiles requested by a trace's kernel; raise `TraceError` for no trace."""
     return schema.read_record(KernelRequest, parse_trace(source), "tilec")
 
 

@@ -31,7 +31,7 @@ _MOST_LINKS = 40  # as Linux follows
 
 
 def read_source(path: str) -> SourceFile:
-    """Return the kernel file at `path`; raise an error if it is missing, a directory, binary or not UTF-8."""
+    """Return the kernel file at `path`; raise an error if it is missing, a directory, large, binary or not UTF-8."""
     data = read_bytes(path, LARGEST_SOURCE)
     refuse_binary(path, data)
     return SourceFile(path, decode_text(path, data))

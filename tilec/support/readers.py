@@ -23,7 +23,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text; raise ValueError for infinities, NaN, lone surrogates or deep nesting."""
+    """Return a JSON text's value; raise ValueError if malformed or deep, or for infinities, NaN, lone surrogates."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:

@@ -45,7 +45,7 @@ def render_diagnostic(diagnostic: Diagnostic, source: SourceFile | None = None) 
 
 
 def _visible_labels(diagnostic: Diagnostic, source: SourceFile | None) -> list[tuple[Label, bool]]:
-    """Return the labels that point at existing source lines, each once, and whether each is the primary one."""
+    """Return the labels at existing lines of the source, each with whether it is the primary; none without a source."""
     if source is None:
         return []
     primary = [] if diagnostic.primary is None else [(diagnostic.primary, True)]

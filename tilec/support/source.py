@@ -62,9 +62,7 @@ class SourceFile:
         return whole.hexdigest()
 
     def whole_line(self, line: int, file: str = "") -> Span | None:
-        """Return the span of a line, without leading spaces, of this or an imported file; None if there is no such
-        line.
-        """
+        """Return the span of a line without leading spaces, in an imported file or else this; None if it has none."""
         name = file if file in self.imported else ""
         lines = self.imported[name].lines if name else self.lines
         if not 0 < line <= len(lines):

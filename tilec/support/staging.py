@@ -177,7 +177,7 @@ _SEAL = 65  # a hash in hexadecimal digits, and a line feed
 
 
 def read_entry(path: Path, key: str) -> bytes:
-    """Return the data that `write_entry` wrote for this key; raise ValueError for a changed or wrong entry.
+    """Return the data written under this key; raise ValueError for a wrong entry, OSError for a missing one.
 
     Files that are not regular or too large are not read.
     """

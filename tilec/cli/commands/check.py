@@ -82,7 +82,7 @@ def _check_kernels(kernels: tuple[str, ...], jobs: int, library: bool, **given: 
 def _note_other_target(
     result: CompileResult, target: str, options_for: Callable[[str], CompileOptions]
 ) -> CompileResult:
-    """Return the result with a note in place of errors that say `target` lacks a feature, if another machine has it.
+    """Return the result, or another machine's with a note if all errors say that `target` lacks what that one has.
 
     The result stays unless each error is of this sort and a more capable machine accepts the kernel.
     """

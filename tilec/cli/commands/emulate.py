@@ -115,7 +115,7 @@ LaunchOptions = tuple[str | None, str | None, str | None, int | None]
 
 
 def parse_launch(launch: LaunchOptions) -> LaunchGeometry:
-    """Return the launch geometry of a PTX file: one block and no cluster unless the options say otherwise."""
+    """Return a PTX file's launch geometry, by default one block, no cluster; raise `bad-argument` without --block."""
     from tilec.driver.emulation.emulate_ptx import LaunchGeometry, parse_extents
 
     grid, block, cluster, smem = launch

@@ -87,7 +87,7 @@ class _Wanted:
 
 
 def _parse_contents(text: str) -> tuple[str, int | tuple[int, ...]]:
-    """Parse `NAME=N` or `NAME=N,N,…`, the value of --contents."""
+    """Return name and elements of `NAME=N` or `NAME=N,N,…`, the value of --contents; raise a usage error if wrong."""
     name, _, listed = text.partition("=")
     numbers = listed.split(",")
     if not name.isidentifier() or not all(number.removeprefix("-").isdecimal() for number in numbers):
@@ -143,7 +143,7 @@ def _get_index_path(html: str | None, places: Sequence[str | None]) -> str | Non
 def _report_page(
     source: SourceFile, options: CompileOptions, page: str | None, wanted: _Wanted, rows: list[IndexRow]
 ) -> dict[str, bytes]:
-    """Compile and print the report, append the kernels' rows to `rows`, and return the page by its path, if any."""
+    """Compile and print the report; for a `page`, append to `rows`, and return the page's bytes by its path."""
     from tilec.driver import build as driver
 
     observer = driver.Observer()

@@ -132,7 +132,7 @@ def _is_address(word: str) -> bool:
 
 
 def _split_scheduler(engine: str, given: str) -> tuple[str | None, str]:
-    """Return the engine's address (None without) and the scheduler of pipelines; fail if the two do not fit.
+    """Return engine address or None, and the scheduler of pipelines, the default beside an address; fail if they clash.
 
     An address needs an engine, and an engine an address.
     """

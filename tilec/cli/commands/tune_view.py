@@ -73,7 +73,7 @@ def format_microseconds(outcome: Outcome, gpu: str, clock_mhz: int) -> str:
 def make_best_table(
     built: Sequence[tuple[Point, Outcome]], gpu: str, clock_mhz: int, baseline: Point | None = None
 ) -> Table:
-    """Return a table of the baseline and the ten best trials, with each one's changes to the baseline.
+    """Return a table of the baseline, if given, and the ten best trials, each with its changes to the baseline.
 
     Trials that differ only in options which change nothing share a row.
     """
@@ -98,7 +98,10 @@ def make_best_table(
 
 
 def _merge_rows(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> list[tuple[list[Point], Outcome]]:
-    """Return the rows of the table, the baseline's first; points with equal constants and outcome share a row."""
+    """Return the table's rows, the baseline's first; points with equal constants and equal outcome share a row.
+
+    Measured times may differ.
+    """
     rows: dict[tuple[object, ...], tuple[list[Point], Outcome]] = {}
     for point, outcome in sorted(built, key=lambda trial: trial[0] != baseline):
         constants = tuple((name, value) for name, value in point if not name.startswith(OPTION_PREFIX))

@@ -48,7 +48,7 @@ def emit_cluster_barrier(builder: Builder) -> None:
 
 
 def prepare_role(role: warp.Role, state: State) -> None:
-    """Compute in the role's state what its operations need of the cluster: shares, mates, pair and head."""
+    """Emit, and set in `state`, what the role's operations need of the cluster: shares, mates, pair and head."""
     operations = list(warp.walk_operations(role.body))
     for axes in dict.fromkeys(op.shared for op in operations if isinstance(op, warp.TmaLoad) and op.shared):
         state.shares[axes] = _prepare_share(axes, state)
@@ -145,7 +145,7 @@ def address_in_leader(barrier: Address, cursor: warp.Cursor, leader: LeaderBlock
 
 
 def emit_peer_wait(state: State) -> None:
-    """Emit the wait of a warp for its counterpart in the pair's other block, by an mbarrier in each block.
+    """Emit a warp's wait, possible once only, for its counterpart in the pair's other block, by mbarriers.
 
     The cluster's barrier would not do: other roles have ended, or still wait for these blocks' rings.
     """
@@ -207,10 +207,11 @@ HIGH_BIT = 1 << 31
 
 
 def emit_grid_sync(op: warp.GridSync, state: State) -> None:
-    """Emit a barrier of all blocks of the grid, by a counter in global memory that thread 0 of each adds to.
+    """Emit a barrier of all blocks of the grid, by a counter in global memory; the role's TMA stores are awaited first.
 
-    The arrivals of all blocks add up to the counter's highest bit, so that each barrier flips this bit and leaves the
-    others 0 for the next one. All threads of a block arrive and leave together.
+    The role's first thread adds to the counter. The arrivals of all blocks add up to the counter's highest bit, so that
+    each barrier flips this bit and leaves the others 0 for the next one. All threads of a block arrive and leave
+    together.
     """
     builder = state.builder
     if any(isinstance(inner, warp.TmaStore) for inner in warp.walk_operations(state.role.body)):

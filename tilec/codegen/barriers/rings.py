@@ -54,7 +54,7 @@ class RingProtocol:
 
     @contextmanager
     def skip_uncounted_blocks(self, ring: warp.Ring, state: State) -> Iterator[None]:
-        """Emit the code inside for the cluster's first block alone, if only it hears of releases; else as it is.
+        """Let the code emitted inside run in the cluster's first block only, if only it hears of releases; else in all.
 
         The others learn of empty versions by the multicast answers (PTX ISA, clusterlaunchcontrol.try_cancel,
         multicast).
@@ -70,7 +70,7 @@ class RingProtocol:
         self.addresses.forget_positions()
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Emit a loop that waits for the cursor's version to be empty, or else to be full."""
+        """Emit a loop that waits until the cursor's version is empty, if `empty`, else full, by the cursor's parity."""
         parity = self.addresses.positions[cursor.name].parity
         assert parity is not None
         emit_phase_wait(address_ring_barrier(state, cursor.name, cursor.ring, empty=empty), parity, state)
@@ -89,9 +89,9 @@ class RingProtocol:
         clusters.emit_release_to_mates(ring, cursor, state)
 
     def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Emit the arrival at the version's empty or full barrier, by each warp or by each thread, as its ring says.
+        """Emit an arrival at the version's empty or full barrier, in the first block of a pair or cluster if it counts.
 
-        A warp arrives once its threads are done.
+        Each warp or each thread arrives, as the ring says. A warp arrives once its threads are done.
         """
         ring = self.find_ring(cursor)
         if ring.by == "warp":
@@ -105,7 +105,7 @@ class RingProtocol:
         self.builder.emit(f"mbarrier.arrive.{space}.b64", Reg("_"), address, guard=elected)
 
     def gather(self, ring: warp.Ring, state: State) -> None:
-        """Emit a warp synchronisation after its threads used a version, unless only wgmma reads the ring's tiles.
+        """Emit a warp synchronisation after use of a version; none for one thread or tiles that only wgmma reads.
 
         Waiting for wgmma is for the whole warp already.
         """
@@ -117,7 +117,8 @@ class RingProtocol:
     def advance(self, cursor: warp.Cursor, behind: warp.Cursor | None = None) -> None:
         """Emit the step of a cursor to the next version, from the last to the first with the other parity.
 
-        The cursor `behind`, if given, is already at the next version, whose position is copied.
+        Addresses computed from the cursor become invalid. If the cursor has no parity, and `behind` is given, which is
+        already at the next version, the position of `behind` is copied.
         """
         builder = self.builder
         position, ring = self.addresses.positions[cursor.name], self.find_ring(cursor)

@@ -73,7 +73,7 @@ def _make_gather(op: CpAsync) -> Gather:
 
 
 def emit_tma_load(op: TmaLoad, state: State) -> None:
-    """Emit a TMA load of one box per panel of a tile, or of this block's slice of a multicast tile.
+    """Emit a TMA load of a box per panel of a tile, or of this block's slice of a multicast tile; announce it if asked.
 
     The bytes complete on the full barrier of the ring's version, or on the kernel's own barrier.
     """
@@ -124,7 +124,7 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:
-    """Emit a TMA store of a tile as one bulk group, by the role's first thread or one in each warpgroup.
+    """Emit a TMA store or reduction of a tile as one bulk group, by the role's first thread or one in each warpgroup.
 
     All threads that ever store commit a group each time, so that their groups have equal numbers.
     """
@@ -205,7 +205,7 @@ def address_ring_barrier(state: State, cursor: str, ring: str, *, empty: bool) -
 
 
 def emit_try_cancel(op: TryCancel, state: State) -> None:
-    """Emit the request to take over a block that has not begun; the answer completes on a barrier."""
+    """Emit the request to take over a block that has not begun, answered on the op's barrier, or else on the ring's."""
     builder = state.builder
     answer = state.addresses.address_shared_element(op.answer, (tile.int32_const(0),), op.cursors)
     if op.barrier is None:
@@ -218,9 +218,9 @@ def emit_try_cancel(op: TryCancel, state: State) -> None:
 
 
 def _emit_multicast_cancel(op: TryCancel, answer: Address, state: State) -> None:
-    """Emit the cancel request by the only thread, in the cluster's first block, answered to all its blocks.
+    """Emit the cancel request of a one-thread role: the first block of a cluster asks for all, else each for itself.
 
-    The answer completes on the barrier of each block.
+    The answer completes on the full barrier of the cursor's version, in each block that gets it.
     """
     assert state.role.single_thread
     (cursor,) = op.cursors

@@ -15,7 +15,10 @@ _WORDS: dict[int, RegisterClass] = {16: "b16", 32: "b32", 64: "b64"}
 
 
 def select_vector_width(store: Store, target: Target) -> int:
-    """Return how many neighbours one red instruction can combine for this store: 1 without a vector form (PTX red)."""
+    """Return the most elements that one red instruction adds for this store: 1, 4 float32, or 2 or 8 16-bit floats.
+
+    More than 1 only in sums: of global elements on targets with a vector form, or of pairs of 16-bit floats.
+    """
     dtype = store.buffer.dtype
     if store.atomic != "add" or not _has_instruction(store, target):
         return 1
@@ -74,7 +77,7 @@ def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | 
 
 
 def _select_operation(store: Store, dtype: DType) -> str:
-    """Return the operation and type of an atom or red instruction, such as `add.u64`."""
+    """Return the operation and type of a store's atom or red instruction, as `add.u64`; InternalError if none."""
     match store.atomic:
         case "add" if dtype.is_float:
             name = {"float16": "noftz.f16", "bfloat16": "noftz.bf16"}.get(dtype.name, f"f{dtype.bits}")
@@ -92,7 +95,10 @@ def _select_operation(store: Store, dtype: DType) -> str:
 
 
 def _pack_values(operation: str, values: list[Reg], state: State) -> tuple[str, Reg | Vector]:
-    """Return the operation name and operand for several values: 16-bit floats as pairs, words as a vector."""
+    """Return the operation, made from one such as `add.f32`, and the operand for several values.
+
+    16-bit floats are pairs, several words a vector.
+    """
     name, dtype = operation.rsplit(".", 1)
     words = values
     if dtype in ("f16", "bf16") and len(values) > 1:
@@ -106,7 +112,7 @@ def _pack_values(operation: str, values: list[Reg], state: State) -> tuple[str, 
 def _emit_compare_and_swap(
     store: Store, address: Address, value: Reg, guard: Reg | None, order: str, state: State
 ) -> Reg:
-    """Emit a compare-and-swap loop that stores the combined value, and return the element's previous value."""
+    """Emit a loop that stores the combined value; return the element's previous value, 0 where the guard fails."""
     builder, dtype, scope = state.builder, store.buffer.dtype, store.buffer.scope
     cls, bits = get_register_class(dtype), f"b{dtype.bits}"
     held = builder.create(cls, f"mov.{cls}", ZERO.get(cls, Imm(0)))

@@ -83,7 +83,7 @@ class _Sweep:
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
 
     def leaves_loads_unchanged(self) -> bool:
-        """Return whether the nest changes none of the elements that it reads from memory, nor their indices."""
+        """Return whether the nest neither changes what it reads from memory, nor indices, nor keeps previous values."""
         written = {store.buffer.name for store in self.stored}
         read = [e for ld in self.memory_loads for e in tile.walk_expr(ld)]
         if any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in written) for e in read):
@@ -106,9 +106,9 @@ class _Sweep:
         return [buffer for buffer in (*(store.buffer for store in self.stored), *read) if buffer.in_registers]
 
     def find_shared_conditions(self) -> tuple[tile.Expr, ...]:
-        """Return the conditions that all steps of a per-thread nest share; none for other nests or with definitions.
+        """Return the conditions of every step of a per-thread nest, constant in a run; none for other nests.
 
-        Where they fail a thread reads nothing.
+        There are none either if the nest has definitions. Where a condition fails a thread reads nothing.
         """
         if not self.op.nest.is_per_thread or not self.body or any(isinstance(a, Definition) for a in self.body):
             return ()
@@ -185,7 +185,7 @@ class _Sweep:
                 self.emit_output(a, run)
 
     def group_steps(self) -> list[list[Step]]:
-        """Return the steps in groups: stores to neighbouring elements together, every other step alone."""
+        """Return the steps one by one, but stores to successive elements as one group if the nest is independent."""
         made: list[list[Step]] = []
         for a in self.body:
             if self.is_independent and made and stores_next_element(made[-1][-1], a):
@@ -215,9 +215,9 @@ class _Sweep:
     # ---- loads ----
 
     def prefetch_loads(self, steps: list[Step], run: _Run) -> None:
-        """Load from memory into `run.loaded` the elements that the steps read, under their masks in order.
+        """Add to `run.loaded` the memory elements that the steps read and that it lacks; set the run's masks.
 
-        Neighbours are loaded together: those of a run, or else those of one lane.
+        Loads are ordered by their masks. Neighbours are loaded together: those of a run, or else those of one lane.
         """
         needed: dict[tile.Load, Step] = {}
         for a in steps:
@@ -354,7 +354,7 @@ class _Sweep:
     def load_lanes(
         self, load: tile.Load, run: _Run, width: int, together: int = 1, lanes: range | None = None
     ) -> list[Operand]:
-        """Load an element for these lanes (default: all), `width` per access, and return a value for each lane.
+        """Load an element in all lanes, or by accesses that begin at `lanes`, of `width` each; return the values.
 
         `together` lanes share each element.
         """
@@ -368,7 +368,7 @@ class _Sweep:
     def read_elements(
         self, load: tile.Load, indices: tuple[tile.Expr, ...], run: _Run, lane: int, width: int
     ) -> list[Operand]:
-        """Emit a guarded load of `width` neighbours, and return their values; reuse those of a recent equal load."""
+        """Emit a guarded load of `width` neighbours and return their values; independent nests reuse recent loads."""
         first_copy = self.first_copy if load.buffer.name in self.overwritten else ()
         indices = self.scalars.settle_indices(indices)
         guard = self.emit_guard(load.buffer, indices, (*run.inside, *first_copy), reads=True)
@@ -415,7 +415,7 @@ class _Sweep:
     def emit_guard(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], more: tuple[tile.Expr, ...], reads: bool = False
     ) -> Reg | None:
-        """Return a predicate for an access: `more` holds and the indices are inside the tensor; None if always so.
+        """Return a predicate that `more` holds and indices are inside, if global or read; None if it always holds.
 
         Reads of shared tiles are checked too, since an unused element is read as well, as in `s[i - 1] if i > 0 else
         0`.
@@ -473,7 +473,7 @@ class _Sweep:
             self.write_values(a, indices, values, run, lane)
 
     def assign_neighbours(self, group: list[Assignment], run: _Run) -> None:
-        """Emit a group of stores to neighbouring elements: one access per lane, or per store if its run is adjacent."""
+        """Emit a group of stores to neighbouring elements: each along its run if that is adjacent, else by lanes."""
         first = group[0].store
         self.locate(group[0])
         if self.find_access_width(first.buffer, first.indices, run) > 1 and not self.may_vary(group[0].conditions):
@@ -525,7 +525,7 @@ class _Sweep:
         add_to_part(store, self.state.fragments[store.buffer.name][place], value, guard, self.state)
 
     def combine(self, a: Assignment, run: _Run) -> None:
-        """Emit a store's atomic operation for all lanes, as many at once as possible, and bind the previous value."""
+        """Emit a store's atomic operation for all lanes, vectors if possible; bind previous values in `run.values`."""
         store = a.store
         width = 1
         if not self.may_vary(a.conditions) and store.previous is None:
@@ -581,7 +581,7 @@ class _Sweep:
         self.builder.emit(f"mov.{cls}", target, value, guard=guard)
 
     def assign_words(self, store: tile.Store, run: _Run) -> None:
-        """Emit the moves of the run's elements, packed into 32-bit words, to a fragment that is held as words."""
+        """Emit the moves, without a guard, of the run's packed elements to a fragment that is held as words."""
         values = self.pack_values(store.buffer.dtype, [(store.value, lane) for lane in range(self.run_length)], run)
         first = self.find_fragment_register(store.buffer, store.indices, run, 0) // count_per_word(store.buffer)
         for target, value in zip(self.state.words[store.buffer.name][first:], values, strict=False):

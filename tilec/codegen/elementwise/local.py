@@ -72,7 +72,7 @@ def _find_constant(position: tile.Expr, state: State) -> int | None:
 
 
 def _emit_move(buffer: tile.Buffer, target: Reg, value: Operand, guard: Reg | None, state: State) -> None:
-    """Emit the move of a value to a register of the array's type, where the guard holds."""
+    """Emit the move of a value to a register of the array's type, where the guard holds; always if it is None."""
     cls = get_register_class(buffer.dtype)
     if cls == "pred":
         value = state.scalars.ensure_register(value, buffer.dtype)
@@ -80,7 +80,7 @@ def _emit_move(buffer: tile.Buffer, target: Reg, value: Operand, guard: Reg | No
 
 
 def add_to_part(store: tile.Store, part: Reg, value: Reg, guard: Reg | None, state: State) -> None:
-    """Emit the reducer's operation on a thread's partial result and a value, where the guard holds."""
+    """Emit the update of register `part` by the reducer's operation and a value, where the guard holds, if given."""
     dtype = store.buffer.dtype
     assert store.atomic is not None
     held, added = tile.Var("%part", dtype), tile.Var("%added", dtype)
@@ -94,7 +94,10 @@ def add_to_part(store: tile.Store, part: Reg, value: Reg, guard: Reg | None, sta
 def add_to_indexed_part(
     store: tile.Store, indices: tuple[tile.Expr, ...], value: Reg, guard: Reg | None, state: State
 ) -> None:
-    """Combine a value with the thread's partial result at an index, by comparisons if it is known at run time only."""
+    """Emit the update of the thread's partial result at an index; nothing if the index is outside.
+
+    A run-time index is compared with each place.
+    """
     buffer = store.buffer
     layout, registers = state.layouts[buffer.name], state.fragments[buffer.name]
     position = _compute_position(buffer, indices)

@@ -38,7 +38,7 @@ def locate_element(buffer: Buffer, indices: tuple[Expr, ...]) -> ElementPlace:
 
 
 def group_rows(places: Sequence[tuple[ElementPlace, T]]) -> list[list[tuple[ElementPlace, T]]]:
-    """Group elements whose last indices differ by a constant only, sorted by this constant and without repeats."""
+    """Group elements whose indices differ only by a constant in the last, sorted by it; keep the first of equals."""
     found: dict[object, dict[int, tuple[ElementPlace, T]]] = {}
     for place, owner in places:
         found.setdefault(place.row, {}).setdefault(place.last.constant, (place, owner))
@@ -48,7 +48,7 @@ def group_rows(places: Sequence[tuple[ElementPlace, T]]) -> list[list[tuple[Elem
 def split_row(
     row: Sequence[tuple[ElementPlace, T]], most_bytes: int, panel: int | None
 ) -> list[list[tuple[ElementPlace, T]]]:
-    """Split the elements of one row into groups for one access each: adjacent, aligned, at most `most_bytes`.
+    """Split the elements of one row into accesses: 1, 2, 4 … adjacent elements, aligned, of at most `most_bytes`.
 
     An access is wholly inside or outside the tensor. `panel` is the number of contiguous elements of a shared tile's
     row.

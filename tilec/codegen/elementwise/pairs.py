@@ -79,7 +79,7 @@ def _emit_paired_operation(
 
 
 def _emit_paired_integers(first: LaneExpr, second: LaneExpr, dtype: DType, scalars: Scalars) -> Reg | None:
-    """Emit the conversion of two small integers to a pair of floats by bits; None if they are not small enough."""
+    """Emit the conversion of two integers to a float pair by bits; None if too large or with other constant terms."""
     ones, builder = _INTEGER_BIASES[dtype], scalars.builder
     forms = [affine_form(expr) for expr, _ in (first, second)]
     low, high = (form.without_constant() for form in forms)

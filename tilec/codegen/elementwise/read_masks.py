@@ -89,7 +89,7 @@ class _Masks:
 
 
 def ranks(masks: dict[tile.Load, Path]) -> dict[Path, int]:
-    """Number the masks so that the elements which a mask's conditions read have masks of lower numbers."""
+    """Return a number for each mask, above the numbers of the masks of what its conditions read; 0 for an empty one."""
     found: dict[Path, int] = {}
 
     def rank(mask: Path) -> int:

@@ -79,9 +79,7 @@ def list_steps(nest: tile.Parallel) -> list[Step]:
         values: dict[tile.Var, tile.Expr],
         span: Span,
     ) -> None:
-        """Record a definition if the nest writes what the value reads, or it is computed once; else keep it to
-        substitute.
-        """
+        """Record a definition if the nest writes what the value reads, or it is computed once; else add to `values`."""
         value = tile.substitute_variables(value, values)
         if any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(value)):
             found.append(Definition(var, value, conditions, span))
@@ -123,7 +121,7 @@ def _substitute_values(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> 
 
 
 def stores_next_element(before: Step, after: Step) -> bool:
-    """Return whether both steps are plain stores under equal conditions, `after` to the element next to `before`'s."""
+    """Return whether both steps are plain memory stores under equal conditions, `after` to the next element."""
     if not isinstance(before, Assignment) or not isinstance(after, Assignment):
         return False
     one, other = before.store, after.store

@@ -213,7 +213,7 @@ class MathFunctions:
         return self.select(self.compare("eq", x, make_f32(0.0)), make_f32(-math.inf), result)
 
     def pow(self, x: Reg, y: Reg) -> Reg:
-        """Emit x to the power y, by the logarithm of |x|; NaN for a negative x unless y is a whole number."""
+        """Emit x to the power y, by the logarithm of |x|: 1 if y is 0, NaN for a negative x unless y is whole."""
         size = self.emit_op("abs", x)
         logarithm = self.emit_op("lg2.approx", size) if self.fast else self.log2(size)
         result = self.emit_op("ex2.approx", self.mul(y, logarithm))
@@ -300,7 +300,7 @@ class MathFunctions:
         return self.select(exists, result, make_f32(math.nan))
 
     def _split_float(self, bits: Reg) -> tuple[Reg, Reg]:
-        """Emit the significand of an unsigned number, as an integer, and its biased exponent."""
+        """Emit a non-negative float's significand, as an integer, and biased exponent, 1 for a subnormal."""
         exponent = self.emit_word("shr.u32", bits, Imm(23))
         significand = self.emit_word("and.b32", bits, Imm(0x7FFFFF))
         is_normal = self.builder.create("pred", "setp.ne.u32", exponent, Imm(0))

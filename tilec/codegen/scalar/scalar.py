@@ -110,13 +110,13 @@ class Scalars:
         self.changing = before
 
     def reuse_result(self, what: object, operands: Sequence[Operand], compute: Callable[[], Reg]) -> Reg:
-        """Return an operation's earlier result if none of its operands can have changed, else compute it anew."""
+        """Return an operation's earlier result if, in `assume_changing_only`, no operand changes; else compute it."""
         if self.changing is None or any(operand in self.changing for operand in operands):
             return compute()
         return self.compute_once((what, *operands), compute)
 
     def reuse_instruction(self, cls: RegisterClass, opcode: str, operands: Sequence[Operand]) -> Reg:
-        """Return an instruction's earlier result if no operand can have changed, else emit it."""
+        """Return an instruction's earlier result if, in `assume_changing_only`, no operand changes; else emit it."""
         return self.reuse_result(opcode, operands, lambda: self.builder.create(cls, opcode, *operands))
 
     def mark_hoist_place(self) -> None:
@@ -186,7 +186,10 @@ class Scalars:
     # ---- conditions ----
 
     def list_bounds(self, index: tile.Expr, extent: tile.Extent) -> list[tile.Expr]:
-        """Return the conditions for 0 ≤ index < extent, without those that the known ranges prove."""
+        """Return the conditions for 0 ≤ index < extent, without those that the known ranges prove.
+
+        The test against an extent that is known only at launch stays.
+        """
         form = affine_form(index)
         low, high = self.find_interval(index)
         found: list[tile.Expr] = []
@@ -212,7 +215,7 @@ class Scalars:
     # ---- values ----
 
     def get_register(self, expr: tile.Expr, read: ReadElement | None = None) -> Reg:
-        """Emit an expression and return its value in a register, constants too; `read` gives its elements."""
+        """Emit an expression and return its value in a register; `read` (None: `read_uniform`) gives its elements."""
         value = self.get_operand(expr, read)
         return value if isinstance(value, Reg) else self.materialise(value, expr.dtype)
 
@@ -225,7 +228,11 @@ class Scalars:
         return self.builder.create(cls, f"mov.{cls}", value)
 
     def get_operand(self, expr: tile.Expr, read: ReadElement | None = None) -> Operand:
-        """Emit an expression unless its value is known in a scope, and return the operand; constants stay immediate."""
+        """Return an expression's operand: an immediate constant, one known in a scope, or emitted now.
+
+        A constant 16-bit float is a register. Integers and booleans that read no element are kept in the scope.
+        InternalError for a variable without a value.
+        """
         if isinstance(expr, tile.Const):
             if expr.dtype.kind == "bool":
                 return Imm(int(bool(expr.value)))
@@ -399,7 +406,7 @@ class Scalars:
         return self.emit_float_operation(op, x, y, "f64" if dtype.bits == 64 else "f32")
 
     def emit_float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
-        """Emit a float32 or float64 operation (class `f32` or `f64`); division may be approximate for float32."""
+        """Emit an operation of class `f32` or `f64`; f32 division is approximate with fast math or without calls."""
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
         # Without `.rn` the assembler may fuse a product and a sum.
         rn = "" if self.may_fuse else ".rn"
@@ -488,7 +495,10 @@ class Scalars:
     # ---- conversions and choices ----
 
     def emit_conversion(self, value: Operand, source: DType, target: DType) -> Operand:
-        """Emit the conversion of a value between two types; equal types give the value itself."""
+        """Emit the conversion of a value to another type; a float becomes the integer towards 0, within range, a NaN 0.
+
+        Integers are cut to the type's bits; equal types give the value itself.
+        """
         emit = self.builder.create
         if source == target:
             return value

@@ -43,7 +43,7 @@ LANE = extract_digit(tile.THREAD, 1, 32)
 
 
 def compute_warp_origin(layout: Fragment, lane_axes: int) -> tuple[tile.Expr, ...]:
-    """Return the coordinates, as expressions of the thread, where the warp's block starts: those of its lane 0."""
+    """Return the coordinates of lane 0 of a warp or warpgroup, as expressions, with its first `lane_axes` axes at 0."""
     lanes = 1
     for axis in layout.threads[:lane_axes]:
         lanes *= axis.size

@@ -246,7 +246,10 @@ def _emit_accumulate_test(op: warp.TensorMma, state: State, always: Reg) -> Reg:
 
 
 def _compute_offset(buffer: tile.Buffer, k_major: bool, mn: int, k: int, state: State) -> int:
-    """Return the byte offset of element (mn, k) in the operand's shared tile, before the swizzle."""
+    """Return the byte offset of an operand's element (mn, k) in its shared tile, before the swizzle.
+
+    `k_major`: rows of the tile run along K.
+    """
     return compute_tile_byte(state.addresses.tiles[buffer.name].layout, k_major, mn, k)
 
 
@@ -283,9 +286,9 @@ def _advance_descriptor(descriptor: Reg, offset: int, state: State) -> Reg:
 
 
 def emit_commit(ring: warp.Ring, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-    """Emit the tensor cores' arrival at a ring slot's full or empty barrier, in every block that shares the slot.
+    """Emit the tensor cores' arrival at a slot's full or empty barrier, in a pair's blocks or in those that share it.
 
-    It happens once the thread's earlier products are done.
+    Blocks that are no pair share only empty slots. It happens once the thread's earlier products are done.
     """
     barrier, blocks = address_ring_barrier(state, cursor.name, ring.name, empty=empty), None
     if ring.paired or (empty and ring.shared):
@@ -298,7 +301,7 @@ def emit_commit(ring: warp.Ring, cursor: warp.Cursor, state: State, *, empty: bo
 
 
 def emit_tensor_move(op: warp.TensorLoad | warp.TensorStore, state: State) -> None:
-    """Emit tcgen05.ld or st between a fragment and columns of a tile, and note loaded words for the wait.
+    """Emit tcgen05.ld or st between a fragment and columns of a tile; keep loaded words in `state.loaded` for the wait.
 
     Each warp accesses the quarter of the lanes with its rows, 16 lanes at a time: 256 bits of each for accumulators,
     128 for operands.

@@ -76,7 +76,7 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
 
 
 def _list_modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:
-    """Return wgmma's last operands: signs of A and B for floats, then MN-major flags of 16-bit shared operands.
+    """Return wgmma's last operands: signs for floats, then MN-major flags of 16-bit A, if shared, and B; else none.
 
     Flags are for A (K, M) and B (K, N).
     """
@@ -101,14 +101,20 @@ def _make_uniform(expr: tile.Expr) -> tile.Expr:
 
 
 def compute_tile_byte(layout: SharedLayout, k_major: bool, mn: int, k: int) -> int:
-    """Return the byte offset of element (mn, k) of an operand in its tile, before the swizzle."""
+    """Return the byte offset of an operand's element (mn, k) in its tile, before the swizzle.
+
+    `k_major`: rows of the tile run along K.
+    """
     row, column = (mn, k) if k_major else (k, mn)
     panel, inside = divmod(column, layout.panel)
     return panel * layout.panel_bytes + (row * layout.panel + inside) * layout.element_bytes
 
 
 def _compute_offset(state: State, part: tile.Region, k_major: bool, mn: int, k: int) -> tile.Expr:
-    """Return the expression of the byte offset of a region's element (mn, k) in its tile, before the swizzle."""
+    """Return the byte offset, as an expression, of a region's element (mn, k) in its tile, before the swizzle.
+
+    `k_major`: rows of the tile run along K.
+    """
     row, column = (mn, k) if k_major else (k, mn)
     layout = state.addresses.tiles[part.buffer.name].layout
     indices = matrix.index_part(part, tile.int32_const(row), tile.int32_const(column))

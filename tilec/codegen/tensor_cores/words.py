@@ -29,7 +29,7 @@ def count_per_word(buffer: Buffer) -> int:
 def find_word_fragments(
     role: warp.Role, layouts: Mapping[str, Fragment], tensor: Sequence[warp.TensorTile]
 ) -> frozenset[Buffer]:
-    """Return the role's fragments of small floats that only products use, so that they are held as packed words."""
+    """Return the role's small-float operands of products or tensor stores that are filled and used by whole words."""
     packed = {tile.buffer for tile in tensor if tile.per_column > 1}
     factors: set[Buffer] = set()
     one_by_one: set[str] = set()
@@ -87,7 +87,7 @@ def _zip_register_pairs(name: str, state: State) -> Iterator[tuple[tuple[Reg, Re
 
 
 def find_filled_fragment(nest: Parallel, layout: Fragment, layouts: Mapping[str, Fragment]) -> str | None:
-    """Return the fragment that a nest only fills, in its own layout and from registers alone; else None."""
+    """Return the name of the fragment that a nest's only store fills from other registers, in its layout; else None."""
     match nest.body:
         case (Store(buffer=buffer, indices=indices, atomic=None),) if indices == nest.vars:
             is_moved = all(read.in_registers and read != buffer for read in find_reads(nest))

@@ -77,7 +77,7 @@ class Comparison:
 
 
 def merge_written_masks(manifest: Manifest, report: Report) -> dict[str, Array]:
-    """Return, for each tensor, the mask of the elements that the sampled blocks wrote."""
+    """Return the mask of the elements that the sampled blocks wrote, by tensor; tensors without a mask are left out."""
     masks: dict[str, Array] = {}
     for param, mask in zip(manifest.params, report.written, strict=True):
         if not isinstance(param, ScalarParam) and mask is not None:
@@ -197,7 +197,7 @@ class _RoundingFlow:
                     assert_never(stmt)
 
     def _follow_leaf(self, stmt: tile.Stmt) -> None:
-        """Record the coarsest rounding of the buffers that a statement writes, from its reads and computed types."""
+        """Record the roundings of what a statement writes, and of summed terms; none for copies of unrounded values."""
         read = self._find_coarsest(find_reads(stmt))
         if isinstance(stmt, tile.TileOp):
             if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
@@ -225,7 +225,7 @@ def _list_computed_types(stmt: tile.Stmt) -> Iterator[DType]:
 def _compare_tensor(
     param: tile.Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
-    """Compare one output with the reference's, element by element; integers must be equal, floats within tolerance."""
+    """Compare an output with the reference's where `mask` is set (None: all), integers exactly, floats nearly."""
     # Double precision, except for integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = decode_values(found, param.dtype).astype(kind)
@@ -267,7 +267,7 @@ def bound_summing_error(kernel: tile.Kernel) -> float:
 def _list_summing_errors(
     body: tuple[tile.Stmt, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
 ) -> Iterator[float]:
-    """Yield a bound on the relative rounding error of each sum in the statements, repeated by the loops around."""
+    """Yield bounds on the relative rounding errors of the statements and their sums, repeated by the loops around."""
     trip_count = math.prod(_count_iterations(loop) for loop in loops)
     for stmt in body:
         inside = (*loops, stmt) if isinstance(stmt, tile.For | tile.While) else loops

@@ -54,7 +54,7 @@ ShowProgress = Callable[[int, int], None]
 
 
 def _find_metadata_tensors(body: tuple[tile.Stmt, ...]) -> dict[str, DType]:
-    """Return the tensors that are copied to sparse products' metadata, each with its product's operand type."""
+    """Return, by name, the tensors that are copied to sparse products' metadata, with the type of the product's A."""
     products = [s for s in tile.walk_statements(body) if isinstance(s, Gemm)]
     tiles = {op.metadata.buffer: op.a.buffer.dtype for op in products if op.metadata is not None}
     copies = (s for s in tile.walk_statements(body) if isinstance(s, Copy) and s.destination.buffer in tiles)
@@ -265,7 +265,7 @@ def prepare_launch(
 ) -> tuple[tuple[int, int, int], KernelArguments, dict[str, Array]]:
     """Return the grid, arguments with workspaces and strides, and dense originals; raise `wrong-input` if one misfits.
 
-    The caller copies results back into those originals of strided tensors.
+    Without blocks the arguments are as given. The caller copies results back into those originals of strided tensors.
     """
     shapes = {name: array.shape for name, array in arguments.tensors.items()}
     sizes = launch_sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.size_scalars()})

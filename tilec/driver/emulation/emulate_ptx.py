@@ -59,9 +59,9 @@ def parse_extents(text: str) -> tuple[int, int, int]:
 
 
 def parse_arguments(texts: Sequence[str]) -> PtxArguments:
-    """Return the parameters that --arg texts describe; equal file and array names give one shared array.
+    """Return the parameters that --arg texts describe; raise an error for a bad text or an array that is missing.
 
-    An array of zeros is saved as arg0, arg1, … by its position.
+    Equal file and array names give one shared array. An array of zeros is saved as arg0, arg1, … by its position.
     """
     opened: dict[str, ArrayFile] = {}
     read: dict[tuple[str, str], Array] = {}
@@ -162,7 +162,7 @@ def emulate_ptx_file(
 
 
 def find_entry(source: SourceFile, entry: str | None) -> str:
-    """Return the given entry name, or that of the file's only kernel; raise an error for bad PTX or several kernels."""
+    """Return the given name, unchecked, or the file's only kernel's; raise an error for bad PTX or several kernels."""
     try:
         module = parse_module(source.text)
     except PtxSyntaxError as error:

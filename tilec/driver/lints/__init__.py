@@ -26,7 +26,7 @@ def run_lints(stage: LintStage[Seen], value: Seen, options: CompileOptions, obse
 
 @contextmanager
 def apply_lints_at_end(options: CompileOptions, observer: Observer) -> Iterator[None]:
-    """Apply --lint after the block: raise all lint warnings as errors, or remove them, or keep them."""
+    """Apply --lint after the block, unless it fails: raise all lint warnings as errors, remove them, or keep them."""
     try:
         yield
     except PipelineStopped:

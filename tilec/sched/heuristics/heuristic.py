@@ -77,7 +77,7 @@ def schedule_by_heuristics(problem: Problem, budget: Budget | None = None, most:
 def _search_with_all_arms(
     problem: Problem, mii: int, budget: Budget | None, most: int | None
 ) -> tuple[int, Starts, str] | None:
-    """Return (II, starts, arm) of the best schedule at the first II from `mii` on that some arm reaches, or None."""
+    """Return (II, starts, arm) of the best schedule at the first II, up to a limit, that some arm reaches; or None."""
     last = mii + _MAX_STEPS * max(1, mii // 64)
     for ii in _list_intervals(mii, last if most is None else min(last, most)):
         affordable = _yield_affordable_arms(ARMS, estimate_placing_work(problem, ii), budget)
@@ -94,7 +94,7 @@ def _evaluate_starts(problem: Problem, ii: int, start: Starts) -> tuple[int, ...
 
 
 def is_serial_by_rule(problem: Problem) -> bool:
-    """Return whether a search is not worthwhile: serial is forced, or few instructions, or none asynchronous.
+    """Return whether serial is forced, or instructions are few or none asynchronous; False if iterations must overlap.
 
     The rule is that of the code generator that these arms are modelled on. Its ops are instructions; an op here is a
     whole tile and counts as many instructions as it has issue cycles.
@@ -112,14 +112,20 @@ def needs_overlap(problem: Problem) -> bool:
 
 
 def try_all_arms(problem: Problem, ii: int) -> tuple[Trial, ...]:
-    """Return for each arm the II that it reaches, tried from `ii` to a sixteenth above; None if it reaches none."""
+    """Return for each arm the II that it reaches, tried from `ii` to a sixteenth above; None if it reaches none.
+
+    In large problems only `modulo` is tried.
+    """
     names = ARMS if len(problem.ops) <= _MAX_OPS else ("modulo",)
     found = ((arm, sweep_with_arm(problem, arm, ii, ii + max(4, ii // 16))) for arm in names)
     return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)
 
 
 def sweep_with_arm(problem: Problem, arm: str, low: int, high: int) -> tuple[int, Starts] | None:
-    """Return the first II from `low` to `high` at which an arm finds a schedule, and its starts; None without."""
+    """Return the first II at which an arm finds a schedule, and its starts; None without.
+
+    IIs from `low` to `high` are tried in steps of a 64th of `low`.
+    """
     found = ((ii, start) for ii in _list_intervals(low, high) if (start := place_ops(problem, ii, arm)) is not None)
     return next(found, None)
 
@@ -130,7 +136,7 @@ def _list_intervals(low: int, high: int) -> range:
 
 
 def _yield_affordable_arms(arms: Iterable[str], work: int, budget: Budget | None) -> Iterator[str]:
-    """Yield the arms one by one, charging the work of each to the budget, until that is spent."""
+    """Yield the arms one by one, charging `work` for each to the budget, until that is spent; all without a budget."""
     for arm in arms:
         if budget is not None:
             if budget.is_spent:
@@ -148,7 +154,7 @@ def place_ops(problem: Problem, ii: int, arm: str = "modulo") -> Starts | None:
 
 
 def _place_with_arms(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator[tuple[Starts, str]]:
-    """Yield the starts that arms find at this II and that verify, each with the arm's name."""
+    """Yield the starts that arms find at this II and that verify, with the arm's name; over 48 ops by `modulo` only."""
     if problem.copies:
         folded, unfold = fold_groups(set_even_lags(problem, ii))
         found = ((unfold(start), arm) for start, arm in _place_with_arms(folded, ii, arms))
@@ -165,7 +171,7 @@ def _place_with_arms(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator
 
 
 def schedule_serially(problem: Problem, least: int) -> tuple[int, Starts]:
-    """Return the II and starts of a schedule with one op after the other, and one group of warps after the other."""
+    """Return the II, `least` or more, and starts of a schedule with ops one by one, and groups of warps one by one."""
     if problem.copies:
         count, serial_length = len(problem.copies[0]), compute_serial_ii(problem) // len(problem.copies[0])
         _, unfold = fold_groups(replace(problem, lags=tuple(group * serial_length for group in range(count))))
@@ -221,7 +227,7 @@ def _place_modulo(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Star
 
 
 def _compute_heights(count: int, constraints: Sequence[Arc], ii: int) -> list[int]:
-    """Return the length of the longest path from each op at this II."""
+    """Return the length of the longest path from each op at this II, at least 0; cycles must not be positive."""
     height = [0] * count
     # Most arcs point forward, so that one pass from the end is nearly sufficient.
     backward = [
@@ -247,7 +253,10 @@ class _PartialSchedule:
         self.start: dict[int, int] = {}
 
     def window(self, op: int) -> tuple[int, int]:
-        """Return the first and last cycle in which an op may start, by its distances to the ops placed so far."""
+        """Return the first and last start of an op, less than an interval apart, by its distances to placed ops.
+
+        The last one is before the first if there is no room.
+        """
         low, high = None, None
         for other, at in self.start.items():
             after, before = self.separation[other][op], self.separation[op][other]

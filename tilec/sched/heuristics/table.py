@@ -173,7 +173,7 @@ class ReservationTable:
         ]
 
     def find_blocking_ops(self, op: int, start: int) -> list[int]:
-        """Return the placed ops that must be removed before this one can be placed at `start`."""
+        """Return the placed ops, sorted, that meet this one in a slot at `start`; without all of them it fits."""
         others: set[int] = set()
         for use in self.problem.ops[op].uses:
             phase = (start + use.offset) % self.ii

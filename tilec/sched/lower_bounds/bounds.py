@@ -63,7 +63,7 @@ class Unschedulable(Exception):
 # The solver, the heuristics, role assignment and the cache all ask for the bounds of the same problem.
 @lru_cache(maxsize=32)
 def compute_bounds(problem: Problem) -> Bounds:
-    """Return all lower bounds on the II: by slots, roles, recurrence, rings, density, pools and stages.
+    """Return lower bounds on the II: by slots, roles and recurrence, and by rings, density, pools, stages where larger.
 
     Raises `Unschedulable` if no II admits a schedule.
     """
@@ -165,7 +165,7 @@ def _find_slot_bounds(problem: Problem) -> list[Bound]:
 
 
 def _find_role_bounds(problem: Problem) -> list[Bound]:
-    """Return bounds by the issue cycles of ops that only certain roles may run, and of tied ops, run by one role."""
+    """Return bounds by the issue and wait cycles of ops that certain roles must run, and of tied ops, run by one."""
     found = []
 
     def add_bound(name: str, ops: list[int], roles: int) -> None:
@@ -202,7 +202,7 @@ def _check_self_overlap(problem: Problem, slot: int) -> None:
 def _find_cycle_bound(
     problem: Problem, constraints: Sequence[paths.Arc], kind: Literal["recurrence", "ring"]
 ) -> Bound | None:
-    """Return the bound by cycles of dependences, None without; raise `Unschedulable` for one in an iteration.
+    """Return the bound by cycles of dependences, None if it is 1; raise `Unschedulable` for one within an iteration.
 
     It is the smallest II without a positive cycle, found in few rounds: each cycle gives a larger II.
     """
@@ -224,7 +224,7 @@ def _find_cycle_bound(
 
 
 def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
-    """Return the bound by uses of a slot forced into a window too short for them; None if there is none.
+    """Return the bound by uses of a slot forced into too short a window; None if there is none or over 48 ops.
 
     Windows widen as II grows.
     """

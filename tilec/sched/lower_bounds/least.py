@@ -45,7 +45,7 @@ def refute_intervals(
     without: frozenset[str] = frozenset(),
     budget: Budget | None = None,
 ) -> RefutedIntervals:
-    """Return the first II from `low` to `high` that one solver run, with II as a variable, does not refute.
+    """Return the effort, and the first II from `low` to `high` + 1 that a solver run with variable II does not refute.
 
     `without` names families of constraints to leave out, as in the model. Refutes none if the problem is too large or
     the dependences do not connect all ops.

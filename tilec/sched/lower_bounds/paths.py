@@ -81,7 +81,7 @@ def has_positive_cycle(problem: Problem, ii: int, constraints: Sequence[Arc]) ->
 
 
 def find_distances_from(problem: Problem, ii: int, constraints: Sequence[Arc], op: int) -> list[int | None]:
-    """Return the least distance from op's start to each op's start at this II: negative a deadline, None without."""
+    """Return the least distance from op's start to each op's start at this II (negative: a deadline; None: free)."""
     origin: list[int | None] = [None] * len(problem.ops)
     origin[op] = 0
     return relax_arcs(len(problem.ops), constraints, ii, origin)[0]

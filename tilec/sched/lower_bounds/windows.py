@@ -22,7 +22,7 @@ _MAX_ROUNDS = 4
 
 
 def find_refutation(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> str | None:
-    """Return in words why no schedule exists at this II: uses of a slot lack room; None if that is undecided.
+    """Return in words why no schedule exists at this II: shallow rings, or a slot without room; None if undecided.
 
     Needs an II without a positive cycle of the edges. `without` leaves out families of constraints, named as in the
     model.
@@ -81,7 +81,7 @@ def _list_families(problem: Problem) -> frozenset[str]:
 
 
 def find_exclusive_slots(problem: Problem, ii: int, without: frozenset[str]) -> frozenset[int]:
-    """Return the slots of one unit for which separating each pair of ops suffices against overlaps.
+    """Return the slots of one unit, but those in `without`, for which separating each pair of ops rules out overlaps.
 
     No op holds them twice or longer than the interval, and no role holds them.
     """

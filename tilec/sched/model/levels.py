@@ -57,7 +57,7 @@ class LevelSettler:
         self.most_bytes: int | None = None
 
     def run(self) -> tuple[int, ...]:
-        """Settle all levels one after the other, and return the starts of the best schedule found."""
+        """Settle all levels in order if ops are few and budget is left; return the best schedule's starts."""
         if len(self.problem.ops) > _MAX_OPS or self.budget.seconds_left() <= 0:
             return self.start
         self.adopt_if_better(left_justify(self.problem, self.ii, self.start))
@@ -234,10 +234,10 @@ def _limit_slot_pressure(problem: Problem, lifetimes: Sequence[tuple[int, int]],
 
 
 def left_justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
-    """Return starts with all ops as early as possible, in the same stages, orders and ring depths.
+    """Return starts as early as the same stages, orders, ring depths and slot pressure allow, if values then fit.
 
-    They are unchanged if values would exceed their pools. With these choices fixed only difference constraints remain,
-    whose least solution is a longest path.
+    Else they are unchanged, and ops on slots of several units are in any case. With these choices fixed only difference
+    constraints remain, whose least solution is a longest path.
     """
     constraints = list(paths.build_arcs(problem, objective.compute_ring_depths(problem, ii, start)))
     reaching_pairs = objective.find_reaching_pairs(problem)

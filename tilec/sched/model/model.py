@@ -120,7 +120,7 @@ class Model(Program):
         return self._answer(effort, hard=hard)
 
     def minimise(self, objective: Terms, effort: float, hint: Sequence[int], by_core: bool = False) -> Answer:
-        """Return the schedule with the least objective found from `hint`, the starts of a known schedule.
+        """Return the answer with the least objective found from `hint`, known starts, and remove the objective.
 
         `by_core` raises the lower bound from conflicts among the terms: it proves sums of many booleans fast, but finds
         no better schedule on the way.
@@ -177,7 +177,7 @@ class Model(Program):
         return longest
 
     def limit(self, variable: int, most: int) -> None:
-        """Lower the upper bound of a variable to `most`."""
+        """Set the upper bound of a variable to `most`, in place of the one before, be it lower or higher."""
         self._proto.variables[variable].domain[1] = most
 
     def express_ring_bytes(self, unit: int) -> Terms:

@@ -49,7 +49,7 @@ def resolve_roles(problem: Problem, role: Roles) -> Problem:
 def solve_with_best_roles(
     problem: Problem, solver: Callable[[Problem], Solution], only_by_rule: bool = False
 ) -> Solution:
-    """Return the solution with the roles by rule, or with the solver's roles if these allow a smaller interval."""
+    """Return the solution with roles by rule, or with the solver's if its II is smaller and not `only_by_rule`."""
     if not has_roles(problem):
         return solver(problem)
     rule = choose_roles_by_rule(problem)
@@ -85,7 +85,7 @@ def _crosses_roles(role: Roles, src: int, dst: int) -> bool:
 
 
 def balance_roles(problem: Problem) -> Roles:
-    """Return a role for each op to start from: largest groups of tied ops first, each to its least busy candidate."""
+    """Return a role for each op to start from, tied ops together: the least busy that all may have, or None."""
     group = list(range(len(problem.ops)))
     for tied in problem.tied:
         for old in sorted({group[op] for op in tied}):

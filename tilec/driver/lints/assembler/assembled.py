@@ -123,7 +123,7 @@ def find_long_intervals(file: FileState) -> Iterator[Diagnostic]:
 
 
 def _copied_tensor(one: LoopCode, works: Sequence[KernelState]) -> str | None:
-    """Return the tensor whose load costs the longest wait, if a plain copy through registers loads it; else None."""
+    """Return the tensor whose load costs the longest wait, if threads copy it to a tile of its own type; else None."""
     waits = [wait for wait in one.interval.waits if wait.producer is not None and wait.producer.kind == "load"]
     longest = max(waits, key=lambda wait: wait.cycles)
     place = longest.producer.line if longest.producer is not None else None
@@ -168,7 +168,7 @@ def _find_waiting_line(wait: WarpWait, source: SourceFile) -> Span | None:
 
 
 def _sum_waits_by_kind(found: WarpInterval) -> dict[OpcodeKind, float]:
-    """Return the wait cycles of an iteration by the kind of instruction that is waited for."""
+    """Return an iteration's wait cycles for loads, copies and wgmma, by kind; other waits are left out."""
     waited: dict[OpcodeKind, float] = dict.fromkeys(_WAIT_HELP, 0.0)
     for wait in found.waits:
         if wait.producer is not None and wait.producer.kind in waited:
@@ -178,7 +178,7 @@ def _sum_waits_by_kind(found: WarpInterval) -> dict[OpcodeKind, float]:
 
 @register_warning(ASSEMBLER)
 def find_lower_level(file: FileState) -> Iterator[Diagnostic]:
-    """Yield a warning if the assembler runs below --opt-level because that would take minutes.
+    """Yield a warning if the assembler, not told its level, runs below --opt-level because that would take minutes.
 
     It is about the whole file: all of its kernels are assembled at once.
     """

@@ -70,7 +70,7 @@ def _build_warning(one: tuple[str, Span, float], another: tuple[str, Span, float
 
 
 def _find_conflicted_tiles(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
-    """Return, by statement span, the tiles whose accesses bank conflicts slow down by 2 or more, with the factor.
+    """Return, by statement span, the author's tiles that bank conflicts slow down by 2 or more, with the factor.
 
     Nests count by the addresses of their lanes, other statements by their access pattern.
     """

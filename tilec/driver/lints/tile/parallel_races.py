@@ -150,7 +150,7 @@ def _find_repeated_writes(body: _NestBody, line: str) -> Iterator[Diagnostic]:
 
 
 def _is_repeated(body: _NestBody, write: _NestWrite, var: tile.Var, adds: bool) -> bool:
-    """Return whether several iterations of a variable run the write, for some sampled values of the other variables."""
+    """Return whether sampled iterations of a variable repeat the write; if unknown, True for sums that test data."""
     others = {other: sorted({0, 1, extent - 1}) for other, extent in body.extents.items() if other != var}
     for values in product(*others.values()):
         point = dict(zip(others, values, strict=True))

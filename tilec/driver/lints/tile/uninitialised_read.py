@@ -48,7 +48,7 @@ def _list_leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
 
 
 def _find_only_added(stmt: tile.Stmt) -> frozenset[tile.Buffer]:
-    """Return the buffers that a statement updates only from their old values, as an addition does."""
+    """Return the buffers that a statement updates only from their old values; none for a nest with an if."""
     match stmt:
         case tile.TileOp(only_adds=only_adds):
             return frozenset(find_writes(stmt)) if only_adds else frozenset()

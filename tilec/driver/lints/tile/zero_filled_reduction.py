@@ -87,7 +87,7 @@ class _TailTracker:
         self.tails: dict[TileDimension, _Tail] = {}
 
     def follow(self, body: tuple[tile.Stmt, ...], ranges: Ranges) -> Iterator[tuple[Diagnostic, Span]]:
-        """Yield a warning for each reduction that includes zeros from beyond a tensor, with the span of that read."""
+        """Update the tails by statements in order; yield a warning, with the read's span, for each spoilt reduction."""
         for stmt in body:
             match stmt:
                 case tile.For():
@@ -294,7 +294,7 @@ class _TailEvaluator:
         return any(_bound_sum(rest, self.ranges)[1] <= 0 for rest in rests)
 
     def _evaluate_load(self, load: tile.Load) -> TailKind:
-        """Return a load's kind of value in the tail of its tensor or tile, and set `self.tail` to that tail."""
+        """Return a load's kind of value in the tail of its tensor or tile; set `self.tail` to that tail if known."""
         named = [d for d, index in enumerate(load.indices) if any(part == self.var for part in tile.walk_expr(index))]
         if not named:
             return "same"
@@ -367,7 +367,10 @@ def _suggest_fix(op: Reduce, tail: _Tail) -> str:
 def _find_copied_tails(
     source: tile.Region, destination: tile.Region, tails: Mapping[TileDimension, _Tail], ranges: Ranges
 ) -> dict[TileDimension, _Tail]:
-    """Return the tails of a copy's destination: new ones where it reads beyond a tensor, or those of its source."""
+    """Return the tails of a copy's destination in dimensions that it fills: new beyond a tensor, or its source's.
+
+    Of a source, only a whole tile counts.
+    """
     source_dims = [d for d, extent in enumerate(source.extent) if extent != 1]
     destination_dims = [d for d, extent in enumerate(destination.extent) if extent != 1]
     if destination.buffer.scope == "global" or len(source_dims) != len(destination_dims):
