@@ -27,6 +27,12 @@ class LoopCost:
     busy: int = 0
 
 
+PING_PONG_CYCLES = 400
+"""Cycles that an iteration of warpgroups which alternate takes beyond its schedule. Fitted to four attention kernels on
+an H200 with heads of 64 and 128 (causal.tl, flash_attention.tl; of benchmarks/results/h200-2026-11-26-c30a4ca2): 250
+to 700. Warpgroups that stay together take no more than scheduled there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Limits of a target. A rate of 0 is unknown and never binds. `launch_cycles` pass between the end of what was

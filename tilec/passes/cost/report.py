@@ -25,6 +25,7 @@ from tilec.passes.cost.kernel import (
 )
 from tilec.passes.cost.known_values import Contents
 from tilec.passes.cost.model import (
+    PING_PONG_CYCLES,
     SCHEDULERS,
     Clock,
     Launch,
@@ -223,8 +224,10 @@ def build_report(
         return count_versions_under_way(by_loop.get(IdentityKey(loop)))
 
     def count_scheduled_cycles(loop: For, trip_count: int, neighbours: int) -> int:
-        """Return the cycles of a loop by its schedule; its machine code may take longer."""
+        """Return the cycles of a loop by its schedule; alternating warpgroups and its machine code may take longer."""
         cost = build_loop_cost(by_loop[IdentityKey(loop)], trip_count, target)
+        if by_loop[IdentityKey(loop)].loop.groups > 1:
+            cost = replace(cost, ii=cost.ii + PING_PONG_CYCLES)
         if (code := (intervals or {}).get(loop.span.line)) is not None:
             issue = code.instructions * kernel.threads // 32 // SCHEDULERS
             cost = replace(cost, ii=max(cost.ii, code.cycles, issue), busy=max(cost.busy, issue))

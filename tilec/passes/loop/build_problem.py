@@ -357,8 +357,10 @@ class _ProblemBuilder:
         return all(assign_roles.is_bulk_load(self.statements[i]) for i in plan.producers)
 
     def build_ring(self, plan: RingPlan, fixed: int | None) -> Ring:
-        """Return the ring of a plan; one whose versions another loop fixes takes no bytes here. The versions of a ring
-        that an earlier loop has begun are reserved, and take no bytes here."""
+        """Return a plan's ring, at most num_stages deep; `fixed` versions of another loop limit it too, and take no bytes.
+
+        The versions of a ring that an earlier loop has begun are reserved by that loop.
+        """
         most = self.loop.num_stages or (MAX_VERSIONS if self.loop.stage is None else None)
         name = "+".join(b.name for b in plan.buffers)
         if fixed is not None:

@@ -100,7 +100,7 @@ class Chunking:
 
 
 def _find_chunkings(assignment: LayoutAssignment) -> dict[tile.Buffer, Chunking]:
-    """Return the staged tiles that can be split into chunks of columns, each with an example chunk and its parts."""
+    """Return staged tiles to store in chunks of columns: an example chunk, and how many warpgroups store it apart."""
     statements = tuple(tile.walk_statements(assignment.kernel.body))
     others = [s for s in statements if isinstance(s, tile.TileOp | tile.Parallel | tile.Store) and not is_staged(s)]
     used_otherwise = {buffer for s in others for buffer in (*find_reads(s), *find_writes(s))}

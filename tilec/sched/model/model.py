@@ -414,7 +414,7 @@ class Model(Program):
             self._add_linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
     def _carry(self, pool: int, most: int, worst: int | None = None) -> None:
-        """Add that values hold at most `most` plus the variable `worst` of a pool across the end of an interval."""
+        """Constrain what values hold of a pool across an interval's end to at most `most` plus the variable `worst`."""
         terms: list[tuple[int, int]] = []
         for value in self.problem.values:
             if value.pool == pool:

@@ -113,9 +113,7 @@ def require_known_threads(context: Context, span: Span, what: str) -> None:
 
 
 def find_common_condition(context: Context) -> tile.Expr | None:
-    """Return the uniform condition under which threads pass all masks here, or None if it differs by thread. It is the
-    same for each thread that can pass them; false if none can.
-    """
+    """Return the condition of all threads whose index can pass the masks; false if none can, None if theirs differ."""
     reached: tile.Expr = make_constant(False, BOOL)
     for _, own in _fold_masks_by_thread(context):
         if is_varying(context, own):

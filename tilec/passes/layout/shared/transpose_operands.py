@@ -32,8 +32,10 @@ def is_transposed_operand(buffer: tile.Buffer) -> bool:
 def transpose_operands(
     op: Gemm, fits: Callable[[Gemm], bool], buffer: Callable[[tile.Buffer], tile.Buffer]
 ) -> tuple[tuple[Transpose, ...], Gemm]:
-    """Return transpositions of shared operands after which `fits` accepts a product, and that product; else () and
-    itself. `buffer` adds a shared tile."""
+    """Return transpositions of shared operands for `fits`, and the product on them; () and itself if it fits or cannot.
+
+    `buffer` records each transposed tile, and only where all of it fits.
+    """
     kind = op.regions[0].buffer.dtype
     if fits(op) or kind.bits not in (8, 32) or not all(r.is_whole for r in op.regions):
         return (), op
