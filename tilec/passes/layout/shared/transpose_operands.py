@@ -32,7 +32,7 @@ def is_transposed_operand(buffer: tile.Buffer) -> bool:
 def transpose_operands(
     op: Gemm, fits: Callable[[Gemm], bool], buffer: Callable[[tile.Buffer], tile.Buffer]
 ) -> tuple[tuple[Transpose, ...], Gemm]:
-    """Return transpositions of shared operands for `fits`, and the product on them; () and itself if it fits or cannot.
+    """Return transpositions of shared operands for `fits`, and the product on them; () and itself if it fits already.
 
     `buffer` records each transposed tile, and only where all of it fits.
     """
