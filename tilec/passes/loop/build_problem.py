@@ -357,7 +357,7 @@ class _ProblemBuilder:
         return all(assign_roles.is_bulk_load(self.statements[i]) for i in plan.producers)
 
     def build_ring(self, plan: RingPlan, fixed: int | None) -> Ring:
-        """Return a plan's ring, at most num_stages deep; `fixed` versions of another loop limit it too, and take no bytes.
+        """Return a plan's ring, at most num_stages deep; `fixed` versions of another loop limit it, and take no bytes.
 
         The versions of a ring that an earlier loop has begun are reserved by that loop.
         """
