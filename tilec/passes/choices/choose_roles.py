@@ -26,7 +26,13 @@ from tilec.passes.choices.question import (
     ask_question,
     make_ruled_question,
 )
-from tilec.passes.cost.estimate import DoesNotFit, StageOption, estimate_residency, predict_by_stages
+from tilec.passes.cost.estimate import (
+    DoesNotFit,
+    StageOption,
+    estimate_alike_residency,
+    estimate_residency,
+    predict_by_stages,
+)
 from tilec.passes.cost.launch_time import LaunchTimer, list_launch_forms
 from tilec.passes.loop.build_problem import build_ready_problems
 from tilec.passes.state import LAYOUTS_ROW, Explorer, KernelState
@@ -113,7 +119,12 @@ def _assign_alike_layouts(state: KernelState, explore: Explorer) -> KernelState 
 def _weigh_launches(
     state: KernelState, by_role: Candidate[KernelState], assign_alike: Callable[[], KernelState | None], why: str
 ) -> Question[KernelState] | None:
-    """Ask which roles launch in less time; None where the model has no price for a kernel."""
+    """Ask which roles launch in less time; None where no more blocks would share a multiprocessor, or without a
+    price."""
+    residency = estimate_residency(state.assignment, state.target)
+    # Alone on its multiprocessor a block has nobody to hide its waits.
+    if estimate_alike_residency(state.assignment, state.target) <= residency:
+        return None
     timer = _time_launches(state)
     expected = None if timer is None else _price_launches(timer)
     if timer is None or expected is None:
@@ -122,9 +133,7 @@ def _weigh_launches(
     def count_cycles(considered: KernelState) -> int | None:
         if considered is state:
             return expected
-        # Alone on its multiprocessor a block has nobody to hide its waits.
         other = _time_launches(considered)
-        residency = estimate_residency(state.assignment, state.target)
         return None if other is None else _price_launches(other, residency + 1)
 
     def explain_outcome(outcome: Outcome) -> str:

@@ -241,6 +241,14 @@ def estimate_residency(assignment: LayoutAssignment, target: Target) -> int:
     return max(count_ctas_per_sm(smem, registers, assignment.block_threads, read_occupancy_limits(target)), 1)
 
 
+def estimate_alike_residency(assignment: LayoutAssignment, target: Target) -> int:
+    """Estimate how many blocks would share a multiprocessor if the warps of a warp-specialised kernel were all alike,
+    with one version of each tile."""
+    registers = int(estimate_registers(assignment, target) * ASSEMBLED_SHARE)
+    smem = sum(layout.bytes for layout in assignment.shared.values())
+    return count_ctas_per_sm(smem, registers, assignment.kernel.threads, read_occupancy_limits(target))
+
+
 def count_step_registers(product: tile.TileOp, assignment: LayoutAssignment, target: Target) -> int:
     """Return the registers of a thread that one step of an mma.sync product reads from shared memory."""
     found = count_demands(product, assignment)
