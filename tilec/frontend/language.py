@@ -15,11 +15,11 @@ from tilec.analysis import clusters
 from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE, find_definition
 from tilec.frontend.sema import elaborate, vocabulary
 from tilec.frontend.sema.compile_time import functions, macros
-from tilec.frontend.sema.expressions import evaluate, expressions, layout_maps, thread_values, vectors, views
+from tilec.frontend.sema.expressions import emitters, evaluate, expressions, layout_maps, thread_values, vectors, views
 from tilec.frontend.sema.launch import configs, eager, launch, pointers
 from tilec.frontend.sema.launch.hints import HINTS
 from tilec.frontend.sema.loops import loop_headers, loops, manual_schedules as manual, nests, tile_scheduler
-from tilec.frontend.sema.operations import inline_ptx, operations, printing, reducers, rng
+from tilec.frontend.sema.operations import emitter_methods, inline_ptx, operations, printing, reducers, rng
 from tilec.frontend.sema.operations.block_scales import TRANSPOSE_SIGNATURE
 from tilec.frontend.sema.roles import explicit_roles as roles, pipeline_rules, pipelines, stages
 from tilec.frontend.sema.roles.linear_resources import Ledger
@@ -173,6 +173,25 @@ STRUCTURE = (
         " | ".join(f"T.GemmWarpPolicy.{name}" for name in WARP_POLICIES),
         "How the warps of a block share the tile of a T.gemm: in both directions, or whole rows or columns for each.",
         (expressions._evaluate_member,),
+    ),
+    _make_entry(
+        emitters.EMITTER_SIGNATURE,
+        """A product of block tiles by single instructions: `block_row_warps` by `block_col_warps` warps, each with a
+        tile of `warp_row_tiles` by `warp_col_tiles` elements, over `chunk` elements along K. The kernel has arrays of
+        T.alloc_local for the elements of a thread, as many as `e.warp_rows * e.local_size_a` and the like:
+        `e.ldmatrix_a(A_local, A_shared, ki)` and `e.ldmatrix_b(B_local, B_shared, ki)` load slice `ki` along K of
+        shared tiles, of `e.micro_size_k` elements, `e.mma(A_local, B_local, C_local)` adds their product, and
+        `e.stmatrix(C_local, C, pid_m, pid_n)` stores the sums as a tile of a tensor, or without `pid_m` and `pid_n` in
+        a matrix or in a tile of shape [rows / x, columns / y, x, y]. tilec chooses which thread has which element:
+        nothing but these methods, T.clear and T.fill may use the arrays. T.gemm does the same, and can use wgmma.""",
+        emitters.make_emitter,
+        emitters.resolve_attribute,
+        emitter_methods.elaborate_emitter_call,
+        emitter_methods.refuse_other_uses,
+        emitter_methods._find_fragment,
+        emitter_methods._read_slice,
+        emitter_methods._store_sums,
+        emitter_methods._store_micro_tiles,
     ),
     _make_entry(
         layout_maps.LAYOUT_SIGNATURE,

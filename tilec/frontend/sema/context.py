@@ -83,14 +83,17 @@ class Mask:
 class Findings:
     """Facts known only once a kernel has been elaborated, as places in its text: the variables of T.alloc_var and
     the arrays of T.alloc_local that threads set differently, the `if`s on the thread that have collective statements in
-    them, and the arrays that must have the same values in all threads."""
+    them, the arrays that must have the same values in all threads, and those that methods of T.TensorCoreIntrinEmitter
+    use, with the shape of the block's tile."""
 
     per_thread_variables: set[Span] = field(default_factory=set)
     shared_ifs: set[Span] = field(default_factory=set)
     uniform_arrays: set[Span] = field(default_factory=set)
+    emitter_arrays: dict[Span, tuple[int, int]] = field(default_factory=dict)
 
     def copy_sets(self) -> Findings:
-        return Findings(set(self.per_thread_variables), set(self.shared_ifs), set(self.uniform_arrays))
+        variables, ifs, arrays = map(set, (self.per_thread_variables, self.shared_ifs, self.uniform_arrays))
+        return Findings(variables, ifs, arrays, dict(self.emitter_arrays))
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -163,6 +166,8 @@ class Context:
     """The facts that an earlier elaboration of the kernel has found."""
     variable_masks: dict[str, tuple[Mask, ...]] = field(default_factory=dict)
     """By name of a variable of T.alloc_var or an array of T.alloc_local: the masks around its allocation."""
+    emitter_tiles: dict[str, tile.Buffer] = field(default_factory=dict)
+    """By name of an array that methods of T.TensorCoreIntrinEmitter use: the fragment in its place."""
     varying_variables: set[tile.Var] = field(default_factory=set)
     """The variables whose values differ from thread to thread."""
     definitions: dict[tile.Var, tile.Expr] = field(default_factory=dict)

@@ -39,7 +39,7 @@ OTHER_NAMES = (
     "T.inline", "T.Ref", "T.Var", "T.PersistentTileScheduler", "T.SharedBuffer", "T.FragmentBuffer",
     "T.GemmWarpPolicy", "T.loop_break", "T.evaluate", "T.print", "T.rng_init", "T.rng_rand", "T.rng_rand_float",
     "T.ws", "T.WarpSpecialize", "T.StridedTensor", "T.ptr", "T.Ramp", "T.make_tensor", "T.make_tensor_from_addr",
-    DIALECT_NAME, *EAGER_NAMES,
+    "T.TensorCoreIntrinEmitter", DIALECT_NAME, *EAGER_NAMES,
 )  # fmt: skip
 
 

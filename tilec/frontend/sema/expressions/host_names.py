@@ -21,6 +21,17 @@ _SYNONYMS = {
     **dict.fromkeys(("T.fp8.determine_fp8_type", "T.fp8.determine_torch_fp8_type"), _FP8_TYPE_NAME),
     "tilelang.next_power_of_2": "tilelang.math.next_power_of_2", "triton.next_power_of_2":
     "tilelang.math.next_power_of_2",
+    **{
+        f"{module}.{name}": f"T.{name}"
+        for module in (
+            "tilelang.cuda.intrinsics", "tilelang.cuda.intrinsics.macro",
+            "tilelang.cuda.intrinsics.macro.mma_macro_generator", "tilelang.cuda.intrinsics.layout.mma_layout",
+            "tilelang.cuda.language.intrinsics", "tilelang.cuda.language", "tilelang.intrinsics",
+            "tilelang.intrinsics.mma_macro_generator", "tilelang.intrinsics.mma_layout",
+            "bitblas.tl.mma_macro_generator",
+        )
+        for name in ("TensorCoreIntrinEmitter", "get_swizzle_layout")
+    },
     "tilelang.layout.Layout": "T.Layout", "tilelang.layout.Fragment": "T.Fragment",
 }  # fmt: skip
 """By other spelling: the name in the tables of calls."""

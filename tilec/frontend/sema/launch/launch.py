@@ -29,6 +29,7 @@ from tilec.frontend.sema.launch.pointers import (
     resolve_pointers,
 )
 from tilec.frontend.sema.loops.loop_headers import read_target_names
+from tilec.frontend.sema.operations.emitter_methods import refuse_other_uses
 from tilec.frontend.sema.operations.reducers import replace_reducers_by_parts
 from tilec.frontend.sema.recover import poison_names
 from tilec.frontend.sema.roles.awaits import resolve_awaited_tiles
@@ -125,6 +126,7 @@ def _build_kernel(
     context.out[:] = add_grid_counter(tuple(context.out), context.unique, context.buffers)
     hints = context.hints
     statements, copies = replace_views(tuple(context.out), context.views, hints.tensors, context.unique)
+    refuse_other_uses(context, statements)
     statements, buffers = replace_reducers_by_parts(statements, context.reducers, [*context.buffers, *copies])
     if uses_rank(statements):
         rank = build_block_rank(shape.block_vars, context.cluster)

@@ -47,7 +47,7 @@ def find_spelling(path: str | None) -> registry.Spelling | None:
     return registry.find_spelling(path.removeprefix("T.")) if path is not None and path.startswith("T.") else None
 
 
-def _get_spelling(path: str) -> registry.Spelling:
+def get_spelling(path: str) -> registry.Spelling:
     """Return the operation with this dotted name, which is known to exist."""
     spelling = find_spelling(path)
     assert spelling is not None
@@ -66,6 +66,8 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
     if spelling.element is not None and (spelling.check is None or _has_element_operands(arguments)):
         _run_in_each_thread(context, spelling.element(bind()), path, node.span)
         return
+    if path in _FILL_OPERATIONS:
+        arguments = _replace_emitter_arrays(context, arguments)
     if context.is_parallel:
         title = f"{path} works on whole tiles and is not allowed inside {context.nest_name}"
         way_out = "move it out of the loop, or access the elements one by one"
@@ -78,26 +80,41 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
     steps = (*list_reduction_steps(context, path, call), *list_product_steps(context, path, call))
     if steps:
         for name, positional, keywords in steps:
-            _elaborate_tile_operation(context, _get_spelling(name), name, (positional, keywords), node)
+            elaborate_tile_operation(context, get_spelling(name), name, (positional, keywords), node)
         return
     if tensor_updates.try_update_by_values(context, spelling, call, path):
         return
     if (holds := _find_clear_condition(call)) is not None:
         _emit_conditional_clear(context, call, holds, node)
         arguments = [], {**call.arguments, "clear_accum": Argument(False, node.span)}
-    _elaborate_tile_operation(context, spelling, path, arguments, node)
+    elaborate_tile_operation(context, spelling, path, arguments, node)
     if path == "T.copy_cluster" and call["remote_barrier"].value is not None:
         _emit_remote_arrival(context, call, node)
 
 
+def _replace_emitter_arrays(
+    context: Context, arguments: tuple[list[Argument], dict[str, Argument]]
+) -> tuple[list[Argument], dict[str, Argument]]:
+    """Return arguments with the fragments in place of the arrays that methods of T.TensorCoreIntrinEmitter use."""
+
+    def replace_array(given: Argument) -> Argument:
+        array = given.value
+        if not isinstance(array, tile.Buffer) or array.scope != "local" or array.name not in context.emitter_tiles:
+            return given
+        return replace(given, value=context.emitter_tiles[array.name])
+
+    positional, keywords = arguments
+    return [replace_array(a) for a in positional], {name: replace_array(a) for name, a in keywords.items()}
+
+
 def _emit_remote_arrival(context: Context, call: Call, node: ast.Call) -> None:
     """Emit one arrival at a barrier of the block that T.copy_cluster has copied to, once all threads have copied."""
-    _elaborate_tile_operation(context, _get_spelling("T.sync_threads"), "T.sync_threads", ([], {}), node)
+    elaborate_tile_operation(context, get_spelling("T.sync_threads"), "T.sync_threads", ([], {}), node)
     leader = tile.int32_const(roles.find_leader(context, node.span))
     path, operands = "T.mbarrier_arrive", [call["remote_barrier"], call["dst_block"]]
     is_leader = tile.Binary("eq", tile.THREAD, leader, BOOL)
     with per_thread.mask_threads(context, Mask(is_leader, is_leader)):
-        _elaborate_tile_operation(context, _get_spelling(path), path, (operands, {}), node)
+        elaborate_tile_operation(context, get_spelling(path), path, (operands, {}), node)
 
 
 def _find_clear_condition(call: Call) -> tile.Expr | None:
@@ -113,11 +130,11 @@ def _emit_conditional_clear(context: Context, call: Call, holds: tile.Expr, node
     """Emit T.clear of C under a condition, before the product."""
     per_thread.require_uniform(context, holds, call["clear_accum"].span, "`clear_accum`")
     with context.guarded(), context.region("the branch", is_loop=False) as body:
-        _elaborate_tile_operation(context, _get_spelling("T.clear"), "T.clear", ([call["C"]], {}), node)
+        elaborate_tile_operation(context, get_spelling("T.clear"), "T.clear", ([call["C"]], {}), node)
     context.out.append(tile.If(holds, tuple(body), (), node.span))
 
 
-def _elaborate_tile_operation(
+def elaborate_tile_operation(
     context: Context,
     spelling: registry.Spelling,
     path: str,

@@ -114,7 +114,11 @@ def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call)
     if scope == "tmem":
         _check_tensor_memory(name, extents, dtype, call)
     buffer = Buffer(context.unique.take(name), extents, dtype, scope, node.span, lanes)
-    context.buffers.append(buffer)
+    if (block_shape := context.findings.emitter_arrays.get(node.span)) is not None:
+        context.emitter_tiles[buffer.name] = replace(buffer, extents=block_shape, scope="fragment")
+        context.buffers.append(context.emitter_tiles[buffer.name])
+    else:
+        context.buffers.append(buffer)
     if scope == "local":
         context.variable_masks[buffer.name] = tuple(context.masks)
     return buffer

@@ -234,9 +234,9 @@ def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
 def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T:
     """Repeat `attempt` until it finds nothing further about the kernel, and return its last result.
 
-    `attempt` adds to the given findings. What varies between threads is looked for anew once further `if`s are known to
-    be shared or further arrays to be uniform, since less varies then. Only the warnings of the last attempt are passed
-    on."""
+    `attempt` adds to the given findings. What varies between threads is looked for anew whenever anything else is
+    found, as further `if`s that are shared or arrays that are uniform, since less varies then. Only the warnings of the
+    last attempt are passed on."""
     known = Findings()
     while True:
         found, warnings = known.copy_sets(), list[Diagnostic]()
@@ -251,7 +251,7 @@ def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T
             if isinstance(outcome, CompileError):
                 raise outcome
             return outcome
-        if (found.shared_ifs, found.uniform_arrays) != (known.shared_ifs, known.uniform_arrays):
+        if replace(found, per_thread_variables=known.per_thread_variables) != known:
             found.per_thread_variables.clear()
         known = found
 

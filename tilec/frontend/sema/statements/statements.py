@@ -12,7 +12,7 @@ from tilec.frontend.sema.expressions import evaluate, host_names
 from tilec.frontend.sema.launch.hints import HINTS, PIPELINE_METHOD, keep_pipeline_method
 from tilec.frontend.sema.loops import loops
 from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK
-from tilec.frontend.sema.operations import operations
+from tilec.frontend.sema.operations import emitter_methods, operations
 from tilec.frontend.sema.roles import explicit_roles as roles, pipelines
 from tilec.frontend.sema.statements import assignments, branches, jumps, per_thread, promises
 from tilec.frontend.sema.vocabulary import list_supported_names, refuse_name
@@ -21,7 +21,7 @@ from tilec.ir.tile import Buffer
 from tilec.ops.device_assert import DEVICE_ASSERT, DeviceAssert
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Parameter, Signature, bind_arguments
-from tilec.ops.language.values import Function, Member, Method, TileScheduler, describe_value
+from tilec.ops.language.values import Function, Member, Method, MmaEmitter, TileScheduler, describe_value
 from tilec.support.diagnostics import Fix, make_warning, raise_error
 
 EVALUATE_SIGNATURE = Signature("T.evaluate", (Parameter("value"),))
@@ -44,6 +44,8 @@ def _elaborate_expression(context: Context, node: ast.Expr) -> None:
         functions.call_function(context, function, *evaluate.evaluate_arguments(context, node), node.span)
     elif isinstance(function, Method) and _is_statement_method(context, function, node):
         context.value(node)
+    elif isinstance(function, Method) and isinstance(function.owner, MmaEmitter):
+        emitter_methods.elaborate_emitter_call(context, function, node)
     elif isinstance(function, Method) and isinstance(function.owner, Buffer):
         keep_pipeline_method(context.hints, function.owner, evaluate.bind_call(context, PIPELINE_METHOD, node))
     else:
