@@ -26,7 +26,7 @@ def product(M, N, K, dtype, accum, turned_a, turned_b, row_warps, col_warps, row
 
     def swizzle(buffer):
         if buffer.shape[-1] * T.dtype(dtype).bits % 256 != 0:
-            return T.Layout(buffer.shape, lambda i, j: (i, j))
+            return T.Layout(buffer.shape, lambda *indices: indices)
         return T.Layout(buffer.shape, lambda i, j: get_swizzle_layout(i, j, buffer.shape[-1], dtype))
 
     @T.prim_func

@@ -536,7 +536,7 @@ EXPRESSIONS: dict[str, str] = {
     "Compare": "`< <= > >= == !=`, also chained; `in`, `not in`, `is`, `is not` at compile time",
     "Boolean": "`and`, `or`",
     "Conditional": "`a if condition else b`; the side that is not taken may read outside a tile",
-    "Lambda": "`lambda i, j, by=2: …`",
+    "Lambda": "`lambda i, j, by=2: …`, `lambda *indices: …`",
 }
 
 

@@ -265,6 +265,10 @@ def _convert_lambda(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_lambda_parameter(tree: Branch, depth: int) -> ast.Parameter:
+    """Convert a parameter of a lambda, with a default or with a star."""
+    if tree.data == "starred_lambda_parameter":
+        _, starred = tree.children
+        return ast.Parameter(token_text(starred), kind="*", span=tree_span(tree))
     name, default = tree.children
     return ast.Parameter(token_text(name), default=convert_optional(default, depth), span=tree_span(tree))
 
