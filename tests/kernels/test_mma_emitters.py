@@ -105,6 +105,30 @@ def test_products(case: str, target: str) -> None:
     np.testing.assert_array_equal(c, a @ b)  # exact in all of these types
 
 
+EARLY_NAMES = [
+    ("import tilelang.language as T", "import tvm.tl.language as T"),
+    ("from tilelang.cuda.intrinsics import TensorCoreIntrinEmitter, get_swizzle_layout",
+     "from bitblas.tl.mma_macro_generator import TensorCoreIntrinEmitter\n"
+     "from bitblas.tl.utils import get_swizzle_layout"),
+    (", ki)", ", ki, thread_bindings=T.thread_binding(0, e.threads, 'threadIdx.x'))"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", [32, 128])  # rows of B of 64 bytes, and of two parts of 128
+def test_names_of_the_first_releases(depth: int) -> None:
+    text = PRODUCT
+    for now, before in EARLY_NAMES:
+        assert now in text
+        text = text.replace(now, before)
+    sizes = (16, 32, depth, "float16", "float32", False, True, 1, 1, 16, 32, depth, "tensor")
+    kernel = build(text, **dict(zip(NAMES, sizes, strict=True)))
+    random = np.random.default_rng(6)
+    a, b = random.integers(-7, 8, (16, depth)), random.integers(-7, 8, (depth, 32))
+    c = np.zeros((16, 32), np.float32)
+    kernel(_lay_out(a, False, "float16"), _lay_out(b, True, "float16"), c)
+    np.testing.assert_array_equal(c, a @ b)
+
+
 SHORT = """
 from tilelang.cuda.intrinsics.macro.mma_macro_generator import TensorCoreIntrinEmitter
 import tilelang.language as T

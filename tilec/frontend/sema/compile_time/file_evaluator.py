@@ -27,6 +27,8 @@ from tilec.support.source import SourceFile, Span
 
 Define = int | float | bool | str
 
+_LANGUAGE_MODULES = ("tilelang.language", "tvm.tl.language")
+"""The names of the module with the language; the second is that of TileLang's first releases, in TVM."""
 _PYTHON_TEXT = re.compile(r"\s*(None|lambda\b.*|T(\.[A-Za-z_]\w*)+|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
 """Values of -D that are parsed as Python."""
 _NO_FILES: dict[str, ast.Module] = {}
@@ -270,7 +272,7 @@ class FileEvaluator:
                 continue
             full_name = f"{node.module}.{name.name}" if node.module else name.name
             alias = name.alias or (name.name if node.module else name.name.split(".")[0])
-            meaning = {"tilelang.language": "T", "tilelang": "tilelang", "math": "math"}.get(full_name, full_name)
+            meaning = "T" if full_name in _LANGUAGE_MODULES else full_name
             if not name.alias and not node.module:
                 meaning = alias
             if full_name.startswith("tilelang.language."):
