@@ -241,3 +241,58 @@ def main(C: T.Tensor((2, 9), "int32")):
     c = np.zeros((2, 9), np.int32)
     build(text)(c)
     assert c.tolist() == [[16, 16, 16, 4, 3, 8, 8, 8, 64], [16, 8, 32, 2, 3, 16, 8, 4, 128]]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "help_text"),
+    [
+        ("tilelang.cuda.intrinsics.macro.wgmma_macro_generator", "TensorCoreIntrinEmitter", "write T.gemm"),
+        ("tilelang.cuda.intrinsics", "TensorCoreIntrinEmitterWithLadderTransform", "write T.gemm"),
+        ("tilelang.cuda.intrinsics.macro", "SparseTensorCoreIntrinEmitter", "write T.gemm_sp"),
+    ],
+)
+def test_emitters_of_other_instructions_are_refused(module: str, name: str, help_text: str) -> None:
+    text = SHORT.replace(
+        "import tilelang.language as T", f"import tilelang.language as T\nfrom {module} import {name} as O"
+    )
+    assert find_mistake("x = O()", text) == ("foreign-call", f"{module}.{name} cannot be called in a kernel", help_text)
+
+
+IN_A_MACRO = """
+import tilelang.language as T
+
+@T.macro
+def multiply(emitter, A_shared, a, b, c):
+    for ki in T.serial(2):
+        emitter.ldmatrix_a(a, A_shared, ki)
+        emitter.ldmatrix_b(b, A_shared, ki)
+        emitter.mma(a, b, c)
+
+@T.prim_func
+def main(A: T.Tensor((2, 16, 32), "float16"), C: T.Tensor((16, 16), "float32"), D: T.Tensor((16, 16), "float32")):
+    with T.Kernel(1, threads=32):
+        e = T.TensorCoreIntrinEmitter("float16", "float16", "float32", False, True, 1, 1, 16, 16, 32)
+        s = T.alloc_shared((16, 32), "float16")
+        a = T.alloc_local((e.local_size_a,), "float16")
+        b = T.alloc_local((e.local_size_b,), "float16")
+        c = T.alloc_local((e.local_size_out,), "float32")
+        d = T.alloc_local((e.local_size_out,), "float32")
+        T.fill(c, 3)
+        T.clear(d)
+        for n in T.serial(2):
+            T.copy(A[n, :, :], s)
+            multiply(e, s, a, b, c)
+            if n == 1:
+                multiply(e, s, a, b, d)
+        e.stmatrix(c, C)
+        e.stmatrix(d, D, 0, 0)
+"""
+
+
+def test_a_macro_takes_the_emitter_and_its_arrays() -> None:
+    a = np.random.default_rng(7).integers(-7, 8, (2, 16, 32))
+    c, d = np.zeros((16, 16), np.float32), np.zeros((16, 16), np.float32)
+    build(IN_A_MACRO)(a.astype(np.float16), c, d)
+    first, second = (x @ x.T for x in a)
+    np.testing.assert_array_equal(c, 3 + first + second)
+    np.testing.assert_array_equal(d, second)
